@@ -1,4 +1,4 @@
-"""Splits of made-up tokens."""
+"""Splits of artificial tokens."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ def _sentences(lengths: Sequence[int], first: int) -> Sentences:
 
 @pytest.fixture(scope="session")
 def split_of() -> Callable[[Sequence[tuple[int, int]]], Split]:
-    """A split of pairs with these (source, target) lengths, end marks counted."""
+    """Return a function that makes a split of pairs with these (source, target) lengths."""
     return lambda lengths: Split(
         "train", "train", _sentences([s for s, _ in lengths], 1), _sentences([t for _, t in lengths], 20_000)
     )
@@ -26,7 +26,7 @@ def split_of() -> Callable[[Sequence[tuple[int, int]]], Split]:
 
 @pytest.fixture(scope="session")
 def natural_lengths() -> list[tuple[int, int]]:
-    """20,000 pairs as long as newspaper sentences are, none over 250 tokens: 28 on average."""
+    """Return the lengths of 20,000 pairs with the distribution of news sentences: mean 28, at most 250."""
     draw = np.random.default_rng(1)
     source = draw.lognormal(np.log(28) - 0.25, 0.7, 20_000)
     target = source * draw.lognormal(0, 0.2, 20_000)

@@ -1,4 +1,4 @@
-"""Arrays and texts written piece by piece."""
+"""Arrays and texts written piece by piece are read back unchanged."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWrit
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
 @pytest.mark.parametrize("length", [0, 1, 10**6])
-def test_an_array_written_in_pieces_is_what_numpy_would_have_saved(
+def test_an_array_written_in_pieces_equals_the_file_of_numpy(
     tmp_path: Path, length: int, dtype: type[np.integer]
 ) -> None:
     array: NDArray[np.integer] = np.random.default_rng(1).integers(0, 60_000, length).astype(dtype)
@@ -61,7 +61,7 @@ def test_every_line_written_is_read_back(
         assert path.read_bytes()[first:last] == reader.content(middle, end)
 
 
-def test_lines_picked_here_and_there_are_those_with_the_numbers(tmp_path: Path) -> None:
+def test_scattered_lines_are_read_by_number(tmp_path: Path) -> None:
     lines = [str(number) * (number % 3) for number in range(50_000)]
     with TextWriter(tmp_path / "text", tmp_path / "lines.npy") as writer:
         lengths = np.array([len(line) + 1 for line in lines], np.int64)
@@ -71,7 +71,7 @@ def test_lines_picked_here_and_there_are_those_with_the_numbers(tmp_path: Path) 
         assert reader.lines(numbers) == [lines[number] for number in numbers]
 
 
-def test_reading_past_the_end_of_a_file_gives_what_there_is(tmp_path: Path) -> None:
+def test_reading_past_the_end_of_a_file_returns_the_remaining_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     with (tmp_path / "file").open("rb") as file:
         assert read_bytes(file.fileno(), 7, 100) == b"789"

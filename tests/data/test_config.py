@@ -1,11 +1,11 @@
-"""Settings of corpora and of their mixture."""
+"""Settings of corpora and mixtures are read, and impossible ones are refused."""
 
 from pathlib import Path
 
 import pytest
 
 from nmt_cli.config import read
-from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
+from nmt_cli.data.config import FilterConfig, PreprocessConfig
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 
@@ -23,7 +23,7 @@ filters = { max_ratio = 2, duplicates = true }
 """
 
 
-def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path) -> None:
+def test_a_corpus_can_override_the_general_filters(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(CORPORA)
     config = read(PreprocessConfig, file, ["corpus.invalid_utf8=skip"])
@@ -34,7 +34,7 @@ def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("corpora", "told"),
+    ("corpora", "message"),
     [
         ('{name="a", path="x"}, {name="a", path="y"}', "Two corpora are named a"),
         ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
@@ -45,13 +45,13 @@ def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path)
         ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio must be 0, or at least 1"),
     ],
 )
-def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_invalid_corpora_are_refused(corpora: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         read(PreprocessConfig, None, [f"corpus.named=[{corpora}]"])
 
 
 @pytest.mark.parametrize(
-    ("mixing", "told"),
+    ("mixing", "message"),
     [
         ('stage=[{until="3 epochs"}, {}]', "until is '3 epochs'. Write it as \"3 epochs of CORPUS\""),
         ('stage=[{until="1 epoch of a"}]', "stage 1 of 1 is the last, so it has no end. Remove its until"),
@@ -61,16 +61,12 @@ def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
         ('over="tag"', "mixing.over has no effect without mixing.temperature"),
     ],
 )
-def test_mixtures_that_can_not_be_are_refused(mixing: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_invalid_mixtures_are_refused(mixing: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         read(TrainConfig, None, [f"mixing.{mixing}"])
 
 
-def test_a_stage_ends_after_epochs_of_a_corpus_whatever_its_name_is() -> None:
+def test_a_stage_can_end_after_epochs_of_a_corpus_with_any_name() -> None:
     stages = '[{until="2.5 epochs of clean news"}, {until="3 epochs of b"}, {}]'
     config = read(TrainConfig, None, [f"mixing.stage={stages}"])
     assert [stage.end for stage in config.mixing.stage] == [("2.5", "clean news"), ("3", "b"), ("", "")]
-
-
-def test_a_named_corpus_needs_no_more_than_name_and_path() -> None:
-    assert NamedCorpus(name="a", path="b").weight == 0.0

@@ -1,4 +1,4 @@
-"""The dataset folder: what lies in it, opening it, and what is said when it is damaged."""
+"""A dataset folder has the documented files, opens without reading them, and reports damage clearly."""
 
 import json
 import shutil
@@ -24,15 +24,15 @@ from nmt_cli.text.tokenizers import load_tokenizers
 Pairs = Sequence[tuple[str, str]]
 
 
-def test_a_dataset_folder_holds_these_files_and_no_others(toy_dataset: Path) -> None:
+def test_a_dataset_folder_has_exactly_the_documented_files(toy_dataset: Path) -> None:
     names = {str(path.relative_to(toy_dataset)) for path in toy_dataset.rglob("*") if path.is_file()}
-    train = [f"train.{side}.{what}" for side in SIDES for what in ("txt", "lines.npy")]
+    train = [f"train.{side}.{content}" for side in SIDES for content in ("txt", "lines.npy")]
     valid = [f"dev.{side}.raw.txt" for side in SIDES]
     ids = [
-        f"{split}.{side}.{what}.npy"
+        f"{split}.{side}.{content}.npy"
         for split in ("train", "dev")
         for side in SIDES
-        for what in ("tokens", "offsets")
+        for content in ("tokens", "offsets")
     ]
     tokenizer = ["tokenizer.json", "joint.characters.txt", "joint.vocabulary.txt"]
     expected = [*ids, *train, *valid, *(f"tokenizer/{name}" for name in tokenizer)]
@@ -49,7 +49,7 @@ def test_the_manifest_lists_every_other_file_with_size_and_hash(
     assert all((toy_dataset / name).stat().st_size == entry["bytes"] for name, entry in listed.items())
 
 
-def test_the_manifest_says_what_went_in_and_what_came_out(toy_dataset: Path, toy: str) -> None:
+def test_the_manifest_describes_inputs_and_outputs(toy_dataset: Path, toy: str) -> None:
     manifest = json.loads((toy_dataset / "dataset.json").read_text())
     assert (manifest["format"], manifest["source_lang"], manifest["target_lang"]) == (1, "en", "de")
     assert manifest["settings"]["tokenizer"]["kind"] == "char"
@@ -71,9 +71,7 @@ def test_tokens_decode_back_to_the_text(toy_dataset: Path, toy_pairs: Pairs) -> 
 
 
 @pytest.mark.parametrize("name", ["train", "dev"])
-def test_every_sentence_ends_with_its_only_end_mark_and_offsets_cover_all_tokens(
-    toy_dataset: Path, name: str
-) -> None:
+def test_every_sentence_has_one_end_token_and_offsets_cover_all_tokens(toy_dataset: Path, name: str) -> None:
     dataset = open_dataset(toy_dataset)
     split, described = dataset.splits[name], dataset.manifest["splits"][name]
     assert len(split) == described["pairs"]
@@ -111,9 +109,11 @@ def test_ids_are_stored_in_the_smallest_type_that_holds_the_vocabulary(
 def test_opening_maps_a_dataset_of_millions_of_pairs_without_reading_it(tmp_path: Path) -> None:
     pairs, tokens = 36_000_000, 900_000_000
     for side in SIDES:
-        for what, dtype, length in (("tokens", np.uint16, tokens), ("offsets", np.int64, pairs + 1)):
-            path = side_path(tmp_path, "train", side, f"{what}.npy")
-            np.lib.format.open_memmap(path, "w+", dtype, (length,))  # a file with a hole, of no size on disk
+        for content, dtype, length in (("tokens", np.uint16, tokens), ("offsets", np.int64, pairs + 1)):
+            path = side_path(tmp_path, "train", side, f"{content}.npy")
+            np.lib.format.open_memmap(
+                path, "w+", dtype, (length,)
+            )  # a sparse file, which takes no disk space
     files = {path.name: {"bytes": path.stat().st_size, "sha256": ""} for path in tmp_path.iterdir()}
     manifest = {"format": 1, "splits": {"train": {"role": "train"}}, "files": files}
     (tmp_path / "dataset.json").write_text(json.dumps(manifest))
@@ -175,7 +175,6 @@ def test_a_damaged_dataset_is_one_clear_line(
     with pytest.raises(UserError, match=message) as error:
         open_dataset(folder)
     assert "\n" not in str(error.value)
-    assert "make" in str(error.value)
 
 
 def arrays(split: Split) -> list[object]:
@@ -199,7 +198,7 @@ def decode(sentences: Sentences, tokenizer: Tokenizer) -> list[str]:
     ],
     ids=str,
 )
-def test_a_manifest_that_makes_no_sense_is_a_plain_error(
+def test_an_invalid_manifest_is_a_plain_error(
     toy_dataset: Path, tmp_path: Path, changes: dict[str, object]
 ) -> None:
     manifest = json.loads((toy_dataset / "dataset.json").read_text())
@@ -230,7 +229,7 @@ def test_an_array_with_a_damaged_header_is_a_plain_error(tmp_path: Path, header:
         open_sentences(tmp_path, "train", "source")
 
 
-def test_a_zip_is_no_array(tmp_path: Path) -> None:
+def test_a_zip_archive_is_not_an_array(tmp_path: Path) -> None:
     path = side_path(tmp_path, "train", "source", "tokens.npy")
     with path.open("wb") as file:
         np.savez(file, np.zeros(3, np.uint16))
@@ -238,7 +237,7 @@ def test_a_zip_is_no_array(tmp_path: Path) -> None:
         open_sentences(tmp_path, "train", "source")
 
 
-def test_raw_lines_that_are_not_those_of_a_set_are_a_plain_error(toy_dataset: Path, tmp_path: Path) -> None:
+def test_too_few_raw_lines_are_a_plain_error(toy_dataset: Path, tmp_path: Path) -> None:
     folder = tmp_path / "dataset"
     shutil.copytree(toy_dataset, folder)
     dataset = open_dataset(folder)

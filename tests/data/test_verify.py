@@ -1,4 +1,4 @@
-"""Verifying a dataset folder: whatever was changed after it was written is found."""
+"""Verifying a dataset folder finds every change after it was written."""
 
 import json
 import shutil
@@ -19,11 +19,11 @@ Change = Callable[[Array], Array | None]
 
 @pytest.fixture
 def folder(tmp_path: Path, toy_dataset: Path) -> Path:
-    """A dataset to damage."""
+    """Return a copy of a dataset to damage."""
     return Path(shutil.copytree(toy_dataset, tmp_path / "dataset"))
 
 
-def test_an_undamaged_dataset_is_fine(toy_dataset: Path) -> None:
+def test_an_undamaged_dataset_passes(toy_dataset: Path) -> None:
     verify(open_dataset(toy_dataset))
 
 
@@ -51,15 +51,15 @@ def tokens(change: Change) -> Callable[[Path], None]:
 def changed(name: str, change: Change) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         array = np.load(folder / name)
-        made = change(array)
-        np.save(folder / name, array if made is None else made)
+        changed_array = change(array)
+        np.save(folder / name, array if changed_array is None else changed_array)
 
     return damage
 
 
-def put(place: int, value: int) -> Change:
+def put(index: int, value: int) -> Change:
     def change(array: Array) -> None:
-        array[place] = value
+        array[index] = value
 
     return change
 
@@ -76,7 +76,7 @@ def without_vocabulary(folder: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps(manifest))
 
 
-NONSENSE = {
+INVALID_ARRAYS = {
     "a first offset": (offsets(put(0, 1)), r"train.source.offsets.npy ranges from 1 to "),
     "a last offset": (offsets(put(-1, 5)), r"train.source.offsets.npy ranges from 0 to 5, but there are "),
     "offsets that fall": (offsets(put(7, 1)), r"train.source.offsets.npy does not increase at sentence 6"),
@@ -84,7 +84,7 @@ NONSENSE = {
         offsets(lambda old: put(200, old[199])(old)),
         r"train.source.offsets.npy does not increase at sentence 199",
     ),
-    "offsets that stay where one reading ends": (
+    "offsets that stay at the end of a chunk": (
         offsets(lambda old: put(64, old[63])(old)),
         r"train.source.offsets.npy does not increase at sentence 63",
     ),
@@ -108,8 +108,8 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_found_even_with_the_right_hashes(
+@pytest.mark.parametrize(("damage", "message"), INVALID_ARRAYS.values(), ids=INVALID_ARRAYS)
+def test_invalid_arrays_are_found_even_with_correct_hashes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], message: str
 ) -> None:
     monkeypatch.setattr(verify_module, "AT_ONCE", 64)

@@ -1,4 +1,4 @@
-"""Micro-batches: the tokens of pairs, and filler behind them."""
+"""Micro-batches have the tokens of their pairs, followed by filler."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,11 +29,11 @@ def sentences(side: Sentences, pairs: Sequence[int]) -> list[list[int]]:
 
 
 def segments(tokens: Tensor, layout: Layout) -> list[list[int]]:
-    return [tokens[where].tolist() for where in layout.slices()]
+    return [tokens[part].tolist() for part in layout.slices()]
 
 
 @given(LENGTHS, ROUNDINGS)
-def test_segments_are_the_pairs_in_the_order_asked_for_whatever_the_filler(
+def test_segments_are_the_requested_pairs_in_order_with_any_filler(
     split_of: SplitOf, lengths: Lengths, rounding: Rounding | None
 ) -> None:
     split = split_of(lengths)
@@ -45,7 +45,7 @@ def test_segments_are_the_pairs_in_the_order_asked_for_whatever_the_filler(
 
 
 @given(LENGTHS, ROUNDINGS)
-def test_filler_is_end_marks_without_a_loss_and_counted(
+def test_filler_has_end_tokens_and_no_loss(
     split_of: SplitOf, lengths: Lengths, rounding: Rounding | None
 ) -> None:
     batch = assemble(split_of(lengths), np.arange(len(lengths)), rounding)
@@ -61,7 +61,7 @@ def test_filler_is_end_marks_without_a_loss_and_counted(
 
 
 @given(LENGTHS, ROUNDINGS)
-def test_every_segment_ends_with_its_only_end_mark(
+def test_every_segment_ends_with_an_end_token(
     split_of: SplitOf, lengths: Lengths, rounding: Rounding | None
 ) -> None:
     batch = assemble(split_of(lengths), np.arange(len(lengths)), rounding)
@@ -77,13 +77,13 @@ def test_a_batch_with_filler_has_a_round_shape(split_of: SplitOf) -> None:
     assert (batch.source.longest, batch.target.longest) == (64, 64)
 
 
-def test_a_batch_without_filler_is_as_large_as_its_pairs(split_of: SplitOf) -> None:
+def test_a_batch_without_filler_has_the_size_of_its_pairs(split_of: SplitOf) -> None:
     batch = assemble(split_of(PAIRS), np.array([4, 0]))
     assert (len(batch.source_tokens), len(batch.target_tokens), batch.filler) == (43, 24, 0)
     assert (batch.source.longest, batch.target.longest) == (40, 20)
 
 
-def test_halves_hold_every_pair_once_and_half_the_tokens(split_of: SplitOf) -> None:
+def test_halves_have_every_pair_once_and_half_the_tokens(split_of: SplitOf) -> None:
     split = split_of([(n, n + 1) for n in range(30, 0, -1)])
     whole = assemble(split, np.arange(30))
     halves = halved(split, whole, Rounding(8))
@@ -108,7 +108,7 @@ def tensors(batch: MicroBatch) -> list[Tensor]:
     return own + [value for value in parts if isinstance(value, Tensor)]
 
 
-def test_a_batch_moves_to_a_device_but_for_lengths_and_counts_of_groups(split_of: SplitOf) -> None:
+def test_only_lengths_and_group_counts_stay_on_the_host(split_of: SplitOf) -> None:
     batch = assemble(split_of(PAIRS), np.arange(5)).to("meta")
     assert [tensor.device.type for tensor in tensors(batch)].count("cpu") == 5
     assert (batch.source.lengths.device.type, batch.target.lengths.device.type) == ("cpu", "cpu")

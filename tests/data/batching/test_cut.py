@@ -1,4 +1,4 @@
-"""Cutting a global batch over ranks and into micro-batches."""
+"""A global batch is divided evenly over ranks and into micro-batches."""
 
 import os
 from collections.abc import Sequence
@@ -26,34 +26,34 @@ def sides(lengths: Lengths) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 @given(LENGTHS, st.integers(1, 100))
-def test_each_pair_goes_to_one_rank_whatever_the_number_of_ranks(lengths: Lengths, world: int) -> None:
+def test_each_pair_goes_to_one_rank(lengths: Lengths, world: int) -> None:
     shares = share(*sides(lengths), world)
     assert len(shares) == world
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
-    assert [some.tolist() for some in shares] == [some.tolist() for some in share(*sides(lengths), world)]
+    assert [pairs.tolist() for pairs in shares] == [pairs.tolist() for pairs in share(*sides(lengths), world)]
 
 
-def test_where_pairs_are_few_some_ranks_get_none() -> None:
-    assert [some.tolist() for some in share(*sides([(3, 3), (9, 9)]), 4)] == [[1], [0], [], []]
+def test_with_few_pairs_some_ranks_get_none() -> None:
+    assert [pairs.tolist() for pairs in share(*sides([(3, 3), (9, 9)]), 4)] == [[1], [0], [], []]
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=7))
-def test_the_slowest_rank_is_near_the_best_that_any_cut_could_do(lengths: Lengths) -> None:
+def test_the_slowest_rank_is_near_the_optimum(lengths: Lengths) -> None:
     work, world = costs(*sides(lengths)), 3
-    slowest = max(work[some].sum() for some in share(*sides(lengths), world))
-    ways = np.array(list(product(range(world), repeat=len(lengths))))
-    best = min(max(work[way == rank].sum() for rank in range(world)) for way in ways)
+    slowest = max(work[pairs].sum() for pairs in share(*sides(lengths), world))
+    assignments = np.array(list(product(range(world), repeat=len(lengths))))
+    best = min(max(work[ranks == rank].sum() for rank in range(world)) for ranks in assignments)
     assert slowest <= best * (4 / 3 - 1 / (3 * world)) + 1e-9  # Graham, 1969
 
 
 def imbalance(lengths: Lengths) -> float:
-    """How far the slowest of 8 ranks is above their mean, averaged over batches of 25,000 tokens."""
+    """Return how far the slowest of 8 ranks exceeds their mean, averaged over batches of 25,000 tokens."""
     offsets = [np.concatenate(([0], np.cumsum(side))) for side in sides(lengths)]
     shard = plan_shard(offsets[0], offsets[1], BatchConfig(), 1, 0, 0)
     above = []
     for number in range(len(shard)):
         source, target = (side[shard.batch(number)] for side in sides(lengths))
-        work = [costs(source, target)[some].sum() for some in share(source, target, 8)]
+        work = [costs(source, target)[pairs].sum() for pairs in share(source, target, 8)]
         above.append(max(work) / np.mean(work) - 1)
     return float(np.mean(above))
 
@@ -71,7 +71,7 @@ def test_eight_ranks_have_the_same_work_within_two_percent_on_captions() -> None
 
 
 @given(LENGTHS, st.integers(1, 200))
-def test_micro_batches_hold_each_pair_once_and_never_too_many_tokens(lengths: Lengths, limit: int) -> None:
+def test_micro_batches_have_each_pair_once_within_the_limit(lengths: Lengths, limit: int) -> None:
     parts = micro_batches(*sides(lengths), limit)
     assert sorted(pair for part in parts for pair in part.tolist()) == list(range(len(lengths)))
     for part in parts:
@@ -87,17 +87,17 @@ def test_long_pairs_are_in_the_first_micro_batches(lengths: Lengths, limit: int)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=200), st.integers(150, 400)
 )
-def test_micro_batches_are_few_and_of_about_equal_size(lengths: Lengths, limit: int) -> None:
+def test_micro_batches_are_few_and_about_equal(lengths: Lengths, limit: int) -> None:
     parts = micro_batches(*sides(lengths), limit)
     sizes = [sum(sum(lengths[pair]) for pair in part) for part in parts]
     assert len(parts) <= sum(sizes) // (limit - 18) + 1
     assert max(sizes) - min(sizes) <= 36
 
 
-def test_a_pair_too_large_for_any_micro_batch_has_one_of_its_own() -> None:
+def test_an_overlong_pair_is_a_micro_batch_alone() -> None:
     parts = micro_batches(*sides([(5, 5), (90, 90), (4, 4), (60, 50)]), 20)
     assert [part.tolist() for part in parts] == [[1], [3], [0, 2]]
 
 
-def test_where_pairs_do_not_fit_evenly_there_is_one_micro_batch_more() -> None:
+def test_pairs_that_do_not_fit_evenly_need_one_more_micro_batch() -> None:
     assert [len(part) for part in micro_batches(*sides([(5, 5)] * 5), 25)] == [2, 1, 2]

@@ -1,4 +1,4 @@
-"""Filler: rounding shapes up with dummy segments."""
+"""Filler rounds up shapes with short dummy segments."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1
 
 
 @given(LENGTHS, st.integers(0, 9).map(lambda power: 1 << power))
-def test_sums_and_segments_become_multiples_by_short_dummies_with_tokens_on_both_sides(
-    lengths: Sequence[tuple[int, int]], unit: int
-) -> None:
+def test_short_dummies_round_up_tokens_and_segments(lengths: Sequence[tuple[int, int]], unit: int) -> None:
     sides = np.array(lengths).T
     dummies = Rounding(unit).dummies(*sides)
     assert len(dummies[0]) == len(dummies[1])
@@ -28,12 +26,12 @@ def test_sums_and_segments_become_multiples_by_short_dummies_with_tokens_on_both
         assert dummy.sum() <= 3 * unit
 
 
-def test_what_is_round_already_gets_no_filler() -> None:
+def test_a_round_shape_gets_no_filler() -> None:
     source, target = Rounding(4).dummies(np.array([1, 2, 3, 2]), np.array([3, 3, 3, 3]))
     assert source.tolist() == target.tolist() == []
 
 
-def test_too_few_dummies_for_the_missing_tokens_are_joined_by_more() -> None:
+def test_many_missing_tokens_need_more_dummies() -> None:
     source, target = Rounding(32).dummies(np.ones(31, dtype=int), np.array([*[1] * 30, 3]))
     assert (31 + len(source), 31 + source.sum(), 33 + target.sum()) == (64, 64, 96)
 
@@ -44,7 +42,7 @@ def test_the_longest_length_is_rounded_up_to_a_power_of_two(longest: int, expect
 
 
 @pytest.mark.parametrize(("tokens", "unit"), [(25_000, 512), (4096, 64), (3125, 64), (10, 1)])
-def test_the_unit_is_about_a_fiftieth_of_the_batch(tokens: int, unit: int) -> None:
+def test_the_unit_is_about_one_fiftieth_of_the_batch(tokens: int, unit: int) -> None:
     assert Rounding.of(tokens).unit == unit
 
 

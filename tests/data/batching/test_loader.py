@@ -1,4 +1,4 @@
-"""The loader: this rank's share of the coming steps, ready before it is asked for."""
+"""The loader prepares this rank's share of the next steps in advance."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def split(split_of: SplitOf) -> Split:
-    """A hundred pairs of up to 30 tokens a side."""
+    """Return 100 pairs of up to 30 tokens per side."""
     return split_of(LENGTHS)
 
 
@@ -51,26 +51,24 @@ def pairs_of(*shares: LocalBatch) -> list[int]:
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])
-def test_the_ranks_share_the_batches_of_one_process_in_the_same_steps(
-    tmp_path: Path, split: Split, world: int
-) -> None:
+def test_ranks_together_take_the_batches_of_one_process(tmp_path: Path, split: Split, world: int) -> None:
     alone = steps(split, tmp_path, Cut(0, 1, 10**6), 12)
     ranks = [steps(split, tmp_path, Cut(rank, world, 10**6), 12) for rank in range(world)]
-    for whole, *shares in zip(alone, *ranks, strict=True):
-        assert sorted(pairs_of(*shares)) == sorted(pairs_of(whole))
+    for batch, *shares in zip(alone, *ranks, strict=True):
+        assert sorted(pairs_of(*shares)) == sorted(pairs_of(batch))
         for share in shares:
-            assert (share.epoch, share.number) == (whole.epoch, whole.number)
-            assert (share.pairs, share.source_tokens) == (whole.pairs, whole.source_tokens)
-            assert share.target_tokens == sum(LENGTHS[pair][1] for pair in pairs_of(whole))
+            assert (share.epoch, share.number) == (batch.epoch, batch.number)
+            assert (share.pairs, share.source_tokens) == (batch.pairs, batch.source_tokens)
+            assert share.target_tokens == sum(LENGTHS[pair][1] for pair in pairs_of(batch))
 
 
-def test_micro_batches_hold_no_more_tokens_than_the_device_takes(tmp_path: Path, split: Split) -> None:
+def test_micro_batches_respect_the_limit_of_the_device(tmp_path: Path, split: Split) -> None:
     taken = steps(split, tmp_path, Cut(0, 1, 100), 10)
     parts = [part for step in taken for part in step.micro_batches]
     assert max(part.real_source_tokens + part.real_target_tokens for part in parts) <= 100
     assert len(parts) >= 50
-    whole = steps(split, tmp_path, Cut(0, 1, 10**6), 10)
-    assert sorted(pairs_of(*taken)) == sorted(pairs_of(*whole))
+    uncut = steps(split, tmp_path, Cut(0, 1, 10**6), 10)
+    assert sorted(pairs_of(*taken)) == sorted(pairs_of(*uncut))
 
 
 def test_rounding_reaches_the_micro_batches(tmp_path: Path, split: Split) -> None:
@@ -78,43 +76,43 @@ def test_rounding_reaches_the_micro_batches(tmp_path: Path, split: Split) -> Non
     assert all(len(part.target_tokens) % 16 == 0 for step in taken for part in step.micro_batches)
 
 
-def test_a_rank_without_a_pair_still_takes_the_step(tmp_path: Path, split_of: SplitOf) -> None:
+def test_a_rank_without_pairs_still_takes_the_step(tmp_path: Path, split_of: SplitOf) -> None:
     split = split_of([(5, 6), (7, 8)])
     last = steps(split, tmp_path, Cut(2, 3, 100), 2)
     assert [(step.micro_batches, step.pairs, step.target_tokens) for step in last] == [([], 2, 14)] * 2
 
 
-def test_a_run_goes_on_behind_the_last_step_taken(tmp_path: Path, split: Split) -> None:
-    whole = steps(split, tmp_path, Cut(0, 1, 200), 14)
+def test_a_run_resumes_after_the_last_step(tmp_path: Path, split: Split) -> None:
+    expected = steps(split, tmp_path, Cut(0, 1, 200), 14)
     for done in (1, 6, 13):
-        last = whole[done - 1]
+        last = expected[done - 1]
         again = steps(split, tmp_path, Cut(0, 1, 200), 1, epoch=last.epoch, number=last.number + 1)
-        assert pairs_of(*again) == pairs_of(whole[done])
+        assert pairs_of(*again) == pairs_of(expected[done])
 
 
-def test_steps_are_ready_before_they_are_asked_for_but_not_many(
+def test_a_few_steps_are_prepared_in_advance(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = threading.Semaphore(0)
+    assembled = threading.Semaphore(0)
 
     def counting(*arguments: Any) -> MicroBatch:
-        made.release()
+        assembled.release()
         return assemble(*arguments)
 
     monkeypatch.setattr(loader_module, "assemble", counting)
     with loading(split, tmp_path, Cut(0, 1, 10**6)) as loader:
-        assert all(made.acquire(timeout=PATIENCE) for _ in range(AHEAD + 1))
-        assert not made.acquire(timeout=0.1)
+        assert all(assembled.acquire(timeout=PATIENCE) for _ in range(AHEAD + 1))
+        assert not assembled.acquire(timeout=0.1)
         next(loader)
-        assert made.acquire(timeout=PATIENCE)
-        assert not made.acquire(timeout=0.1)
+        assert assembled.acquire(timeout=PATIENCE)
+        assert not assembled.acquire(timeout=0.1)
 
 
-def test_the_time_that_the_consumer_waited_is_measured(
+def test_the_waiting_time_of_the_consumer_is_measured(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, clock = threading.Event(), [0.0]
-    made: list[MicroBatch] = []
+    assembled: list[MicroBatch] = []
 
     def asking() -> float:
         now = clock[0]
@@ -122,11 +120,11 @@ def test_the_time_that_the_consumer_waited_is_measured(
         return now
 
     def slow(*arguments: Any) -> MicroBatch:
-        if not made:  # what follows is ready early or late, as it happens
+        if not assembled:  # later batches may be early or late
             asked.wait(PATIENCE)
             clock[0] += 1.0
-        made.append(assemble(*arguments))
-        return made[-1]
+        assembled.append(assemble(*arguments))
+        return assembled[-1]
 
     monkeypatch.setattr(loader_module, "time", SimpleNamespace(perf_counter=asking))
     monkeypatch.setattr(loader_module, "assemble", slow)
@@ -137,7 +135,7 @@ def test_the_time_that_the_consumer_waited_is_measured(
     assert loader.waited == 1.0
 
 
-def test_an_error_in_the_thread_reaches_whoever_takes_the_steps(
+def test_an_error_in_the_thread_reaches_the_reader(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*arguments: Any) -> MicroBatch:
@@ -162,7 +160,7 @@ def test_closing_ends_the_thread(tmp_path: Path, split: Split, planner: bool) ->
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_a_step_is_halved_for_want_of_memory(tmp_path: Path, split: Split) -> None:
+def test_halving_a_step_keeps_its_pairs(tmp_path: Path, split: Split) -> None:
     with loading(split, tmp_path, Cut(0, 1, 200)) as loader:
         step = next(loader)
         half = loader.halved(step)

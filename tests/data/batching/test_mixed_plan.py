@@ -1,4 +1,4 @@
-"""The plan of a mixture, against what was asked for: shares, epochs of each corpus, stages."""
+"""The plan of a mixture has the right shares, epochs of each corpus, and stages."""
 
 import hashlib
 from collections import Counter
@@ -27,23 +27,23 @@ CONFIG = BatchConfig(tokens=600, longest=28)
 NAMES = ("bitext", "synthetic", "web", "news")
 
 
-def dataset_of(split: Split, sizes: Sequence[int], **told: Sequence[Any]) -> Dataset:
-    """A dataset of corpora with so many pairs each, one after another."""
+def dataset_of(split: Split, sizes: Sequence[int], **fields: Sequence[Any]) -> Dataset:
+    """Return a dataset of consecutive corpora with these sizes."""
     corpora = [
         {"name": NAMES[n], "first": sum(sizes[:n]), "pairs": size, "weight": 0.0, "tag": ""}
-        | {key: values[n] for key, values in told.items()}
+        | {key: values[n] for key, values in fields.items()}
         for n, size in enumerate(sizes)
     ]
     return Dataset(Path(), {"splits": {"train": {"corpora": corpora}}}, {"train": split})
 
 
 def lengths_of(sizes: Sequence[int], seed: int = 0) -> Lengths:
-    """Pairs of 1 to 30 tokens; each corpus is longer than the one before it."""
+    """Return random lengths of 1 to 30 tokens. Later corpora have longer pairs."""
     rng = np.random.default_rng(seed)
     lengths: list[tuple[int, int]] = []
     for number, size in enumerate(sizes):
-        drawn = rng.integers(1, 20 + 3 * number, (size, 2))
-        lengths += [(int(source), int(target)) for source, target in drawn]
+        random_lengths = rng.integers(1, 20 + 3 * number, (size, 2))
+        lengths += [(int(source), int(target)) for source, target in random_lengths]
     return lengths
 
 
@@ -52,7 +52,7 @@ def mixing(**settings: str) -> MixingConfig:
 
 
 def planned(plan: MixedPlan, split: Split, epochs: int) -> list[list[int]]:
-    """The batches of the first epochs."""
+    """Return the batches of the first epochs."""
     shards = [plan.round(split, epoch, n) for epoch in range(epochs) for n in range(plan.rounds(epoch))]
     return [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
 
@@ -69,7 +69,7 @@ WEIGHTS = st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4)
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(SIZES, WEIGHTS, st.integers(0, 3))
-def test_any_200_steps_have_the_shares_asked_for(
+def test_any_200_steps_have_the_requested_shares(
     split_of: SplitOf, sizes: list[int], weights: list[float], seed: int
 ) -> None:
     split = split_of(lengths_of(sizes, seed))
@@ -134,7 +134,7 @@ def test_batches_are_as_full_as_without_mixing_and_of_pairs_of_like_length(
 STAGES = '[{weights={bitext=1, synthetic=1}, until="3 epochs of bitext"}, {weights={bitext=2, web=1}, until="2 epochs of web"}, {weights={bitext=1}}]'  # noqa: E501
 
 
-def test_stages_follow_each_other_and_end_at_the_pair_that_ends_the_epoch(split_of: SplitOf) -> None:
+def test_stages_end_exactly_at_the_last_pair_of_the_epoch(split_of: SplitOf) -> None:
     sizes = [500, 700, 300]
     lengths = [(1 + n % 20, 1 + n % 19) for n in range(sum(sizes))]
     split, corpus = split_of(lengths), corpus_of(sizes)
@@ -160,7 +160,7 @@ def test_stages_follow_each_other_and_end_at_the_pair_that_ends_the_epoch(split_
         (2, "tag", [800**0.5, 200**0.5 / 2, 200**0.5 / 2]),
     ],
 )
-def test_temperature_weighs_by_size_of_corpora_or_of_all_with_one_tag(
+def test_temperature_weighs_by_size_of_corpora_or_tags(
     split_of: SplitOf, temperature: int, over: str, shares: list[float]
 ) -> None:
     sizes = [800, 100, 100]
@@ -168,11 +168,11 @@ def test_temperature_weighs_by_size_of_corpora_or_of_all_with_one_tag(
     dataset = dataset_of(split, sizes, tag=["<2de>", "<2fr>", "<2fr>"])
     plan = mixed_plan(dataset, CONFIG, mixing(temperature=str(temperature), over=over), 1)
     assert plan
-    told = [*plan.mixture.shares(0).values()]
-    assert told == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
+    actual = [*plan.mixture.shares(0).values()]
+    assert actual == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
 
 
-def test_weights_of_the_dataset_count_unless_others_are_given(split_of: SplitOf) -> None:
+def test_settings_override_the_weights_of_the_dataset(split_of: SplitOf) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50], weight=[1.0, 3.0])
     for config, shares in (
         (MixingConfig(), {"bitext": 0.25, "synthetic": 0.75}),
@@ -190,7 +190,7 @@ def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (
             {"weights": "{bitex=1}"},
@@ -210,16 +210,16 @@ def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_the_dataset_is_told(
-    split_of: SplitOf, settings: Mapping[str, str], told: str
+def test_settings_that_do_not_fit_the_dataset_are_refused(
+    split_of: SplitOf, settings: Mapping[str, str], message: str
 ) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50])
     with pytest.raises(UserError) as caught:
         mixed_plan(dataset, CONFIG, mixing(**settings), 1)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_corpus_without_a_pair_that_fits_can_not_be_mixed_in(split_of: SplitOf) -> None:
+def test_a_corpus_of_long_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 50 + [(5, 40)] * 50), [50, 50])
     with pytest.raises(UserError, match="Corpus synthetic has a weight, but all its 50 pairs are too long"):
         mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
@@ -227,7 +227,7 @@ def test_a_corpus_without_a_pair_that_fits_can_not_be_mixed_in(split_of: SplitOf
 
 @pytest.fixture(scope="module")
 def staged(split_of: SplitOf) -> Dataset:
-    """Three corpora, which `STAGES` mixes."""
+    """Return a dataset of the three corpora in `STAGES`."""
     sizes = [500, 700, 300]
     return dataset_of(split_of(lengths_of(sizes)), sizes)
 
@@ -238,19 +238,17 @@ def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int =
     return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
 
 
-def taken(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any, ...]]:
+def first_batches(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any, ...]]:
     return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, number)]
 
 
-def test_a_run_goes_on_from_any_batch_of_any_stage_as_if_never_stopped(
-    tmp_path: Path, staged: Dataset
-) -> None:
-    with closing(batches(staged, tmp_path)) as whole:
-        all_of_them = taken(whole.starting(), 130)
+def test_a_run_resumes_at_any_batch_of_any_stage_as_if_never_stopped(tmp_path: Path, staged: Dataset) -> None:
+    with closing(batches(staged, tmp_path)) as schedule:
+        expected = first_batches(schedule.starting(), 130)
         for done in range(1, 125, 3):
-            epoch, number = all_of_them[done - 1][:2]
-            assert taken(whole.starting(epoch, number + 1), 4) == all_of_them[done : done + 4]
-    assert {batch[-1].stage for batch in all_of_them} == {0, 1, 2}
+            epoch, number = expected[done - 1][:2]
+            assert first_batches(schedule.starting(epoch, number + 1), 4) == expected[done : done + 4]
+    assert {batch[-1].stage for batch in expected} == {0, 1, 2}
 
 
 def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, staged: Dataset) -> None:
@@ -258,10 +256,10 @@ def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, staged
         closing(batches(staged, tmp_path)) as one,
         closing(batches(staged, tmp_path, planner=False)) as other,
     ):
-        assert taken(one.starting(), 60) == taken(other.starting(), 60)
+        assert first_batches(one.starting(), 60) == first_batches(other.starting(), 60)
 
 
-def test_it_is_told_how_often_each_corpus_was_seen(tmp_path: Path, staged: Dataset) -> None:
+def test_batches_report_how_often_each_corpus_was_seen(tmp_path: Path, staged: Dataset) -> None:
     sizes = Counter(
         corpus_of([500, 700, 300])(n) for n, pair in enumerate(lengths_of([500, 700, 300])) if max(pair) <= 28
     )

@@ -1,4 +1,4 @@
-"""The epoch plan: what is in each global batch."""
+"""The epoch plan puts every pair in one batch, within the limits, in random order."""
 
 import errno
 import hashlib
@@ -39,7 +39,7 @@ def batches(shards: Sequence[Shard]) -> list[list[int]]:
 
 
 @given(LENGTHS, CONFIGS, SMALL, SMALL)
-def test_every_pair_is_in_one_batch_an_epoch_but_for_the_too_long_which_are_counted(
+def test_every_pair_is_in_one_batch_per_epoch_or_counted_as_too_long(
     split_of: SplitOf, lengths: Lengths, config: BatchConfig, seed: int, number: int
 ) -> None:
     shards = epoch(split_of(lengths), config, seed, number)
@@ -59,9 +59,7 @@ def test_neither_budget_is_exceeded_and_no_batch_is_empty(
 
 
 @given(LENGTHS, CONFIGS)
-def test_no_shard_has_more_pairs_than_it_may(
-    split_of: SplitOf, lengths: Lengths, config: BatchConfig
-) -> None:
+def test_no_shard_exceeds_its_size(split_of: SplitOf, lengths: Lengths, config: BatchConfig) -> None:
     shards = epoch(split_of(lengths), config)
     assert all(len(shard.pairs) + shard.dropped <= config.shard_pairs for shard in shards)
 
@@ -73,7 +71,7 @@ def test_batches_are_nearly_full(split_of: SplitOf, natural_lengths: Lengths) ->
     assert np.mean(fullest) > 1950
 
 
-def test_no_tiny_batch_is_left_over(split_of: SplitOf) -> None:
+def test_no_batch_is_tiny(split_of: SplitOf) -> None:
     planned = batches(epoch(split_of([(1, 1)] * 303), BatchConfig(tokens=100)))
     assert sorted(map(len, planned)) == [51, 52, 100, 100]
 
@@ -81,25 +79,23 @@ def test_no_tiny_batch_is_left_over(split_of: SplitOf) -> None:
 @pytest.mark.parametrize(
     ("lengths", "sizes"),
     [([(1, 1)] * 7 + [(100, 100)], [1, 7]), ([(10, 9)] * 10 + [(1, 90)], [1, 10])],
-    ids=["one long pair", "sides of unlike length"],
+    ids=["one long pair", "sides of different length"],
 )
-def test_making_the_last_batches_equal_keeps_to_the_budgets(
+def test_balancing_the_last_batches_respects_the_budgets(
     split_of: SplitOf, lengths: Lengths, sizes: list[int]
 ) -> None:
     planned = batches(epoch(split_of(lengths), BatchConfig(tokens=100)))
     assert sorted(map(len, planned)) == sizes
 
 
-def test_pairs_of_like_length_are_together(split_of: SplitOf, natural_lengths: Lengths) -> None:
+def test_pairs_of_similar_length_are_together(split_of: SplitOf, natural_lengths: Lengths) -> None:
     totals = [
         [sum(natural_lengths[i]) for i in b] for b in batches(epoch(split_of(natural_lengths), BatchConfig()))
     ]
     assert np.median([max(batch) / min(batch) for batch in totals]) < 1.25
 
 
-def test_batches_of_short_and_of_long_pairs_come_in_random_order(
-    split_of: SplitOf, natural_lengths: Lengths
-) -> None:
+def test_batches_come_in_random_order(split_of: SplitOf, natural_lengths: Lengths) -> None:
     planned = batches(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
     sizes = [len(batch) for batch in planned]
     rises = sum(later > earlier for earlier, later in pairwise(sizes))
@@ -115,10 +111,10 @@ def test_another_seed_or_epoch_has_other_batches(
     assert len(one & two) < len(one) / 10
 
 
-def test_shards_mix_the_corpus_in_blocks_of_neighbours_anew_each_epoch(split_of: SplitOf) -> None:
+def test_shards_consist_of_other_blocks_of_neighbours_each_epoch(split_of: SplitOf) -> None:
     split, config = split_of([(2, 3)] * 50_000), BatchConfig(shard_pairs=10_240)
     blocks = [{int(pair) // 1024 for pair in epoch(split, config, number=n)[0].pairs} for n in (0, 1)]
-    assert all(5 <= len(some) <= 10 and max(some) - min(some) > 20 for some in blocks)
+    assert all(5 <= len(numbers) <= 10 and max(numbers) - min(numbers) > 20 for numbers in blocks)
     assert blocks[0] != blocks[1]
 
 
@@ -132,7 +128,7 @@ def test_a_plan_is_the_same_on_every_machine_and_with_every_version_of_numpy(spl
 
 
 class Endless:
-    """Offsets of a billion sentences of 1 to 39 tokens, which take no memory."""
+    """Offsets of a billion sentences of 1 to 39 tokens, computed on access."""
 
     def __len__(self) -> int:
         return 10**9 + 1
@@ -141,7 +137,7 @@ class Endless:
         return cast("np.ndarray[Any, Any]", index * 20 + index * 2_654_435_761 % 20)
 
 
-def test_a_billion_pairs_take_no_more_memory_than_their_shards() -> None:
+def test_memory_depends_on_the_shard_size_and_not_on_the_corpus() -> None:
     config, offsets = BatchConfig(shard_pairs=100_000), cast(Any, Endless())
     tracemalloc.start()
     shard = plan_shard(offsets, offsets, config, 1, 0, 777)
@@ -152,13 +148,13 @@ def test_a_billion_pairs_take_no_more_memory_than_their_shards() -> None:
     assert peak < 64 << 20
 
 
-def test_damaged_offsets_do_not_keep_the_plan_from_ending() -> None:
+def test_planning_ends_even_with_damaged_offsets() -> None:
     offsets = np.array([0, 5, 3, 3, 9, -7, 10**15, 12])
     shard = plan_shard(offsets, offsets, BatchConfig(tokens=10), 1, 0, 0)
     assert (shard.pairs.tolist(), shard.dropped) in [([0, 3], 5), ([3, 0], 5)]
 
 
-def test_a_saved_shard_is_the_same_when_read(tmp_path: Path, split_of: SplitOf) -> None:
+def test_a_loaded_shard_equals_the_saved_one(tmp_path: Path, split_of: SplitOf) -> None:
     shard = epoch(split_of([(2, 3), (4, 4), (1, 1), (50, 1)]), BatchConfig(tokens=6))[0]
     shard.save(tmp_path / "shard.npy")
     read = Shard.load(tmp_path / "shard.npy")
@@ -166,7 +162,7 @@ def test_a_saved_shard_is_the_same_when_read(tmp_path: Path, split_of: SplitOf) 
     assert (len(read), read.dropped) == (2, 1)
 
 
-def test_a_shard_appears_whole_or_not_at_all_when_the_disk_is_full(
+def test_no_shard_appears_when_the_disk_is_full(
     tmp_path: Path, split_of: SplitOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""Training text segmented anew for each epoch."""
+"""The training text is segmented again for each epoch."""
 
 import shutil
 import time
@@ -22,7 +22,7 @@ from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
 
 Ids = list[list[int]]
-Anew = Callable[..., AbstractContextManager[Resegmented]]
+Resegment = Callable[..., AbstractContextManager[Resegmented]]
 
 CONFIG = SamplingConfig(source_dropout=0.3, target_dropout=0.3)
 BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
@@ -32,17 +32,17 @@ BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
 def dataset(
     tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
 ) -> Dataset:
-    """`toy` in subwords of two characters and more."""
+    """Return a dataset of `toy` with BPE subwords."""
     out = tmp_path_factory.mktemp("bpe") / "out"
     make(out, [toy], "tokenizer.kind=bpe", "tokenizer.vocab_size=96", valid=[dev])
     return open_dataset(out)
 
 
 @pytest.fixture
-def anew(tmp_path: Path, dataset: Dataset) -> Anew:
-    """`anew()`: epochs of `dataset`, to be closed."""
+def resegmented(tmp_path: Path, dataset: Dataset) -> Resegment:
+    """Return a function that makes the epochs of `dataset`, to be closed."""
 
-    def anew(
+    def resegmented(
         config: SamplingConfig = CONFIG,
         seed: int = 1,
         workers: int = 1,
@@ -53,7 +53,7 @@ def anew(tmp_path: Path, dataset: Dataset) -> Anew:
         tokenizers = load_tokenizers(of.folder / TOKENIZERS)
         return closing(Resegmented(of, tokenizers, config, seed, folder, workers=workers, augment=augment))
 
-    return anew
+    return resegmented
 
 
 def sentences(side: Sentences) -> Ids:
@@ -63,9 +63,9 @@ def sentences(side: Sentences) -> Ids:
     ]
 
 
-def test_every_epoch_holds_the_same_text_in_other_pieces(dataset: Dataset, anew: Anew) -> None:
+def test_every_epoch_has_the_same_text_in_other_pieces(dataset: Dataset, resegmented: Resegment) -> None:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
-    with anew() as epochs:
+    with resegmented() as epochs:
         drawn = [sentences(epochs.split(epoch).source) for epoch in (0, 1)]
     plain = sentences(dataset.splits["train"].source)
     assert drawn[0] != drawn[1] != plain != drawn[0]
@@ -74,92 +74,92 @@ def test_every_epoch_holds_the_same_text_in_other_pieces(dataset: Dataset, anew:
     assert {ids[-1] for epoch in drawn for ids in epoch} == {0}
 
 
-def test_a_line_is_segmented_as_seed_and_epoch_say_however_it_comes_about(
-    tmp_path: Path, anew: Anew, monkeypatch: pytest.MonkeyPatch
+def test_seed_epoch_and_line_alone_decide_the_segmentation(
+    tmp_path: Path, resegmented: Resegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anew() as epochs:
+    with resegmented() as epochs:
         expected = [sentences(epochs.split(epoch).target) for epoch in (0, 1, 2)]
     monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
-    with anew(workers=2, folder=tmp_path / "other") as epochs:
+    with resegmented(workers=2, folder=tmp_path / "other") as epochs:
         assert [sentences(epochs.split(epoch).target) for epoch in (2, 0, 1)] == [
             expected[n] for n in (2, 0, 1)
         ]
-    with anew(seed=2) as epochs:
+    with resegmented(seed=2) as epochs:
         assert sentences(epochs.split(0).target) != expected[0]
 
 
-def test_equal_lines_of_an_epoch_and_both_sides_are_drawn_apart(
-    tmp_path: Path, make: Callable[..., Outcome], anew: Anew, write_pairs: Callable[..., str]
+def test_equal_lines_and_both_sides_are_sampled_independently(
+    tmp_path: Path, make: Callable[..., Outcome], resegmented: Resegment, write_pairs: Callable[..., str]
 ) -> None:
     same = write_pairs(tmp_path / "same", [("abcabc abcabc abcabc", "abcabc abcabc abcabc")] * 100)
     make(tmp_path / "out", [same], "tokenizer.kind=bpe", "tokenizer.vocab_size=12")
-    with anew(of=open_dataset(tmp_path / "out")) as epochs:
+    with resegmented(of=open_dataset(tmp_path / "out")) as epochs:
         split = epochs.split(0)
     source, target = sentences(split.source), sentences(split.target)
     assert len({tuple(ids) for ids in source}) > 10
     assert source != target
 
 
-def test_only_the_side_that_is_asked_for_is_segmented_anew(dataset: Dataset, anew: Anew) -> None:
-    with anew(SamplingConfig(target_dropout=0.3)) as epochs:
+def test_only_the_sampled_side_is_segmented_again(dataset: Dataset, resegmented: Resegment) -> None:
+    with resegmented(SamplingConfig(target_dropout=0.3)) as epochs:
         split = epochs.split(0)
     assert split.source is dataset.splits["train"].source
     assert sentences(split.target) != sentences(dataset.splits["train"].target)
 
 
-def test_the_next_epoch_is_ready_before_it_is_asked_for(tmp_path: Path, anew: Anew) -> None:
-    with anew() as epochs:
+def test_an_epoch_can_be_prepared_in_advance(tmp_path: Path, resegmented: Resegment) -> None:
+    with resegmented() as epochs:
         epochs.begin(5)
         end = time.monotonic() + 300
         while not (tmp_path / "epoch-000005").exists() and time.monotonic() < end:
             time.sleep(0.01)
-        with anew(workers=0) as of_another_rank:
+        with resegmented(workers=0) as of_another_rank:
             assert sentences(of_another_rank.split(5).source) == sentences(epochs.split(5).source)
 
 
-def test_an_epoch_appears_whole_and_goes_when_it_is_not_needed(tmp_path: Path, anew: Anew) -> None:
+def test_an_epoch_appears_complete_and_is_removed_after_use(tmp_path: Path, resegmented: Resegment) -> None:
     (tmp_path / "epoch-000000.unfinished").mkdir()
     (tmp_path / "epoch-000000.unfinished" / "train.source.tokens.npy").write_bytes(b"of a killed run")
-    with anew() as epochs:
-        kept = epochs.split(0)
+    with resegmented() as epochs:
+        split = epochs.split(0)
         assert [path.name for path in tmp_path.iterdir()] == ["epoch-000000"]
-        before = sentences(kept.source)
+        before = sentences(split.source)
         epochs.forget(0)
         assert not list(tmp_path.iterdir())
-        assert sentences(kept.source) == before
+        assert sentences(split.source) == before
         epochs.begin(1)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(
-    tmp_path: Path, anew: Anew, full_disk: Callable[[int], AbstractContextManager[None]]
+def test_a_full_disk_is_reported_and_leaves_no_partial_files(
+    tmp_path: Path, resegmented: Resegment, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    with anew() as epochs, full_disk(3000):
+    with resegmented() as epochs, full_disk(3000):
         with pytest.raises(UserError, match="epoch-000000 can't be written: File too large; free some space"):
             epochs.split(0)
         assert not list(tmp_path.iterdir())
 
 
-def test_a_dataset_that_was_made_anew_meanwhile_is_refused(
-    tmp_path: Path, dataset: Dataset, anew: Anew, make: Callable[..., Outcome], dev: str
+def test_a_dataset_that_was_made_again_meanwhile_is_refused(
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, make: Callable[..., Outcome], dev: str
 ) -> None:
-    place = tmp_path / "copy"
-    shutil.copytree(dataset.folder, place)
-    with anew(of=open_dataset(place), folder=tmp_path / "epochs") as epochs:
-        make(place, [dev], reuse=dataset.folder, overwrite=True)
-        with pytest.raises(UserError, match=f"{place} was made again during training"):
+    folder = tmp_path / "copy"
+    shutil.copytree(dataset.folder, folder)
+    with resegmented(of=open_dataset(folder), folder=tmp_path / "epochs") as epochs:
+        make(folder, [dev], reuse=dataset.folder, overwrite=True)
+        with pytest.raises(UserError, match=f"{folder} was made again during training"):
             epochs.split(0)
 
 
 @pytest.fixture
-def batches(dataset: Dataset, anew: Anew, tmp_path: Path) -> Iterator[Batches]:
-    with anew() as epochs:
+def batches(dataset: Dataset, resegmented: Resegment, tmp_path: Path) -> Iterator[Batches]:
+    with resegmented() as epochs:
         split = dataset.splits["train"]
         with closing(Batches(split, BATCHES, 1, tmp_path, planner=True, resegmented=epochs)) as batches:
             yield batches
 
 
-def test_batches_keep_to_their_limits_with_the_lengths_of_their_epoch(batches: Batches) -> None:
+def test_batches_respect_their_limits_with_the_lengths_of_their_epoch(batches: Batches) -> None:
     dropped: dict[int, int] = {}
     for batch in islice(batches.starting(), 120):
         split = batches.split(batch.epoch)
@@ -177,23 +177,27 @@ def test_batches_keep_to_their_limits_with_the_lengths_of_their_epoch(batches: B
         assert dropped[epoch] == sum(length > 24 for length in longest) > 0
 
 
-def test_a_run_goes_on_within_any_epoch_as_if_never_stopped(
-    tmp_path: Path, dataset: Dataset, anew: Anew, batches: Batches
+def test_a_run_resumes_within_any_epoch_as_if_never_stopped(
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, batches: Batches
 ) -> None:
-    whole = [(batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches.starting(), 100)]
+    uninterrupted = [
+        (batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches.starting(), 100)
+    ]
     split = dataset.splits["train"]
     for done in (10, 55, 90):
-        epoch, number, _ = whole[done]
+        epoch, number, _ = uninterrupted[done]
         folder = tmp_path / f"{done}"
         with (
-            anew(folder=folder) as epochs,
+            resegmented(folder=folder) as epochs,
             closing(Batches(split, BATCHES, 1, folder, planner=True, resegmented=epochs)) as again,
         ):
-            rest = [(b.epoch, b.number, b.pairs.tolist()) for b in islice(again.starting(epoch, number), 10)]
-        assert rest == whole[done : done + 10]
+            resumed = [
+                (b.epoch, b.number, b.pairs.tolist()) for b in islice(again.starting(epoch, number), 10)
+            ]
+        assert resumed == uninterrupted[done : done + 10]
 
 
-def test_epochs_behind_are_removed_from_the_disk(
+def test_finished_epochs_are_removed_from_the_disk(
     tmp_path: Path, batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "KEPT_BATCHES", 5)
@@ -205,7 +209,7 @@ def test_epochs_behind_are_removed_from_the_disk(
 
 
 def test_closing_ends_planning_that_waits_for_an_epoch(
-    tmp_path: Path, dataset: Dataset, anew: Anew, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 1)
     segmented: list[int] = []
@@ -216,7 +220,7 @@ def test_closing_ends_planning_that_waits_for_an_epoch(
         segmented.append(epoch)
 
     monkeypatch.setattr(Resegmented, "_write", counting)
-    with anew() as epochs:
+    with resegmented() as epochs:
         batches = Batches(dataset.splits["train"], BATCHES, 1, tmp_path, planner=True, resegmented=epochs)
         for epoch in range(1000):
             epochs.begin(epoch)
@@ -225,12 +229,12 @@ def test_closing_ends_planning_that_waits_for_an_epoch(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_the_others_of_the_machine_plan_by_is_there(
-    tmp_path: Path, dataset: Dataset, anew: Anew, batches: Batches
+def test_other_ranks_of_a_machine_read_the_same_epochs(
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, batches: Batches
 ) -> None:
     split = dataset.splits["train"]
     with (
-        anew(workers=0) as epochs,
+        resegmented(workers=0) as epochs,
         closing(Batches(split, BATCHES, 1, tmp_path, planner=False, resegmented=epochs)) as others,
     ):
         for mine, theirs in islice(zip(batches.starting(), others.starting(), strict=True), 60):
@@ -247,11 +251,11 @@ def texts(dataset: Dataset, split: Split) -> list[tuple[str, str]]:
     return list(zip(*sides, strict=True))
 
 
-def test_shares_of_the_pairs_are_changed_anew_each_epoch(
-    tmp_path: Path, dataset: Dataset, anew: Anew, monkeypatch: pytest.MonkeyPatch
+def test_every_epoch_augments_other_pairs(
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = AugmentConfig(copies=0.3, typos=0.2)
-    with anew(SamplingConfig(), augment=config) as epochs:
+    with resegmented(SamplingConfig(), augment=config) as epochs:
         drawn = [texts(dataset, epochs.split(epoch)) for epoch in (0, 1)]
     plain = texts(dataset, dataset.splits["train"])
     for epoch in drawn:
@@ -260,20 +264,20 @@ def test_shares_of_the_pairs_are_changed_anew_each_epoch(
         assert [target for _, target in epoch] == [target for _, target in plain]
     assert drawn[0] != drawn[1]
     monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
-    with anew(SamplingConfig(), augment=config, workers=2, folder=tmp_path / "other") as epochs:
+    with resegmented(SamplingConfig(), augment=config, workers=2, folder=tmp_path / "other") as epochs:
         assert texts(dataset, epochs.split(1)) == drawn[1]
-    with anew(SamplingConfig(), augment=config, seed=2, folder=tmp_path / "seed") as epochs:
+    with resegmented(SamplingConfig(), augment=config, seed=2, folder=tmp_path / "seed") as epochs:
         assert texts(dataset, epochs.split(1)) != drawn[1]
 
 
-def test_pieces_are_drawn_as_without_changes(tmp_path: Path, anew: Anew) -> None:
-    with anew() as epochs:
+def test_augmentation_does_not_change_the_sampling(tmp_path: Path, resegmented: Resegment) -> None:
+    with resegmented() as epochs:
         expected = sentences(epochs.split(0).target)
-    with anew(augment=AugmentConfig(typos=0.5), folder=tmp_path / "other") as epochs:
+    with resegmented(augment=AugmentConfig(typos=0.5), folder=tmp_path / "other") as epochs:
         assert sentences(epochs.split(0).target) == expected
 
 
-def test_changes_without_effect_are_refused(dataset: Dataset) -> None:
+def test_augmentation_without_effect_is_refused(dataset: Dataset) -> None:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     with pytest.raises(UserError, match=r"needs a dataset with placeholder symbols.*placeholders=8"):
         refuse_no_effect(tokenizers, AugmentConfig(placeholders=0.1))

@@ -1,4 +1,4 @@
-"""The global batches of a run: going on from anywhere, and one process planning for all on its machine."""
+"""Global batches resume at any batch, and one process plans for all on its machine."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 
-Taken = list[tuple[int, int, list[int]]]
+Batch = tuple[int, int, list[int]]
 
 LENGTHS = [(1 + i * 7 % 30, 1 + i * 11 % 30) for i in range(100)]
 CONFIG = BatchConfig(tokens=150, longest=28, shard_pairs=30)
@@ -25,25 +25,25 @@ CONFIG = BatchConfig(tokens=150, longest=28, shard_pairs=30)
 
 @pytest.fixture(scope="module")
 def split(split_of: Callable[[Sequence[tuple[int, int]]], Split]) -> Split:
-    """A hundred pairs, which CONFIG plans in four shards."""
+    """Return 100 pairs, which CONFIG plans in four shards."""
     return split_of(LENGTHS)
 
 
-def take(batches: Iterator[GlobalBatch], count: int) -> Taken:
+def first_batches(batches: Iterator[GlobalBatch], count: int) -> list[Batch]:
     return [(batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches, count)]
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Whether `condition` comes true within a few minutes."""
+    """Wait up to five minutes for `condition`, and return its value."""
     end = time.monotonic() + 300
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     return condition()
 
 
-def test_batches_are_those_of_the_plan_numbered_through_each_epoch(tmp_path: Path, split: Split) -> None:
+def test_batches_follow_the_plan_with_consecutive_numbers(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
-        taken = take(batches.starting(), 60)
+        taken = first_batches(batches.starting(), 60)
     offsets = (split.source.offsets, split.target.offsets)
     shards = [[plan_shard(*offsets, CONFIG, 1, epoch, i) for i in range(4)] for epoch in (0, 1)]
     planned = [[shard.batch(i).tolist() for shard in epoch for i in range(len(shard))] for epoch in shards]
@@ -53,11 +53,11 @@ def test_batches_are_those_of_the_plan_numbered_through_each_epoch(tmp_path: Pat
     assert taken[len(expected)][:2] == (2, 0)
 
 
-def test_a_run_goes_on_from_any_batch_as_if_never_stopped(tmp_path: Path, split: Split) -> None:
+def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
-        whole = take(batches.starting(), 45)
-        for done, (epoch, number, _) in enumerate(whole[:40], start=1):
-            assert take(batches.starting(epoch, number + 1), 3) == whole[done : done + 3]
+        expected = first_batches(batches.starting(), 45)
+        for done, (epoch, number, _) in enumerate(expected[:40], start=1):
+            assert first_batches(batches.starting(epoch, number + 1), 3) == expected[done : done + 3]
 
 
 def test_too_long_pairs_are_counted_up_to_the_end_of_the_epoch(tmp_path: Path, split: Split) -> None:
@@ -83,7 +83,7 @@ def test_each_shard_is_planned_once_for_all_processes(
         closing(Batches(split, CONFIG, 1, tmp_path, planner=False)) as second,
         closing(Batches(split, CONFIG, 1, tmp_path, planner=False)) as third,
     ):
-        taken = [take(batches.starting(), 40) for batches in (first, second, third)]
+        taken = [first_batches(batches.starting(), 40) for batches in (first, second, third)]
     assert taken[0] == taken[1] == taken[2]
     assert len(planned) == len(set(planned))
 
@@ -94,30 +94,28 @@ def test_the_next_shard_is_planned_while_one_is_used(tmp_path: Path, split: Spli
         assert until(lambda: len(list(tmp_path.glob("*-000000-00000[01].npy"))) == 2)
 
 
-def test_no_more_plans_are_kept_than_others_may_still_need(
-    tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_plans_are_removed(tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "KEPT_BATCHES", 20)
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
         running = batches.starting()
-        most = max(len(list(tmp_path.iterdir())) for _ in islice(running, 300))
-        assert 3 <= most <= 12
+        file_count = max(len(list(tmp_path.iterdir())) for _ in islice(running, 300))
+        assert 3 <= file_count <= 12
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_run_left_behind_does_no_harm(tmp_path: Path, split: Split) -> None:
+def test_files_of_a_killed_run_do_no_harm(tmp_path: Path, split: Split) -> None:
     killed = Batches(split, CONFIG, 1, tmp_path, planner=True)
-    before = take(killed.starting(), 10)
+    before = first_batches(killed.starting(), 10)
     (tmp_path / "half.unfinished").write_bytes(b"half")
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as again:
-        assert take(again.starting(), 10) == before
+        assert first_batches(again.starting(), 10) == before
     killed.close()
 
 
 @pytest.mark.parametrize(
     ("seed", "config"), [(2, CONFIG), (1, BatchConfig(tokens=140, longest=28, shard_pairs=30))]
 )
-def test_plans_of_another_seed_or_other_settings_are_not_taken_for_ours(
+def test_plans_of_another_seed_or_other_settings_are_not_used(
     tmp_path: Path, split: Split, seed: int, config: BatchConfig
 ) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as planner:
@@ -153,7 +151,7 @@ def test_closing_ends_the_waiting_of_another_thread(tmp_path: Path, split: Split
     assert ended.wait(300)
 
 
-def test_a_corpus_with_no_pair_short_enough_is_refused(
+def test_a_corpus_of_only_long_pairs_is_refused(
     tmp_path: Path, split_of: Callable[[Sequence[tuple[int, int]]], Split]
 ) -> None:
     split = split_of([(9, 30), (30, 9)] * 50)
@@ -164,7 +162,7 @@ def test_a_corpus_with_no_pair_short_enough_is_refused(
         next(batches.starting())
 
 
-def test_an_error_in_planning_reaches_whoever_takes_the_batches(tmp_path: Path, split: Split) -> None:
+def test_an_error_in_planning_reaches_the_reader_of_the_batches(tmp_path: Path, split: Split) -> None:
     (tmp_path / "file").touch()
     with (
         closing(Batches(split, CONFIG, 1, tmp_path / "file", planner=True)) as batches,
@@ -173,7 +171,7 @@ def test_an_error_in_planning_reaches_whoever_takes_the_batches(tmp_path: Path, 
         next(batches.starting())
 
 
-def test_who_waits_for_a_planner_that_has_ended_ends_too(tmp_path: Path, split: Split) -> None:
+def test_waiting_for_a_planner_that_has_ended_is_an_error(tmp_path: Path, split: Split) -> None:
     at_work = iter([True, True, False])
     waiting = Batches(split, CONFIG, 1, tmp_path, planner=False, planner_at_work=lambda: next(at_work))
     with closing(waiting), pytest.raises(UserError, match="which plans the batches, has ended"):

@@ -1,4 +1,4 @@
-"""A block of raw pairs: what is kept, what is dropped under which reason and number, and what is noted."""
+"""Cleaning a block keeps, drops and notes the right pairs."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,7 +18,7 @@ FIRST = 41
 
 
 def cleaned(pairs: list[tuple[bytes, bytes]], invalid_utf8: str = "error", **settings: object) -> CleanBlock:
-    """What becomes of pairs whose first has the number `FIRST`."""
+    """Clean pairs. The first has the number `FIRST`."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     corpus = Corpus("c", Path("c.en"), Path("c.de"), "lines")
     recipe = Recipe("char", True, "en", "de", TextConfig())
@@ -27,7 +27,7 @@ def cleaned(pairs: list[tuple[bytes, bytes]], invalid_utf8: str = "error", **set
     return clean(CleanTask(block, corpus, recipe, config, invalid_utf8, hashed=hashes_needed(config)))
 
 
-def test_pairs_that_are_kept_stay_in_order_with_their_numbers_and_bytes() -> None:
+def test_kept_pairs_stay_in_order_with_their_numbers_and_lengths() -> None:
     block = cleaned([(b"one  two", b"eins"), (b" ", b"zwei"), ("drei äö".encode(), b"x\t y")])
     assert block.source.content.decode() == "one two\ndrei äö\n"
     assert block.target.content == b"eins\nx y\n"
@@ -38,13 +38,13 @@ def test_pairs_that_are_kept_stay_in_order_with_their_numbers_and_bytes() -> Non
     assert [sample.number for sample in block.dropped.samples[EMPTY]] == [FIRST + 1]
 
 
-def test_a_block_of_which_nothing_is_kept_is_empty() -> None:
+def test_a_block_without_kept_pairs_is_empty() -> None:
     block = cleaned([(b"", b"a"), (b"a", b"")])
     assert (block.source.content, block.target.content, block.hashes["pair"]) == (b"", b"", b"")
     assert len(block.source.lengths) == len(block.numbers) == 0
 
 
-def test_long_lines_are_dropped_before_they_are_prepared_and_empty_ones_told_apart() -> None:
+def test_long_lines_and_empty_sides_are_counted_apart() -> None:
     block = cleaned([(b"a " * 9, b"a"), (b"a " * 9, b" "), (b"a", b"b")], max_words=8)
     assert block.dropped.counts == Counter({WORDS: 1, EMPTY: 1})
     assert block.numbers.tolist() == [FIRST + 2]
@@ -54,7 +54,7 @@ def test_long_lines_are_dropped_before_they_are_prepared_and_empty_ones_told_apa
     ("rule", "kept", "dropped", "noted"),
     [("replace", "a\ufffdb\n", {}, {REPLACED: 1}), ("skip", "", {INVALID: 1}, {})],
 )
-def test_bytes_that_are_no_text_are_treated_as_told(
+def test_invalid_utf8_follows_the_setting(
     rule: str, kept: str, dropped: dict[str, int], noted: dict[str, int]
 ) -> None:
     block = cleaned([(b"a\xffb", b"good")], invalid_utf8=rule)
@@ -62,18 +62,18 @@ def test_bytes_that_are_no_text_are_treated_as_told(
     assert (block.dropped.counts, block.noted.counts) == (Counter(dropped), Counter(noted))
 
 
-def test_bytes_that_are_no_text_are_an_error_with_file_and_line() -> None:
+def test_the_error_for_invalid_utf8_names_file_and_line() -> None:
     with pytest.raises(UserError, match=rf"c\.de line {FIRST + 1}"):
         cleaned([(b"a", b"b"), (b"a", b"\xff")])
 
 
-def test_nul_bytes_go_and_are_noted() -> None:
+def test_nul_bytes_are_removed_and_noted() -> None:
     block = cleaned([(b"a\0b", b"c")])
     assert block.source.content == b"ab\n"
     assert block.noted.counts == Counter({NUL: 1})
 
 
-def test_hashes_are_those_of_the_prepared_pairs_and_only_where_duplicates_are_looked_for() -> None:
+def test_prepared_pairs_are_hashed_only_to_find_duplicates() -> None:
     pairs = [(b"a  b", b"c"), (b"", b"x"), (b"a b", b"c"), (b"a b", b"d")]
     hashes = cleaned(pairs, duplicates=True).hashes["pair"]
     assert hashes == b"".join(pair_hash(*pair) for pair in (("a b", "c"), ("a b", "c"), ("a b", "d")))

@@ -1,4 +1,4 @@
-"""Filters: every pair is accounted for under the right reason, and samples point at the right lines."""
+"""Every dropped pair counts under the right reason, and samples name the right lines."""
 
 import json
 import random
@@ -59,26 +59,26 @@ RULES: dict[str, tuple[tuple[str, ...], Callable[[], Rule]]] = {
     "duplicate": (("duplicates=true",), occurred_before),
     "too many subwords": (("max_subwords=14",), lambda: lambda s, t: max(len(s), len(t)) + 1 > 14),
 }
-"""For each reason, in their order: the settings that switch it on, and what it means in the plainest code."""
+"""The settings that turn on each filter, and a simple implementation of it, in the order of the reasons."""
 
 
 def mixed_pairs(seed: int) -> Pairs:
-    """Pairs of which every filter catches some, and none all."""
-    chosen = random.Random(seed)
+    """Return pairs of which every filter drops some, but none drops all."""
+    generator = random.Random(seed)
     words = ["a", "bc", "das", "да", "нет", "ж", "12", "3.4", "?!", "ñ"]
 
-    def sentence(most: int) -> str:
-        return " ".join(chosen.choices(words, k=chosen.randint(0, most)))
+    def sentence(limit: int) -> str:
+        return " ".join(generator.choices(words, k=generator.randint(0, limit)))
 
     pairs = [(sentence(9), sentence(9)) for _ in range(300)]
     copies = [(text, text) for text, _ in pairs[:40]]
-    mixed = [*pairs, *copies, *chosen.choices(pairs, k=60)]
-    chosen.shuffle(mixed)
+    mixed = [*pairs, *copies, *generator.choices(pairs, k=60)]
+    generator.shuffle(mixed)
     return mixed
 
 
-def accounted(pairs: Pairs, rules: dict[str, Rule]) -> list[str | None]:
-    """For each pair the first reason that holds."""
+def first_reasons(pairs: Pairs, rules: dict[str, Rule]) -> list[str | None]:
+    """Return the first reason that holds for each pair, or None."""
     return [next((reason for reason, holds in rules.items() if holds(*pair)), None) for pair in pairs]
 
 
@@ -89,43 +89,43 @@ def report_on(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> list[tuple[str, Pairs]]:
-    """Two corpora, with pairs in common."""
+    """Return two corpora with common pairs."""
     mixed = [mixed_pairs(1), mixed_pairs(2)]
     mixed[1] = [*mixed[1], *mixed[0][:50]]
     return [(write_pairs(tmp_path / f"mixed{i}", pairs), pairs) for i, pairs in enumerate(mixed)]
 
 
 @pytest.mark.parametrize("reasons", [*([reason] for reason in RULES), list(RULES)], ids=lambda r: r[-1])
-def test_lines_read_are_kept_or_dropped_for_the_right_reason(
+def test_pairs_are_kept_or_dropped_for_the_right_reason(
     tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]], reasons: list[str]
 ) -> None:
-    wanted = [f"filter.{setting}" for reason in reasons for setting in RULES[reason][0]]
-    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *wanted)
+    settings = [f"filter.{setting}" for reason in reasons for setting in RULES[reason][0]]
+    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *settings)
     rules = {reason: RULES[reason][1]() for reason in RULES if reason in ["empty side", *reasons]}
     kept: list[tuple[str, str]] = []
-    all_found: set[str] = set()
-    for (_, pairs), found in zip(corpora, report_on(tmp_path / "out"), strict=True):
-        expected = accounted(pairs, rules)
+    counted: set[str] = set()
+    for (_, pairs), corpus in zip(corpora, report_on(tmp_path / "out"), strict=True):
+        expected = first_reasons(pairs, rules)
         counts = Counter(reason for reason in expected if reason)
-        all_found |= set(counts)
-        assert {reason: entry["pairs"] for reason, entry in found["dropped"].items()} == counts
-        assert found["read"] == len(pairs) == found["kept"] + counts.total()
+        counted |= set(counts)
+        assert {reason: entry["pairs"] for reason, entry in corpus["dropped"].items()} == counts
+        assert corpus["read"] == len(pairs) == corpus["kept"] + counts.total()
         kept += [pair for pair, reason in zip(pairs, expected, strict=True) if reason is None]
-    assert all_found == {"empty side", *reasons}
+    assert counted == {"empty side", *reasons}
     text = [(tmp_path / "out" / f"train.{side}.txt").read_text() for side in ("source", "target")]
     assert list(zip(*(side.split("\n")[:-1] for side in text), strict=True)) == kept
 
 
-def test_samples_show_dropped_pairs_with_the_numbers_of_their_lines(
+def test_samples_have_the_right_pairs_and_line_numbers(
     tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]]
 ) -> None:
-    wanted = [f"filter.{setting}" for settings, _ in RULES.values() for setting in settings]
-    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *wanted)
+    settings = [f"filter.{setting}" for rule_settings, _ in RULES.values() for setting in rule_settings]
+    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *settings)
     rules = {reason: rule() for reason, (_, rule) in RULES.items()}
-    for (_, pairs), found in zip(corpora, report_on(tmp_path / "out"), strict=True):
-        expected = accounted(pairs, rules)
-        assert list(found["dropped"]) == sorted(set(filter(None, expected)))
-        for reason, entry in found["dropped"].items():
+    for (_, pairs), corpus in zip(corpora, report_on(tmp_path / "out"), strict=True):
+        expected = first_reasons(pairs, rules)
+        assert list(corpus["dropped"]) == sorted(set(filter(None, expected)))
+        for reason, entry in corpus["dropped"].items():
             numbers = [sample["number"] for sample in entry["samples"]]
             assert len(numbers) == len(set(numbers)) == min(5, entry["pairs"])
             for sample in entry["samples"]:
@@ -140,7 +140,7 @@ def test_samples_show_dropped_pairs_with_the_numbers_of_their_lines(
         (FilterConfig(target_script="no script"), "target_script"),
     ],
 )
-def test_a_script_that_does_not_exist_is_named(config: FilterConfig, name: str) -> None:
+def test_an_unknown_script_is_named(config: FilterConfig, name: str) -> None:
     with pytest.raises(UserError, match=rf"filter.{name} is .*, which is not a Unicode script"):
         Filters(config)
 
@@ -156,12 +156,12 @@ def test_a_script_that_does_not_exist_is_named(config: FilterConfig, name: str) 
         ("漢字かなカナ", "Han", False),
     ],
 )
-def test_a_side_is_in_a_script_when_half_of_its_letters_are(source: str, script: str, kept: bool) -> None:
+def test_half_of_the_letters_decide_the_script(source: str, script: str, kept: bool) -> None:
     filters = Filters(FilterConfig(source_script=script))
     assert (filters.reason(source, "x") is None) == kept
 
 
-def test_a_corpus_of_which_nothing_is_left_says_why(
+def test_the_error_for_an_empty_training_set_counts_the_reasons(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [("a b c d", "x"), ("", "y"), ("a b c", "z")])
@@ -199,13 +199,11 @@ def test_a_corpus_of_which_nothing_is_left_says_why(
         ({"identical": True}, " same ", "same", "identical sides"),
     ],
 )
-def test_filters_of_raw_text_find_what_they_say(
-    setting: dict[str, Any], source: str, target: str, reason: str | None
-) -> None:
+def test_filters_of_raw_text(setting: dict[str, Any], source: str, target: str, reason: str | None) -> None:
     assert Filters(FilterConfig(**setting), "en", "de").raw_reason(source, target) == reason
 
 
-def test_the_language_of_either_side_is_looked_at(
+def test_the_language_filter_checks_both_sides(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     pytest.importorskip("py3langid")
@@ -221,7 +219,7 @@ COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_c
 
 
 @pytest.mark.parametrize(
-    ("wanted", "kept", "dropped"),
+    ("settings", "kept", "dropped"),
     [
         ((), "abcddeb", {}),
         (("min_score=0.5",), "bcddb", {"score too low": 2}),
@@ -234,17 +232,19 @@ COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_c
         ),
     ],
 )
-def test_scores_decide_which_pairs_are_kept(
-    tmp_path: Path, make: Callable[..., object], wanted: Sequence[str], kept: str, dropped: dict[str, int]
+def test_scores_decide_which_pairs_stay(
+    tmp_path: Path, make: Callable[..., object], settings: Sequence[str], kept: str, dropped: dict[str, int]
 ) -> None:
     (tmp_path / "c.tsv").write_text(SCORED)
-    make(tmp_path / "out", [str(tmp_path / "c.tsv")], *COLUMNS, *(f"filter.{setting}" for setting in wanted))
+    make(
+        tmp_path / "out", [str(tmp_path / "c.tsv")], *COLUMNS, *(f"filter.{setting}" for setting in settings)
+    )
     assert (tmp_path / "out" / "train.source.txt").read_text().split() == list(kept)
-    found = report_on(tmp_path / "out")[0]["dropped"]
-    assert {reason: entry["pairs"] for reason, entry in found.items()} == dropped
+    report = report_on(tmp_path / "out")[0]["dropped"]
+    assert {reason: entry["pairs"] for reason, entry in report.items()} == dropped
 
 
-def test_without_scores_the_pair_of_like_lengths_is_the_best(
+def test_without_scores_the_pair_of_closest_lengths_is_best(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     pairs = [("a b c d e f", "x y z"), ("a b d", "x y z"), ("a", "x y z"), ("k l m", "u v w")]
@@ -252,7 +252,7 @@ def test_without_scores_the_pair_of_like_lengths_is_the_best(
     assert (tmp_path / "out" / "train.source.txt").read_text() == "a b d\nk l m\n"
 
 
-def test_a_least_score_needs_scores(
+def test_a_minimum_score_needs_scores(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [("a", "b")])

@@ -1,4 +1,4 @@
-"""What valid and test sets hold is never trained on, however it is written."""
+"""Pairs of validation and test sets are never trained on, however they are written."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ Write = Callable[[Path, Pairs], str]
 LINE = st.text(st.sampled_from("aBcßÄä ,.!„“…—\u0301ﬁfi語。٣3"), max_size=6)
 
 
-def said(text: str) -> str:
-    """What a line says, found character by character."""
+def normalized(text: str) -> str:
+    """Compute the key of a line character by character."""
     plain = unicodedata.normalize("NFKC", text.casefold()).replace("\u0301", "")
     return "".join(mark for mark in plain if unicodedata.category(mark)[0] not in "PZS")
 
@@ -30,16 +30,15 @@ def report_of(outcome: Any) -> FilterReport:
 
 
 @given(st.lists(LINE, min_size=1, max_size=5), st.integers(1, 3))
-def test_two_lines_have_the_same_key_when_they_say_the_same(lines: list[str], at_once: int) -> None:
+def test_keys_ignore_case_spaces_and_punctuation(lines: list[str], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held_out, "AT_ONCE", at_once)
-        found = held_out.keys([line.encode() for line in lines])
-    assert len(found) == len(lines)
-    # Accents are left out of the comparison: where one stands decides what it composes with.
-    plain = [key.decode() for key in found]
-    for line, key in zip(lines, plain, strict=True):
+        line_keys = held_out.keys([line.encode() for line in lines])
+    assert len(line_keys) == len(lines)
+    # A combining accent depends on its neighbours, so lines with one are not compared.
+    for line, key in zip(lines, line_keys, strict=True):
         if "\u0301" not in line:
-            assert key == said(line)
+            assert key.decode() == normalized(line)
 
 
 VARIANTS = [
@@ -51,21 +50,21 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("role", ["valid", "held_out"])
-def test_pairs_of_other_sets_are_left_out_and_counted(
+def test_pairs_of_other_sets_are_dropped_and_counted(
     tmp_path: Path, make: Callable[..., object], write_pairs: Write, role: str
 ) -> None:
-    stays = [
+    unrelated = [
         ("A man sleeps.", "Eine Frau schläft."),
         ("A dog sleeps.", "Ein Mann schläft."),
         ("?", "!"),
         ("?", ""),
     ]
-    train = write_pairs(tmp_path / "train", [*VARIANTS, *stays])
-    known = write_pairs(tmp_path / "known", [VARIANTS[0], ("!", "?")])
+    train = write_pairs(tmp_path / "train", [*VARIANTS, *unrelated])
+    other = write_pairs(tmp_path / "known", [VARIANTS[0], ("!", "?")])
     if role == "valid":
-        outcome = make(tmp_path / "out", [train], valid=[known])
+        outcome = make(tmp_path / "out", [train], valid=[other])
     else:
-        outcome = make(tmp_path / "out", [train], f'filter.held_out=["{known}"]')
+        outcome = make(tmp_path / "out", [train], f'filter.held_out=["{other}"]')
     corpus = report_of(outcome).of_role("train")[0]
     assert corpus.dropped.counts == {"in a valid or test set": 4, "empty side": 1}
     assert sorted(sample.number for sample in corpus.dropped.samples["in a valid or test set"]) == [
@@ -81,18 +80,18 @@ def test_pairs_of_other_sets_are_left_out_and_counted(
 @pytest.mark.parametrize(
     ("by", "kept"), [("pair", [2, 3, 4]), ("source", [3, 4]), ("target", [2, 4]), ("either", [4])]
 )
-def test_pairs_with_one_side_of_other_sets_are_left_out_if_asked_for(
+def test_pairs_with_one_side_of_other_sets_can_be_dropped(
     tmp_path: Path, make: Callable[..., object], write_pairs: Write, by: str, kept: list[int]
 ) -> None:
     pairs = [("one 1", "eins 1"), ("One 1!", "zwei 2"), ("three 3", "Eins 1."), ("?", "vier 4")]
     train = write_pairs(tmp_path / "train", pairs)
-    known = write_pairs(tmp_path / "known", [pairs[0], ("?", "!")])
-    make(tmp_path / "out", [train], f"filter.decontaminate_by={by}", valid=[known])
-    found = (tmp_path / "out" / "train.source.txt").read_text().splitlines()
-    assert found == [pairs[number - 1][0] for number in kept]
+    other = write_pairs(tmp_path / "known", [pairs[0], ("?", "!")])
+    make(tmp_path / "out", [train], f"filter.decontaminate_by={by}", valid=[other])
+    lines = (tmp_path / "out" / "train.source.txt").read_text().splitlines()
+    assert lines == [pairs[number - 1][0] for number in kept]
 
 
-def test_who_switches_it_off_trains_on_them(
+def test_pairs_of_other_sets_stay_if_the_filter_is_off(
     tmp_path: Path, make: Callable[..., object], write_pairs: Write
 ) -> None:
     train = write_pairs(tmp_path / "set", VARIANTS)
@@ -102,7 +101,7 @@ def test_who_switches_it_off_trains_on_them(
     assert len((tmp_path / "out" / "train.source.txt").read_text().splitlines()) == 4
 
 
-def test_a_corpus_that_is_held_out_is_part_of_what_decides_the_dataset(
+def test_a_changed_held_out_corpus_is_a_difference(
     tmp_path: Path, make: Callable[..., object], write_pairs: Write
 ) -> None:
     train, known = (write_pairs(tmp_path / name, [("a", "b"), (name, name)]) for name in ("train", "known"))

@@ -1,4 +1,4 @@
-"""Counts of lengths, ratios and scores: those found pair by pair, in whatever parts they are counted."""
+"""Histograms are the same as those counted pair by pair, in any order of parts."""
 
 import json
 
@@ -23,26 +23,25 @@ def test_a_threshold_keeps_as_many_pairs_as_the_filter_would(pairs: list[tuple[i
     shape = Shape()
     for part in (pairs[:3], pairs[3:]):
         shape.add(*np.array(part, np.int64).reshape(-1, 2).T)
-    for most in (1, 10, 250, MOST_WORDS - 1):
-        assert shape.words[: most + 1].sum() == sum(max(pair) <= most for pair in pairs)
+    for limit in (1, 10, 250, MOST_WORDS - 1):
+        assert shape.words[: limit + 1].sum() == sum(max(pair) <= limit for pair in pairs)
     for ratio in (1.0, 1.5, 2.0, 9.0):
-        kept = sum(max(pair) <= ratio * min(pair) for pair in pairs)
-        assert shape.ratios[: int(ratio * RATIO_STEP) + 1].sum() == kept
+        count = sum(max(pair) <= ratio * min(pair) for pair in pairs)
+        assert shape.ratios[: int(ratio * RATIO_STEP) + 1].sum() == count
     assert len(shape.ratios) == MOST_RATIO * RATIO_STEP + 1
 
 
-def test_which_scores_are_kept_does_not_depend_on_how_they_come() -> None:
+def test_the_sample_of_scores_does_not_depend_on_the_order() -> None:
     scores = np.arange(5000, dtype=np.float32)
     scores[7] = np.nan
     numbers = np.arange(1, 5001)
-    whole, halves = Shapes(), Shapes()
-    whole.add_scores(numbers, scores)
+    together, halves = Shapes(), Shapes()
+    together.add_scores(numbers, scores)
     for part in (slice(3000, 5000), slice(0, 3000)):
-        some = Shapes()
-        some.add_scores(numbers[part], scores[part])
-        some = Shapes.of(json.loads(json.dumps(some.state())))
-        halves.merge(some)
-    found = whole.described()["scores"]
-    assert found == halves.described()["scores"] == sorted(found)
-    assert len(found) == 2000
-    assert abs(np.mean(found) - 2500) < 50
+        half = Shapes()
+        half.add_scores(numbers[part], scores[part])
+        halves.merge(Shapes.of(json.loads(json.dumps(half.state()))))
+    sample = together.described()["scores"]
+    assert sample == halves.described()["scores"] == sorted(sample)
+    assert len(sample) == 2000
+    assert abs(np.mean(sample) - 2500) < 50

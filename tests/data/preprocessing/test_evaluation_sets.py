@@ -1,4 +1,4 @@
-"""Valid and test sets: nothing is filtered or changed, only warned about."""
+"""Validation and test sets are kept unchanged, and odd pairs are only noted."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from nmt_cli.text.tokenizers import load_tokenizers
 ODD_LINES = [
     b"plain",
     b"",
-    b"  blanks \t around  ",
+    b"  spaces \t around  ",
     "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg".encode(),
     "e\u0301 decomposed \u200b zero\u00adwidth".encode(),
     b"carriage\rreturn",
@@ -28,8 +28,8 @@ ODD_LINES = [
 
 def noted(folder: Path, name: str) -> dict[str, Any]:
     report = json.loads((folder / "filter-report.json").read_text())
-    found: dict[str, Any] = next(corpus for corpus in report if corpus["name"] == name)
-    return found
+    corpus: dict[str, Any] = next(corpus for corpus in report if corpus["name"] == name)
+    return corpus
 
 
 def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
@@ -41,7 +41,7 @@ def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Callable[..., ob
     assert len(open_dataset(tmp_path / "out").splits["odd"]) == len(ODD_LINES)
 
 
-def test_line_ends_and_a_byte_order_mark_are_no_part_of_raw_lines(
+def test_raw_lines_have_no_line_ends_and_no_byte_order_mark(
     tmp_path: Path, make: Callable[..., object], toy: str
 ) -> None:
     (tmp_path / "dos.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
@@ -51,9 +51,7 @@ def test_line_ends_and_a_byte_order_mark_are_no_part_of_raw_lines(
     assert (tmp_path / "out" / "dos.target.raw.txt").read_bytes() == b"eins\nzwei\n"
 
 
-def test_tokens_are_those_of_the_prepared_lines(
-    tmp_path: Path, make: Callable[..., object], toy: str
-) -> None:
+def test_tokens_encode_the_prepared_lines(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
     (tmp_path / "d.en").write_bytes(" a\u2028 b\u0308\n".encode())
     (tmp_path / "d.de").write_bytes("a\u0308\n".encode())
     make(tmp_path / "out", [toy], valid=[str(tmp_path / "d")])
@@ -77,7 +75,7 @@ def test_tokens_are_those_of_the_prepared_lines(
         ("abc", "\u4e00", (), "unknown subwords"),
     ],
 )
-def test_pairs_that_training_would_drop_are_kept_and_warned_about(
+def test_pairs_that_the_filters_would_drop_are_kept_and_noted(
     tmp_path: Path,
     make: Callable[..., object],
     write_pairs: Callable[[Path, object], str],
@@ -89,18 +87,18 @@ def test_pairs_that_training_would_drop_are_kept_and_warned_about(
     train = write_pairs(tmp_path / "train", [("abc", "abcd"), ("a b", "c d")])
     valid = write_pairs(tmp_path / "valid", [("abc", "abcd"), (source, target)])
     make(tmp_path / "out", [train], *settings, valid=[valid])
-    found = noted(tmp_path / "out", "valid")
-    assert (found["read"], found["kept"], found["dropped"]) == (2, 2, {})
+    report = noted(tmp_path / "out", "valid")
+    assert (report["read"], report["kept"], report["dropped"]) == (2, 2, {})
     sample = {"number": 2, "source": source, "target": target}
-    assert found["noted"] == {warning: {"pairs": 1, "samples": [sample]}}
+    assert report["noted"] == {warning: {"pairs": 1, "samples": [sample]}}
 
 
-def test_a_set_without_anything_odd_is_not_warned_about(toy_dataset: Path) -> None:
+def test_a_set_of_ordinary_pairs_has_no_notes(toy_dataset: Path) -> None:
     assert noted(toy_dataset, "dev")["noted"] == {}
 
 
 @pytest.mark.parametrize("rule", ["replace", "skip"])
-def test_bytes_that_are_not_utf8_are_replaced_since_no_line_may_go(
+def test_invalid_utf8_is_replaced_even_if_the_setting_is_skip(
     tmp_path: Path, make: Callable[..., object], toy: str, rule: str
 ) -> None:
     (tmp_path / "bad.en").write_bytes(b"good\nb\xffd\n")
@@ -110,7 +108,7 @@ def test_bytes_that_are_not_utf8_are_replaced_since_no_line_may_go(
     assert noted(tmp_path / "out", "bad")["noted"]["invalid UTF-8 replaced"]["pairs"] == 1
 
 
-def test_a_variant_of_a_set_is_a_set_beside_it(
+def test_a_variant_is_a_separate_set(
     tmp_path: Path, make: Callable[..., object], toy: str, write_pairs: Callable[..., str]
 ) -> None:
     dev = write_pairs(tmp_path / "dev", [("A house %s.", "Ein Haus %s."), ("ab", "cd")])
@@ -127,6 +125,6 @@ def test_a_variant_of_a_set_is_a_set_beside_it(
     assert raw_lines(dataset, dataset.splits["dev+unended"], "target") == ["Ein Haus %s", "cd"]
 
 
-def test_training_text_has_no_variants_here(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+def test_training_corpora_have_no_variants(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
     with pytest.raises(UserError, match=r"\+upper: a training corpus has no variants\. Use the \[augment\]"):
         make(tmp_path / "out", [f"{toy}+upper"])

@@ -1,4 +1,4 @@
-"""A `preprocess` run that is stopped and goes on, or that several machines share: the same bytes."""
+"""Interrupted, resumed and shared `preprocess` runs write the same bytes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,19 +20,19 @@ SETTINGS = ("tokenizer.kind=char", "filter.duplicates=true", "filter.max_subword
 
 
 class Stopped(BaseException):
-    """In place of Ctrl-C."""
+    """Stands for Ctrl-C."""
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several parts, of several blocks, of a corpus of 300 pairs."""
+    """Divide a corpus of 300 pairs into several parts of several blocks."""
     monkeypatch.setattr(training_set, "BLOCK_PAIRS", 20)
     monkeypatch.setattr(training_set, "BLOCKS_A_PART", 4)
 
 
 @pytest.fixture
 def corpora(tmp_path: Path, toy: str, write_pairs: Callable[..., str]) -> list[str]:
-    """The second has pairs of the first once more, and a stretch longer than a part that the filters drop."""
+    """Return three corpora with repeated pairs, and with more dropped pairs in a row than a part has."""
     pairs = [("" if 100 < n < 250 else f"a{n % 60} b", f"c d{n % 70}") for n in range(300)]
     return [toy, write_pairs(tmp_path / "second", pairs), toy]
 
@@ -47,50 +47,52 @@ def make(
     overwrite: bool = False,
     valid: Sequence[str] = (),
 ) -> tuple[Outcome, list[tuple[str, int]]]:
-    """The outcome, and the progress that was told; raises `Stopped` where `stop` says so."""
-    told: list[tuple[str, int]] = []
+    """Return the outcome and the reported progress. Raise `Stopped` when `stop` returns True."""
+    reports: list[tuple[str, int]] = []
 
-    def progress(stage: str, done: int, whole: int) -> None:
-        told.append((stage, done))
+    def progress(stage: str, done: int, total: int) -> None:
+        reports.append((stage, done))
         if stop(stage, done):
             raise Stopped
 
     config = read(PreprocessConfig, assignments=settings)
     job = Job("en", "de", corpora, valid, reuse=reuse, config=config)
-    return preprocess(job, out, 1, overwrite, progress, share), told
+    return preprocess(job, out, 1, overwrite, progress, share), reports
 
 
 @pytest.mark.parametrize("stage", ["cleaning", "learning subwords", "encoding", "merging", "finishing"])
-def test_a_run_that_is_stopped_goes_on(
-    tmp_path: Path, corpora: list[str], digests: Digests, stage: str
-) -> None:
+def test_an_interrupted_run_resumes(tmp_path: Path, corpora: list[str], digests: Digests, stage: str) -> None:
     _, plain = make(tmp_path / "plain", corpora)
-    places = [done for name, done in plain if name == stage]
+    counts = [done for name, done in plain if name == stage]
     with pytest.raises(Stopped):
         make(
             tmp_path / "out",
             corpora,
-            stop=lambda name, done: (name, done) == (stage, places[len(places) // 2]),
+            stop=lambda name, done: (name, done) == (stage, counts[len(counts) // 2]),
         )
     assert not (tmp_path / "out").exists()
-    _, told = make(tmp_path / "out", corpora)
+    _, resumed = make(tmp_path / "out", corpora)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     assert not work_folder(tmp_path / "out").exists()
     blocks = [
-        sum(name == stage for name, _ in run) for stage in ("cleaning", "encoding") for run in (told, plain)
+        sum(name == stage for name, _ in run)
+        for stage in ("cleaning", "encoding")
+        for run in (resumed, plain)
     ]
-    # No more is cleaned again than the part that was not whole, nor encoded.
+    # Only the unfinished part is cleaned or encoded again.
     assert blocks[0] <= (blocks[1] // 2 + 4 if stage == "cleaning" else 0)
     assert blocks[2] <= {"encoding": blocks[3] // 2 + 4, "merging": 0, "finishing": 0}.get(stage, blocks[3])
 
 
 @pytest.fixture
 def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
-    """Settings of three corpora with filters of their own, two of which meet in a part, and a set that they
-    have pairs of; some pairs have placeholders."""
+    """Return settings of three corpora with their own filters, and a validation set with one of their pairs.
+
+    Two corpora share a part. Some pairs have placeholders.
+    """
     header = "en\tde\ts\n"
     tables = []
-    for name, size, own in (
+    for name, size, settings in (
         ("bitext", 110, 'weight=2, tag="<2de>", filters={one_per_target=true, min_score=0.2}'),
         ("small", 30, "weight=1, filters={decontaminate=false, max_subwords=10}"),
         ("web", 130, 'weight=1, tag="<BT>", filters={duplicates=true, one_per_source=true}'),
@@ -99,15 +101,15 @@ def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
             f"a{n % 20} {{{{x}}}}\tb{n % 40} {{{{x}}}} {'c' * (n % 8)}\t{n % 10 / 10}\n" for n in range(size)
         )
         (tmp_path / f"{name}.tsv").write_text(header + "".join(rows))
-        tables.append(f'{{name="{name}", path="{tmp_path / name}.tsv", {own}}}')
+        tables.append(f'{{name="{name}", path="{tmp_path / name}.tsv", {settings}}}')
     (tmp_path / "dev.tsv").write_text(f"{header}A7 {{{{x}}}}!\tb7 {{{{x}}}} ccccccc\t1\n")
     columns = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
-    learnt = ("tokenizer.kind=char", "tokenizer.placeholders=2")
-    return (*learnt, *columns, f"corpus.named=[{', '.join(tables)}]"), str(tmp_path / "dev.tsv")
+    tokenizer = ("tokenizer.kind=char", "tokenizer.placeholders=2")
+    return (*tokenizer, *columns, f"corpus.named=[{', '.join(tables)}]"), str(tmp_path / "dev.tsv")
 
 
 @pytest.mark.parametrize("stage", ["cleaning", "merging"])
-def test_named_corpora_are_the_same_after_a_stop_and_of_shards(
+def test_named_corpora_are_equal_after_an_interrupt_and_from_shards(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     digests: Digests,
@@ -115,22 +117,23 @@ def test_named_corpora_are_the_same_after_a_stop_and_of_shards(
     stage: str,
 ) -> None:
     settings, dev = named
-    with monkeypatch.context() as whole:
-        whole.setattr(training_set, "BLOCKS_A_PART", 1000)
-        plain, told = make(tmp_path / "plain", [], settings=settings, valid=[dev])
-    places = plain.manifest["splits"]["train"]["corpora"]
-    assert [(each["name"], each["weight"], each["tag"]) for each in places] == [
+    with monkeypatch.context() as patch:
+        patch.setattr(training_set, "BLOCKS_A_PART", 1000)
+        plain, reports = make(tmp_path / "plain", [], settings=settings, valid=[dev])
+    corpora = plain.manifest["splits"]["train"]["corpora"]
+    assert [(corpus["name"], corpus["weight"], corpus["tag"]) for corpus in corpora] == [
         ("bitext", 2.0, "<2de>"),
         ("small", 1.0, ""),
         ("web", 1.0, "<BT>"),
     ]
-    assert [each["first"] for each in places] == [0, *accumulate(each["pairs"] for each in places[:2])]
-    assert plain.report and [sorted(each.dropped.counts) for each in plain.report.of_role("train")] == [
+    ends = accumulate(corpus["pairs"] for corpus in corpora[:2])
+    assert [corpus["first"] for corpus in corpora] == [0, *ends]
+    assert plain.report and [sorted(corpus.dropped.counts) for corpus in plain.report.of_role("train")] == [
         ["better source of its target", "in a valid or test set", "score too low"],
         ["too many subwords"],
         ["better target of its source", "duplicate", "in a valid or test set"],
     ]
-    done = [done for name, done in told if name == stage]
+    done = [done for name, done in reports if name == stage]
     with pytest.raises(Stopped):
         make(
             tmp_path / "out",
@@ -152,26 +155,26 @@ def test_shards_are_merged_to_the_same_bytes(tmp_path: Path, corpora: list[str],
     make(tmp_path / "plain", corpora)
     parts = [make(tmp_path / "out", corpora, Share(number, 3))[0].parts for number in (3, 1, 2)]
     assert parts == [(4, 12), (8, 12), (12, 12)]
-    _, told = make(tmp_path / "out", corpora)
-    assert not [stage for stage, _ in told if stage == "cleaning"]
+    _, reports = make(tmp_path / "out", corpora)
+    assert not [stage for stage, _ in reports if stage == "cleaning"]
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
-def test_shards_with_known_subwords_are_encoded_too(
+def test_shards_with_reused_subwords_are_encoded_too(
     tmp_path: Path, corpora: list[str], digests: Digests
 ) -> None:
     make(tmp_path / "first", corpora)
     subwords = str(tmp_path / "first")
-    known = ("filter.duplicates=true",)
-    make(tmp_path / "plain", corpora, settings=known, reuse=subwords)
+    settings = ("filter.duplicates=true",)
+    make(tmp_path / "plain", corpora, settings=settings, reuse=subwords)
     for number in (1, 2):
-        make(tmp_path / "out", corpora, Share(number, 2), settings=known, reuse=subwords)
-    _, told = make(tmp_path / "out", corpora, settings=known, reuse=subwords)
-    assert not {"cleaning", "encoding"} & {stage for stage, _ in told}
+        make(tmp_path / "out", corpora, Share(number, 2), settings=settings, reuse=subwords)
+    _, reports = make(tmp_path / "out", corpora, settings=settings, reuse=subwords)
+    assert not {"cleaning", "encoding"} & {stage for stage, _ in reports}
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
-def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
+def test_drawn_sets_share_no_side_with_the_training_set(
     tmp_path: Path, corpora: list[str], digests: Digests
 ) -> None:
     settings = (*SETTINGS, "corpus.valid_size=30", "corpus.test_size=10")
@@ -185,8 +188,8 @@ def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
     assert sum(one.dropped.counts["in a valid or test set"] for one in outcome.report.of_role("train")) > 40
     for side in ("source", "target"):
         trained, valid, test = (
-            (tmp_path / "plain" / f"{name}.{side}.{what}").read_text().splitlines()
-            for name, what in (("train", "txt"), ("valid", "raw.txt"), ("test", "raw.txt"))
+            (tmp_path / "plain" / f"{name}.{side}.{content}").read_text().splitlines()
+            for name, content in (("train", "txt"), ("valid", "raw.txt"), ("test", "raw.txt"))
         )
         drawn = {line.casefold() for line in (*valid, *test)}
         assert len(drawn) == 40 and drawn.isdisjoint(line.casefold() for line in trained)
@@ -202,7 +205,7 @@ def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
 
 
 @pytest.mark.parametrize(
-    ("setting", "why"),
+    ("setting", "message"),
     [
         (
             "filter.decontaminate=false",
@@ -211,8 +214,10 @@ def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
         ("corpus.valid_size=5000", r"add up to 5,000, but only \d+ training pairs can be held out"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(tmp_path: Path, corpora: list[str], setting: str, why: str) -> None:
-    with pytest.raises(UserError, match=why):
+def test_sets_that_cannot_be_drawn_are_refused(
+    tmp_path: Path, corpora: list[str], setting: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
         make(tmp_path / "out", corpora, settings=(*SETTINGS, "corpus.valid_size=5", setting))
 
 
@@ -264,7 +269,7 @@ def test_a_share_checks_its_own_parts(tmp_path: Path, corpora: list[str], digest
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
-def test_other_settings_begin_anew_but_not_over_shards(
+def test_other_settings_start_again_but_never_replace_shards(
     tmp_path: Path, corpora: list[str], digests: Digests
 ) -> None:
     other = (*SETTINGS, "filter.max_words=1")
@@ -283,7 +288,7 @@ def test_other_settings_begin_anew_but_not_over_shards(
     assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
 
 
-def test_little_that_fails_leaves_nothing_behind(tmp_path: Path, corpora: list[str]) -> None:
+def test_an_early_failure_leaves_no_work_folder(tmp_path: Path, corpora: list[str]) -> None:
     with pytest.raises(Stopped):
         make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "cleaning")
     assert not work_folder(tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Reusing a tokeniser: of a dataset folder, or made of somebody's files."""
+"""A tokenizer is reused from a dataset folder, or built from files."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ SIZES = {"sentencepiece": 48, "bpe": 60, "char": 64, "word": 400}
 
 
 @pytest.fixture(scope="module")
-def learnt(
+def learned(
     tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str
 ) -> Callable[..., Path]:
-    """A dataset of `toy` with the asked kind of tokeniser, made once; not to be changed."""
-    folder = tmp_path_factory.mktemp("learnt")
+    """Return a function that makes a dataset of `toy` with a kind of tokenizer, once per module."""
+    folder = tmp_path_factory.mktemp("learned")
 
     def dataset(kind: str, joint: bool = True) -> Path:
         out = folder / f"{kind}-{joint}"
-        wanted = (f"tokenizer.kind={kind}", f"tokenizer.vocab_size={SIZES[kind]}")
+        settings = (f"tokenizer.kind={kind}", f"tokenizer.vocab_size={SIZES[kind]}")
         if not out.exists():
-            make(out, [toy], *wanted, f"tokenizer.joint={str(joint).lower()}", "text.lowercase=true")
+            make(out, [toy], *settings, f"tokenizer.joint={str(joint).lower()}", "text.lowercase=true")
         return out
 
     return dataset
 
 
 def pieces(folder: Path) -> list[str]:
-    """How each token of the training set's two sides is shown."""
+    """Return the vocabulary entries of all tokens on both sides of the training set."""
     train, tokenizers = open_dataset(folder).splits["train"], load_tokenizers(folder / "tokenizer")
     sides = ((train.source, tokenizers.source), (train.target, tokenizers.target))
     return [tokenizer.vocabulary.entries[i] for side, tokenizer in sides for i in side.tokens.tolist()]
@@ -43,16 +43,16 @@ def pieces(folder: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
-def test_a_dataset_folder_lends_its_tokeniser_with_all_its_settings(
+def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
     tmp_path: Path,
     make: Callable[..., Outcome],
-    learnt: Callable[..., Path],
+    learned: Callable[..., Path],
     toy: str,
     dev: str,
     kind: str,
     joint: bool,
 ) -> None:
-    lender = learnt(kind, joint)
+    lender = learned(kind, joint)
     make(tmp_path / "out", [toy], valid=[dev], reuse=lender)
     for path in (lender / "tokenizer").iterdir():
         assert (tmp_path / "out" / "tokenizer" / path.name).read_bytes() == path.read_bytes()
@@ -62,16 +62,16 @@ def test_a_dataset_folder_lends_its_tokeniser_with_all_its_settings(
 
 @pytest.mark.parametrize(("kind", "ending"), [("sentencepiece", "model"), ("bpe", "codes")])
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
-def test_files_of_subwords_give_the_same_segments(
+def test_subword_files_give_the_same_segmentation(
     tmp_path: Path,
     make: Callable[..., Outcome],
-    learnt: Callable[..., Path],
+    learned: Callable[..., Path],
     toy: str,
     kind: str,
     ending: str,
     joint: bool,
 ) -> None:
-    lender = learnt(kind, joint)
+    lender = learned(kind, joint)
     names = ["joint"] if joint else ["source", "target"]
     for name in names:
         shutil.copy(lender / "tokenizer" / f"{name}.{ending}", tmp_path / f"{name}.any")
@@ -82,13 +82,13 @@ def test_files_of_subwords_give_the_same_segments(
     assert pieces(tmp_path / "out") == pieces(lender)
 
 
-def test_another_tokeniser_is_a_named_difference(
-    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+def test_another_tokenizer_is_a_named_difference(
+    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
 ) -> None:
-    make(tmp_path / "out", [toy], reuse=learnt("char"))
+    make(tmp_path / "out", [toy], reuse=learned("char"))
     with pytest.raises(UserError, match=r"reused tokeniser: \w+ -> \w+"):
-        make(tmp_path / "out", [toy], reuse=learnt("word"))
-    assert make(tmp_path / "out", [toy], reuse=learnt("char")).report is None
+        make(tmp_path / "out", [toy], reuse=learned("word"))
+    assert make(tmp_path / "out", [toy], reuse=learned("char")).report is None
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_another_tokeniser_is_a_named_difference(
         "text.words=moses",
     ],
 )
-def test_a_setting_that_the_reused_folder_decides_is_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, assignment: str
+def test_settings_that_the_reused_folder_decides_are_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str, assignment: str
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
     with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
-        make(tmp_path / "out", [toy], assignment, reuse=learnt("char"))
+        make(tmp_path / "out", [toy], assignment, reuse=learned("char"))
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
@@ -122,25 +122,25 @@ def test_a_setting_that_the_reused_folder_decides_is_refused(
         "tokenizer.character_coverage=0.99",
     ],
 )
-def test_a_setting_that_the_reused_file_decides_is_refused(
+def test_settings_that_the_reused_file_decides_are_refused(
     tmp_path: Path,
     make: Callable[..., Outcome],
-    learnt: Callable[..., Path],
+    learned: Callable[..., Path],
     toy: str,
     kind: str,
     assignment: str,
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
-    file = learnt(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
+    file = learned(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
     with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
         make(tmp_path / "out", [toy], assignment, reuse=file)
 
 
-def test_what_can_not_be_reused_is_named(
-    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+def test_unusable_files_are_named(
+    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
 ) -> None:
-    model = learnt("sentencepiece") / "tokenizer" / "joint.model"
-    codes = learnt("bpe") / "tokenizer" / "joint.codes"
+    model = learned("sentencepiece") / "tokenizer" / "joint.model"
+    codes = learned("bpe") / "tokenizer" / "joint.codes"
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("just text\n")
     (tmp_path / "codes").write_text("#version: 0.2\na b c\n")
@@ -159,24 +159,24 @@ def test_what_can_not_be_reused_is_named(
         assert not (tmp_path / "out").exists()
 
 
-def test_a_tokeniser_for_other_languages_is_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+def test_a_tokenizer_for_other_languages_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
 ) -> None:
-    shutil.copytree(learnt("char"), tmp_path / "lender")
+    shutil.copytree(learned("char"), tmp_path / "lender")
     description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
     description.write_text(description.read_text().replace('"source_lang": "en"', '"source_lang": "fr"'))
-    (tmp_path / "lender" / "dataset.json").unlink()  # which says what was written
+    (tmp_path / "lender" / "dataset.json").unlink()  # it has the fingerprint
     with pytest.raises(UserError, match=r"is for fr-de, not for en-de"):
         make(tmp_path / "out", [toy], reuse=tmp_path / "lender")
 
 
-@pytest.mark.parametrize("what", ["dataset", "tokenizer", "tokenizer/joint.codes"])
-def test_a_tokeniser_that_is_not_what_was_written_is_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, what: str
+@pytest.mark.parametrize("reused", ["dataset", "tokenizer", "tokenizer/joint.codes"])
+def test_a_changed_tokenizer_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str, reused: str
 ) -> None:
     lender = tmp_path / "lender"
-    shutil.copytree(learnt("bpe"), lender)
+    shutil.copytree(learned("bpe"), lender)
     description = lender / "tokenizer" / "tokenizer.json"
     description.write_text(description.read_text().replace('"lowercase": true', '"lowercase": false'))
-    with pytest.raises(UserError, match=r"is not the tokeniser that .*dataset\.json names"):
-        make(tmp_path / "out", [toy], reuse=lender if what == "dataset" else lender / what)
+    with pytest.raises(UserError, match=r"is not the tokenizer that .*dataset\.json names"):
+        make(tmp_path / "out", [toy], reuse=lender if reused == "dataset" else lender / reused)

@@ -1,4 +1,4 @@
-"""The training set: its text, its order, and the sample that subwords are learnt from."""
+"""The training set has the right text and order, and subwords come from a fixed sample."""
 
 import bz2
 import gzip
@@ -34,7 +34,7 @@ def report_on_first(folder: Path) -> dict[str, Any]:
     return first
 
 
-def test_several_corpora_come_in_the_order_in_which_they_are_given(
+def test_corpora_keep_their_order(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpora = [[("z", "1"), ("y", "2")], [("a", "3")], [("m", "4"), ("z", "1")]]
@@ -44,11 +44,11 @@ def test_several_corpora_come_in_the_order_in_which_they_are_given(
     assert text(tmp_path / "out", "target") == ["1", "2", "3", "4", "1"]
 
 
-def test_the_text_is_prepared_and_its_lines_are_where_the_offsets_say(
+def test_the_text_is_prepared_and_the_offsets_point_to_its_lines(
     tmp_path: Path, make: Callable[..., object]
 ) -> None:
-    raw = [" two\tblanks  ", "e\u0301", "bell\x07 zero\u200bwidth", "\ufb01ne", "U+2028\u2028inside"]
-    prepared = ["two blanks", "é", "bell zero\u200bwidth", "\ufb01ne", "U+2028 inside"]
+    raw = [" two\tspaces  ", "e\u0301", "bell\x07 zero\u200bwidth", "\ufb01ne", "U+2028\u2028inside"]
+    prepared = ["two spaces", "é", "bell zero\u200bwidth", "\ufb01ne", "U+2028 inside"]
     for ending in ("en", "de"):
         (tmp_path / f"c.{ending}").write_bytes("".join(f"{line}\n" for line in raw).encode())
     make(tmp_path / "out", [str(tmp_path / "c")])
@@ -59,7 +59,7 @@ def test_the_text_is_prepared_and_its_lines_are_where_the_offsets_say(
 
 
 @pytest.mark.parametrize(
-    ("source", "kept"),
+    ("source", "lines"),
     [
         (b"one\r\ntwo\r\nthree\r\n", ["one", "two", "three"]),
         (b"\xef\xbb\xbfone\ntwo\nthree", ["one", "two", "three"]),
@@ -71,54 +71,57 @@ def test_the_text_is_prepared_and_its_lines_are_where_the_offsets_say(
     ],
     ids=["CRLF", "BOM", "U+2028", "controls", "NUL", "1 MB word", "1 MB line"],
 )
-def test_odd_lines_stay_beside_their_partners(
-    tmp_path: Path, make: Callable[..., object], source: bytes, kept: list[str]
+def test_odd_lines_stay_aligned(
+    tmp_path: Path, make: Callable[..., object], source: bytes, lines: list[str]
 ) -> None:
     (tmp_path / "c.en").write_bytes(source)
     (tmp_path / "c.de").write_bytes(b"one\ntwo\nthree\n")
     make(tmp_path / "out", [str(tmp_path / "c")])
-    assert text(tmp_path / "out") == kept
-    partners = ["one", "two", "three"] if len(kept) == 3 else ["one", "three"]
+    assert text(tmp_path / "out") == lines
+    partners = ["one", "two", "three"] if len(lines) == 3 else ["one", "three"]
     assert text(tmp_path / "out", "target") == partners
 
 
-def test_nul_bytes_are_taken_out_and_noted(tmp_path: Path, make: Callable[..., object]) -> None:
+def test_nul_bytes_are_removed_and_noted(tmp_path: Path, make: Callable[..., object]) -> None:
     (tmp_path / "c.en").write_bytes(b"one\nt\0wo\n")
     (tmp_path / "c.de").write_bytes(b"\0eins\nzwei\n")
     make(tmp_path / "out", [str(tmp_path / "c")])
     assert text(tmp_path / "out") == ["one", "two"]
-    found = report_on_first(tmp_path / "out")["noted"]["NUL bytes taken out"]
-    assert (found["pairs"], sorted(sample["number"] for sample in found["samples"])) == (2, [1, 2])
+    noted = report_on_first(tmp_path / "out")["noted"]["NUL bytes taken out"]
+    assert (noted["pairs"], sorted(sample["number"] for sample in noted["samples"])) == (2, [1, 2])
 
 
-def test_lines_that_are_not_utf8_are_replaced_where_asked(
-    tmp_path: Path, make: Callable[..., object]
+@pytest.mark.parametrize(
+    ("rule", "source", "target", "field", "reason"),
+    [
+        *[
+            (
+                "replace",
+                "one t\ufffdwo three",
+                "eins zwei dr\ufffd\ufffdei",
+                "noted",
+                "invalid UTF-8 replaced",
+            )
+        ],
+        *[("skip", "one", "eins", "dropped", "invalid UTF-8")],
+    ],
+)
+def test_invalid_utf8_is_replaced_or_skipped_with_the_other_side(
+    tmp_path: Path, make: Callable[..., object], rule: str, source: str, target: str, field: str, reason: str
 ) -> None:
     (tmp_path / "c.en").write_bytes(b"one\nt\xffwo\nthree\n")
     (tmp_path / "c.de").write_bytes(b"eins\nzwei\ndr\xc3\xc3ei\n")
-    make(tmp_path / "out", [str(tmp_path / "c")], "corpus.invalid_utf8=replace")
-    assert text(tmp_path / "out") == ["one", "t\ufffdwo", "three"]
-    assert text(tmp_path / "out", "target") == ["eins", "zwei", "dr\ufffd\ufffdei"]
-    assert report_on_first(tmp_path / "out")["noted"]["invalid UTF-8 replaced"]["pairs"] == 2
-
-
-def test_lines_that_are_not_utf8_go_with_their_partners_where_asked(
-    tmp_path: Path, make: Callable[..., object]
-) -> None:
-    (tmp_path / "c.en").write_bytes(b"one\nt\xffwo\nthree\nfour\n")
-    (tmp_path / "c.de").write_bytes(b"eins\nzwei\ndr\xc3\xc3ei\nvier\n")
-    make(tmp_path / "out", [str(tmp_path / "c")], "corpus.invalid_utf8=skip")
-    assert text(tmp_path / "out") == ["one", "four"]
-    assert text(tmp_path / "out", "target") == ["eins", "vier"]
-    found = report_on_first(tmp_path / "out")
-    assert (found["read"], found["kept"], found["dropped"]["invalid UTF-8"]["pairs"]) == (4, 2, 2)
+    make(tmp_path / "out", [str(tmp_path / "c")], f"corpus.invalid_utf8={rule}")
+    assert (text(tmp_path / "out"), text(tmp_path / "out", "target")) == (source.split(), target.split())
+    report = report_on_first(tmp_path / "out")
+    assert (report["read"], report["kept"], report[field][reason]["pairs"]) == (3, len(source.split()), 2)
 
 
 def segments(lines: Sequence[str]) -> str:
     return "".join(f'<seg id="{i}"> {line} </seg>\n' for i, line in enumerate(lines, 1))
 
 
-def write_every_way(folder: Path, pairs: Pairs) -> None:
+def write_every_format(folder: Path, pairs: Pairs) -> None:
     sides = dict(zip(("en", "de"), zip(*pairs, strict=True), strict=True))
     table = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
     packers: dict[str, Callable[[bytes], bytes]] = {
@@ -142,54 +145,54 @@ def write_every_way(folder: Path, pairs: Pairs) -> None:
 
 
 @pytest.mark.parametrize(
-    "way",
+    "corpus",
     [
         *("plain", "disguised", "packed-gz", "packed-bz2", "packed-xz", "packed-zst"),
         *("{0}/plain.en:{0}/packed-xz.de.xz", "table.tsv", "table.tsv.zst"),
         *("{0}/set.en.sgm:{0}/set.de.sgm", "set.xml"),
     ],
 )
-def test_every_way_to_give_the_same_pairs_gives_the_same_training_set(
-    tmp_path: Path, make: Callable[..., object], toy_pairs: Pairs, toy_dataset: Path, way: str
+def test_equal_pairs_in_any_format_give_equal_training_sets(
+    tmp_path: Path, make: Callable[..., object], toy_pairs: Pairs, toy_dataset: Path, corpus: str
 ) -> None:
-    write_every_way(tmp_path, toy_pairs)
-    make(tmp_path / "out", [way.format(tmp_path) if ":" in way else str(tmp_path / way)])
+    write_every_format(tmp_path, toy_pairs)
+    make(tmp_path / "out", [corpus.format(tmp_path) if ":" in corpus else str(tmp_path / corpus)])
     for side in ("source", "target"):
-        for what in ("txt", "lines.npy", "tokens.npy", "offsets.npy"):
-            name = f"train.{side}.{what}"
+        for content in ("txt", "lines.npy", "tokens.npy", "offsets.npy"):
+            name = f"train.{side}.{content}"
             assert (tmp_path / "out" / name).read_bytes() == (toy_dataset / name).read_bytes()
 
 
-def drawn(folder: Path) -> list[int]:
-    """Which lines the words of a vocabulary come from, where each line is one word."""
+def sampled_lines(folder: Path) -> list[int]:
+    """Return the numbers of the lines whose only word is in the vocabulary."""
     entries = (folder / "tokenizer" / "joint.vocabulary.txt").read_text().split()
     return sorted(int(entry[1:]) for entry in entries if entry[1:].isdigit())
 
 
-def test_subwords_are_learnt_from_a_fixed_sample_that_is_spread_over_the_corpus(
+def test_subwords_come_from_a_fixed_sample_spread_over_the_corpus(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(1000)])
     settings = ("tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=40")
     for name in ("first", "again"):
         make(tmp_path / name, [corpus], *settings)
-    lines = drawn(tmp_path / "first")
-    assert lines == drawn(tmp_path / "again")
+    lines = sampled_lines(tmp_path / "first")
+    assert lines == sampled_lines(tmp_path / "again")
     assert [number // 50 for number in lines] == list(range(20))
 
 
-def test_a_sample_larger_than_the_corpus_is_all_of_it(
+def test_a_sample_larger_than_the_corpus_is_the_corpus(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(100)])
     make(tmp_path / "out", [corpus], "tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=900")
-    assert drawn(tmp_path / "out") == list(range(100))
+    assert sampled_lines(tmp_path / "out") == list(range(100))
     assert open_dataset(tmp_path / "out").manifest["splits"]["train"]["source_unknowns"] == 0
 
 
 @pytest.fixture
 def two_corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> Callable[..., list[str]]:
-    """The setting of two corpora, "real" and "made", with these tables added."""
+    """Return a function that makes the setting of the corpora "real" and "made", with more keys for each."""
     paths = [
         write_pairs(tmp_path / "real", [("ab", "ba"), ("", "x"), ("cd", "dc"), ("ab", "ba")]),
         write_pairs(tmp_path / "made", [("ab", "ba"), ("ee", "abcdef"), ("gg hh ii", "hh"), ("ab", "ba")]),
@@ -205,17 +208,17 @@ def two_corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> Ca
     return assignment
 
 
-def places(folder: Path) -> Any:
+def corpus_ranges(folder: Path) -> Any:
     return json.loads((folder / "dataset.json").read_bytes())["splits"]["train"].get("corpora")
 
 
-def test_the_manifest_tells_where_each_named_corpus_lies_after_filtering(
+def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     out = tmp_path / "out"
     own = 'tag="<BT>", weight=2, filters={max_words=2, duplicates=true, max_subwords=6}'
     make(out, (), *two_corpora("weight=1", own))
-    assert places(out) == [
+    assert corpus_ranges(out) == [
         {"name": "real", "first": 0, "pairs": 3, "weight": 1.0, "tag": ""},
         {"name": "made", "first": 3, "pairs": 1, "weight": 2.0, "tag": "<BT>"},
     ]
@@ -225,14 +228,17 @@ def test_the_manifest_tells_where_each_named_corpus_lies_after_filtering(
         ("made", 1),
     ]
     report = json.loads((out / "filter-report.json").read_bytes())
-    dropped = {each["name"]: {why: told["pairs"] for why, told in each["dropped"].items()} for each in report}
+    dropped = {
+        corpus["name"]: {reason: entry["pairs"] for reason, entry in corpus["dropped"].items()}
+        for corpus in report
+    }
     assert dropped == {
         "real": {"empty side": 1},
         "made": {"too many words": 1, "duplicate": 1, "too many subwords": 1},
     }
 
 
-def test_a_tag_is_one_symbol_and_no_word_to_the_filters(
+def test_a_tag_is_one_symbol_that_filters_ignore(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     out = tmp_path / "out"
@@ -259,7 +265,7 @@ TWO = "en\tde\ts\nd\tx\t0.5\na\tx\t0.9\nc\ty\t0.1\nHeld out\ttest!\t1\n"
         ("one_per_source=true, decontaminate=false", "duplicates=true", "a,b,c c c c,held out,d,c"),
     ],
 )
-def test_scores_repetitions_and_held_out_pairs_are_looked_for_where_a_corpus_asks(
+def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
     tmp_path: Path, make: Callable[..., Outcome], one: str, two: str, kept: str
 ) -> None:
     named = []
@@ -276,7 +282,7 @@ def test_scores_repetitions_and_held_out_pairs_are_looked_for_where_a_corpus_ask
     assert ",".join(text(tmp_path / "out")) == kept
 
 
-def test_sets_that_begin_with_tags_are_held_out_and_keep_them_in_variants(
+def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
     tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     train = write_pairs(tmp_path / "train", [("Known one", "bekannt"), ("other", "anders")])
@@ -288,31 +294,31 @@ def test_sets_that_begin_with_tags_are_held_out_and_keep_them_in_variants(
         assert (tmp_path / "out" / f"dev+{kind}.source.raw.txt").read_text() == f"{source}\n"
 
 
-def test_what_names_no_corpora_is_as_it_was(
+def test_a_single_corpus_is_not_listed_in_the_manifest(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "plain", [str(tmp_path / "real")])
-    assert places(tmp_path / "plain") is None
+    assert corpus_ranges(tmp_path / "plain") is None
     manifest = json.loads((tmp_path / "plain" / "dataset.json").read_bytes())
     assert "named" not in manifest["settings"]["corpus"]
     assert set(manifest["inputs"][0]) == {"role", "name", "pairs", "files"}
-    assert [each.name for each in train_corpora(open_dataset(tmp_path / "plain"))] == ["train"]
+    assert [corpus.name for corpus in train_corpora(open_dataset(tmp_path / "plain"))] == ["train"]
 
 
-def test_corpora_of_the_short_way_have_the_names_of_their_files(
+def test_corpora_of_train_options_have_the_names_of_their_files(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     prefixes = [str(tmp_path / name) for name in ("real", "made")]
     make(tmp_path / "out", prefixes)
-    assert [(each["name"], each["first"], each["pairs"]) for each in places(tmp_path / "out")] == [
+    assert [(entry["name"], entry["first"], entry["pairs"]) for entry in corpus_ranges(tmp_path / "out")] == [
         ("real", 0, 3),
         ("made", 3, 4),
     ]
     make(tmp_path / "twice", [prefixes[0], prefixes[0]])
-    assert places(tmp_path / "twice") is None
+    assert corpus_ranges(tmp_path / "twice") is None
 
 
-def test_named_corpora_made_again_are_the_same_until_one_is_treated_otherwise(
+def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"'))
@@ -322,7 +328,7 @@ def test_named_corpora_made_again_are_the_same_until_one_is_treated_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("train", "own", "told"),
+    ("train", "own", "message"),
     [
         (["real"], "", r"Both --train and \[\[corpus\]\] sections name training corpora"),
         (
@@ -338,19 +344,19 @@ def test_named_corpora_made_again_are_the_same_until_one_is_treated_otherwise(
         ([], 'filters={source_script="Lattin"}', "source_script is 'Lattin', which is not a Unicode script"),
     ],
 )
-def test_what_can_not_be_had_of_named_corpora_is_told(
+def test_invalid_settings_of_named_corpora_are_refused(
     tmp_path: Path,
     make: Callable[..., Outcome],
     two_corpora: Callable[..., list[str]],
     train: list[str],
     own: str,
-    told: str,
+    message: str,
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         make(tmp_path / "out", [str(tmp_path / name) for name in train], *two_corpora("", own))
 
 
-def test_without_any_corpus_the_ways_to_name_one_are_told(
+def test_a_missing_training_corpus_is_reported_with_the_options(
     tmp_path: Path, make: Callable[..., Outcome]
 ) -> None:
     with pytest.raises(
@@ -359,7 +365,7 @@ def test_without_any_corpus_the_ways_to_name_one_are_told(
         make(tmp_path / "out", ())
 
 
-def test_a_reused_tokeniser_must_know_the_tags(
+def test_a_reused_tokenizer_must_have_the_tags(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "first", (), *two_corpora("", 'tag="<BT>"'))
@@ -375,8 +381,8 @@ def test_corpora_of_a_damaged_manifest_are_refused(
     make(tmp_path / "out", (), *two_corpora())
     path = tmp_path / "out" / "dataset.json"
     for right, wrong in (('"first": 3', '"first": 2'), ('"weight": 0.0', '"weight": "x"')):
-        whole = path.read_text()
-        path.write_text(whole.replace(right, wrong, 1))
+        manifest = path.read_text()
+        path.write_text(manifest.replace(right, wrong, 1))
         with pytest.raises(UserError, match="its corpora do not add up to the pairs of train"):
             train_corpora(open_dataset(tmp_path / "out"))
-        path.write_text(whole)
+        path.write_text(manifest)

@@ -1,12 +1,14 @@
 "use strict";
-// ---- What the report says
+// ---- Data
 
 const report = pageData();
 const training = report.corpora.filter((corpus) => corpus.role === "train");
 const others = report.corpora.filter((corpus) => corpus.role !== "train");
 const sum = (corpora, count) => total(corpora.map(count));
 const droppedFor = (corpus, reason) => corpus.dropped[reason]?.pairs || 0;
-const reasons = report.reasons.filter((reason) => training.some((corpus) => corpus.dropped[reason]));
+const reasons = report.reasons.filter((reason) =>
+  training.some((corpus) => corpus.dropped[reason])
+);
 
 function buildHead() {
   const [source, target] = report.languages;
@@ -16,22 +18,33 @@ function buildHead() {
     element("span", { className: "pill" }, `${source} → ${target}`),
     themeButton(),
   );
-  const read = sum(training, (corpus) => corpus.read), kept = sum(training, (corpus) => corpus.kept);
+  const read = sum(training, (corpus) => corpus.read),
+    kept = sum(training, (corpus) => corpus.kept);
   for (
     const [label, value, below] of [
-      ["Pairs read", whole(read), `in ${training.length} ${training.length === 1 ? "corpus" : "corpora"}`],
+      [
+        "Pairs read",
+        whole(read),
+        `in ${training.length} ${training.length === 1 ? "corpus" : "corpora"}`,
+      ],
       ["Kept", whole(kept), percent(kept, read)],
-      ["Left out", whole(read - kept), percent(read - kept, read)],
+      ["Dropped", whole(read - kept), percent(read - kept, read)],
     ]
   ) {
     const parts = [["soft", label], ["value", value], ["soft", below]];
-    const cells = parts.map(([className, text]) => element("div", { className }, text));
+    const cells = parts.map(([className, text]) =>
+      element("div", { className }, text)
+    );
     byId("tiles").append(element("div", { className: "card tile" }, ...cells));
   }
 }
 
 function row(cells, tag = "td") {
-  return element("tr", {}, ...cells.map((cell) => element(tag, {}, String(cell))));
+  return element(
+    "tr",
+    {},
+    ...cells.map((cell) => element(tag, {}, String(cell))),
+  );
 }
 
 function buildReasons() {
@@ -44,64 +57,106 @@ function buildReasons() {
     ])
   );
   if (training.length > 1) {
-    const all = reasons.map((reason) => whole(sum(training, (corpus) => droppedFor(corpus, reason))));
-    const sums = [sum(training, (corpus) => corpus.read), sum(training, (corpus) => corpus.kept)];
+    const all = reasons.map((reason) =>
+      whole(sum(training, (corpus) => droppedFor(corpus, reason)))
+    );
+    const sums = [
+      sum(training, (corpus) => corpus.read),
+      sum(training, (corpus) => corpus.kept),
+    ];
     body.push(row(["all", ...sums.map(whole), ...all]));
   }
   const head = row(["corpus", "read", "kept", ...reasons], "th");
-  byId("reasons").append(element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+  byId("reasons").append(
+    element(
+      "table",
+      {},
+      element("thead", {}, head),
+      element("tbody", {}, ...body),
+    ),
+  );
 }
 
 // ---- Histograms
 
-/** Counts of scores in bars of equal width, from a sample of them. */
+/** Count a sample of scores in `BARS` bars of equal width. */
 function scoresOf(corpora) {
   const scores = corpora.flatMap((corpus) => corpus.shapes.scores);
-  const least = Math.min(...scores), width = (Math.max(...scores) - least) / BARS || 1;
+  const lowest = Math.min(...scores),
+    width = (Math.max(...scores) - lowest) / BARS || 1;
   const limit = report.settings.min_score || -Infinity;
-  const kept = Array(BARS).fill(0), gone = Array(BARS).fill(0);
+  const kept = Array(BARS).fill(0), dropped = Array(BARS).fill(0);
   for (const score of scores) {
-    const place = Math.min(BARS - 1, Math.floor((score - least) / width));
-    (score < limit ? gone : kept)[place] += 1;
+    const bar = Math.min(BARS - 1, Math.floor((score - lowest) / width));
+    (score < limit ? dropped : kept)[bar] += 1;
   }
   const digits = Math.max(0, Math.min(6, 2 - Math.floor(Math.log10(width))));
-  const now = Math.max(0, Math.min(BARS - 1, Math.round((limit - least) / width)));
-  return { kept, gone, now, label: (place) => (least + place * width).toFixed(digits) };
+  const now = Math.max(
+    0,
+    Math.min(BARS - 1, Math.round((limit - lowest) / width)),
+  );
+  return {
+    kept,
+    dropped,
+    now,
+    label: (bar) => (lowest + bar * width).toFixed(digits),
+  };
 }
 
 function shapesOf(corpora) {
-  const of = (what, which) => summed(corpora.map((corpus) => corpus.shapes[what][which]));
-  const { max_words: words, max_ratio: ratio } = report.settings, step = report.ratio_step;
-  const upTo = (at, place) => at <= place;
-  const end = (place, most, told) => place >= most ? `${told(most)} or more` : told(place);
+  const counts = (axis, group) =>
+    summed(corpora.map((corpus) => corpus.shapes[axis][group]));
+  const { max_words: words, max_ratio: ratio } = report.settings,
+    step = report.ratio_step;
+  const upTo = (index, threshold) => index <= threshold;
+  const label = (index, last, text) =>
+    index >= last ? `${text(last)} or more` : text(index);
   const lengths = {
     setting: "filter.max_words",
     now: words || undefined,
     edge: 1,
     keeps: upTo,
-    label: (place) => end(place, report.most_words, String),
+    label: (index) => label(index, report.most_words, String),
   };
   const ratios = {
     setting: "filter.max_ratio",
     now: ratio ? Math.round((ratio - 1) * step) : undefined,
     edge: 1,
     keeps: upTo,
-    label: (place) => end(place, (report.most_ratio - 1) * step, (at) => (1 + at / step).toFixed(2)),
+    label: (index) =>
+      label(
+        index,
+        (report.most_ratio - 1) * step,
+        (at) => (1 + at / step).toFixed(2),
+      ),
   };
   const cards = [
-    histogram("Words of the longer side", of("words", "kept"), of("words", "dropped"), lengths),
     histogram(
-      "Words of the longer side for one of the other",
-      of("ratios", "kept").slice(step),
-      of("ratios", "dropped").slice(step),
+      "Words of the longer side",
+      counts("words", "kept"),
+      counts("words", "dropped"),
+      lengths,
+    ),
+    histogram(
+      "Ratio of words, longer to shorter side",
+      counts("ratios", "kept").slice(step),
+      counts("ratios", "dropped").slice(step),
       ratios,
     ),
   ];
   if (corpora.some((corpus) => corpus.shapes.scores.length)) {
-    const { kept, gone, now, label } = scoresOf(corpora);
-    const from = (at, place) => at >= place;
-    const shape = { setting: "filter.min_score", now, edge: 0, keeps: from, label };
-    cards.push(histogram("Score, of a sample of all pairs", kept, gone, shape));
+    const { kept, dropped, now, label } = scoresOf(corpora);
+    const from = (index, threshold) => index >= threshold;
+    const shape = {
+      setting: "filter.min_score",
+      now,
+      edge: 0,
+      keeps: from,
+      label,
+    };
+    cards.push(
+      histogram("Score of a sample of all pairs", kept, dropped, shape),
+    );
   }
   return cards;
 }
@@ -111,37 +166,54 @@ function buildHistograms(chosen = "") {
   byId("corpora").hidden = !names.length;
   byId("corpora").replaceChildren(
     ...names.map((key) =>
-      button(key === "" ? "all" : training[key].name, key === chosen, () => buildHistograms(key))
+      button(
+        key === "" ? "all" : training[key].name,
+        key === chosen,
+        () => buildHistograms(key),
+      )
     ),
   );
-  byId("histograms").replaceChildren(...shapesOf(chosen === "" ? training : [training[chosen]]));
+  byId("histograms").replaceChildren(
+    ...shapesOf(chosen === "" ? training : [training[chosen]]),
+  );
 }
 
 // ---- Samples
 
-function sample(found, corpus) {
+function sampleCard(sample, corpus) {
   const [source, target] = report.languages;
   return element(
     "div",
     { className: "card sample" },
-    element("div", { className: "soft" }, `${corpus.name}, pair ${whole(found.number)}`),
-    element("p", { lang: source, dir: "auto" }, found.source),
-    element("p", { lang: target, dir: "auto" }, found.target),
+    element(
+      "div",
+      { className: "soft" },
+      `${corpus.name}, pair ${whole(sample.number)}`,
+    ),
+    element("p", { lang: source, dir: "auto" }, sample.source),
+    element("p", { lang: target, dir: "auto" }, sample.target),
   );
 }
 
-function buildSamples(place, corpora, tally) {
-  const names = [...new Set(corpora.flatMap((corpus) => Object.keys(corpus[tally])))];
-  const known = [...report.reasons, ...names.filter((name) => !report.reasons.includes(name))];
-  const shown = known.filter((name) => names.includes(name));
-  byId(place).hidden = !shown.length;
+function buildSamples(section, corpora, tally) {
+  const names = [
+    ...new Set(corpora.flatMap((corpus) => Object.keys(corpus[tally]))),
+  ];
+  const ordered = [
+    ...report.reasons,
+    ...names.filter((name) => !report.reasons.includes(name)),
+  ];
+  const shown = ordered.filter((name) => names.includes(name));
+  byId(section).hidden = !shown.length;
   for (const reason of shown) {
     const count = sum(corpora, (corpus) => corpus[tally][reason]?.pairs || 0);
-    const found = corpora.flatMap((corpus) =>
-      (corpus[tally][reason]?.samples || []).map((one) => sample(one, corpus))
+    const cards = corpora.flatMap((corpus) =>
+      (corpus[tally][reason]?.samples || []).map((sample) =>
+        sampleCard(sample, corpus)
+      )
     );
     const title = element("summary", {}, `${reason}: ${whole(count)}`);
-    byId(place).append(element("details", { open: true }, title, ...found));
+    byId(section).append(element("details", { open: true }, title, ...cards));
   }
 }
 
