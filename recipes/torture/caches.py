@@ -19,7 +19,7 @@ import click
 
 from nmt_cli.cli.main import main as nmt_main
 from nmt_cli.data.preprocessing import preprocess, training_set
-from nmt_cli.data.preprocessing.parts import work_place
+from nmt_cli.data.preprocessing.parts import work_folder
 from nmt_cli.runtime.kernels.loading import PACKAGE, PREFIX
 from recipes.torture.preprocess import digest
 from recipes.torture.runs import refused_plainly
@@ -86,7 +86,7 @@ def damage_parts(
     tally: Tally,
 ) -> None:
     """Damage the work folder that `prepare` leaves, then run `nmt preprocess` again."""
-    command, work, parts = [*command, "--out", out], work_place(out), out.with_name(f"{out.name}-parts")
+    command, work, parts = [*command, "--out", out], work_folder(out), out.with_name(f"{out.name}-parts")
     prepare(command, work, parts)
     expected = digest(out)
     for _ in range(mutations):
