@@ -80,10 +80,6 @@ NESTING_BUDGET = 3
 CLASS_BUDGET, FIELD_BUDGET = 150, 10
 
 OVER_BUDGET = {
-    "nmt_cli.data.batching.resegment._write",
-    "nmt_cli.data.preprocessing.evaluation_sets.write_evaluation_set",
-    "nmt_cli.data.preprocessing.hold_out._usable",
-    "nmt_cli.data.preprocessing.training_set.encode_parts",
     "nmt_cli.decoding.search.compiled.go_on",
     "nmt_cli.interop.exporters.argos.write",
     "nmt_cli.interop.exporters.ctranslate2._fill_stack",
