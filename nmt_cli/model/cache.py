@@ -25,6 +25,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layer_cache import LayerCache, Step, joined
 from nmt_cli.model.tree.token_tree import TokenTree, of_parents
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 FIRST_STEPS = 8
 """Steps for which a new tree has nodes."""
@@ -81,8 +82,9 @@ class DecodingCache(TokenTree):
         heads = self.layers[0].own_keys.shape[1]
         own: Seen
         source: Seen
-        if kernels := follower(rows, dtype):
-            nodes_RH, own = self.follow_paths(rows, len(rows_R), heads, window, kernels)
+        if (kernels := follower(rows, dtype)) and (compiled := compiled_kernels("model.tree")):
+            nodes_RH, seen_RM, counts_R = self.follow_paths(rows, len(rows_R), heads, window, compiled)
+            own = Paths(rows.from_places.numpy() // self.slots, seen_RM, counts_R, kernels)
             source = self._source_paths(rows, kernels)
         else:
             nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)

@@ -222,13 +222,13 @@ def test_nodes_of_dropped_hypotheses_are_reused(
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
     cache = model.begin(source_S, source, 2)
-    room, used = [], []
+    capacity, used = [], []
     for number in range(120):
         stepped(model, list(ids(2, 1, seed=number)), cache)
         follow(cache, [[0, 0]])
-        room.append(cache.layers[0].own_keys.shape[2])
+        capacity.append(cache.layers[0].own_keys.shape[2])
         used.append(cache.used)
-    assert max(room) <= 120 + 2 * (token_tree.MORE_STEPS_ALONE + 1)
+    assert max(capacity) <= 120 + 2 * (token_tree.MORE_STEPS_ALONE + 1)
     assert all(nodes <= tokens + 2 + token_tree.NODES_ROUNDED_TO for tokens, nodes in enumerate(used))
 
 
@@ -258,3 +258,17 @@ def test_steps_under_bfloat16_autocast_have_at_most_twice_the_error_of_teacher_f
         cache = model.begin(source_S, source, 2)
         actual = torch.cat(stepped(model, rows, cache))
     assert (actual - exact).norm() <= 2 * (plain - exact).norm()
+
+
+@torch.no_grad()
+def test_without_compiled_kernels_of_the_tree_masks_are_used(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    for module in (cache_module, token_tree):
+        monkeypatch.setattr(module, "compiled_kernels", lambda subpackage: None)
+    model, rows = build(POST), list(ids(4, 5))
+    source_S, _, source, _ = batch([3, 5], [])
+    cache = model.begin(source_S, source, 2)
+    actual = stepped(model, rows, cache)
+    follow(cache, [[0, 1], [0, 1]])
+    assert_alike(actual, forced(model, source_S, source, rows))

@@ -117,13 +117,13 @@ def test_a_feed_forward_layer_is_the_papers_formula(activation: str) -> None:
     assert isinstance(layer, FeedForward)
     x = tokens()
     inner = x @ layer.inner.weight.T + layer.inner.bias
-    bends = {
+    activations = {
         "relu": inner.clamp(min=0),
         "gelu": inner * (1 + torch.erf(inner / math.sqrt(2))) / 2,
         "swish": inner / (1 + (-inner).exp()),
     }
-    bent = bends[activation]
-    assert (layer(x) - (bent @ layer.outer.weight.T + layer.outer.bias)).abs().max() < 1e-12
+    activated = activations[activation]
+    assert (layer(x) - (activated @ layer.outer.weight.T + layer.outer.bias)).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5])

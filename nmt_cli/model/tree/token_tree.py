@@ -12,10 +12,11 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Paths, Rows
+from nmt_cli.attention.cached import Rows
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 MORE_STEPS, MORE_STEPS_ALONE = 4, 32
@@ -78,24 +79,25 @@ class TokenTree:
         return first_RH + nodes_BN.flatten()[rows_R, None], seen
 
     def follow_paths(
-        self, rows: Rows, count: int, heads: int, window: int, kernels: ModuleType
-    ) -> tuple[Tensor, Paths]:
-        """Do the same for the first `count` rows by a compiled kernel. Return lists of visible nodes."""
+        self, rows: Rows, count: int, heads: int, window: int, compiled: ModuleType
+    ) -> tuple[Tensor, NDArray[np.int32], NDArray[np.int32]]:
+        """Do the same for the first `count` rows by compiled kernels.
+
+        Return the indices, the visible nodes [R, M] of all rows, and the number of visible nodes [R].
+        """
         row_slots = rows.from_places.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
-        counts = np.empty(len(row_slots), np.int32)
+        counts_R = np.empty(len(row_slots), np.int32)
         reach = window // 2 + 1 if window else NO_WINDOW
-        compiled = compiled_kernels("model.tree")
-        assert compiled
         while True:
-            seen = np.empty((len(row_slots), self.used), np.int32)
+            seen_RM = np.empty((len(row_slots), self.used), np.int32)
             tree = compiled.Tree(self.paths.numpy(), self.depths.numpy(), self.ages.numpy())
-            rows_of_tree = compiled.Rows(row_slots, nodes_RH, seen, counts)
-            if compiled.take_nodes(tree, self.used, reach, rows_of_tree):
+            results = compiled.Rows(row_slots, nodes_RH, seen_RM, counts_R)
+            if compiled.take_nodes(tree, self.used, reach, results):
                 break
             self.get_ready()
         self.ready = max(self.ready - 1, 0)
-        return torch.from_numpy(nodes_RH), Paths(row_slots // self.slots, seen, counts, kernels)
+        return torch.from_numpy(nodes_RH), seen_RM, counts_R
 
     def reorder_paths(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Replace the path of each slot by that of its parent. Slots not in use get no path."""

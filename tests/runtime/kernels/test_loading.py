@@ -207,9 +207,11 @@ def test_kernels_that_do_not_compile_are_a_warning(monkeypatch: pytest.MonkeyPat
         assert compiled_kernels.__wrapped__("loss") is None
 
 
-@pytest.mark.parametrize("room", ["attention", "loss", "text.subword_models"])
-def test_kernels_of_a_subpackage_are_imported_or_none(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    actual = compiled_kernels.__wrapped__(room)
-    assert actual is not None and actual.__name__ == f"nmt_cli.{room}.compiled"
-    monkeypatch.setitem(sys.modules, f"nmt_cli.{room}.compiled", None)
-    assert compiled_kernels.__wrapped__(room) is None
+@pytest.mark.parametrize("subpackage", ["attention", "loss", "text.subword_models"])
+def test_kernels_of_a_subpackage_are_imported_or_none(
+    subpackage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actual = compiled_kernels.__wrapped__(subpackage)
+    assert actual is not None and actual.__name__ == f"nmt_cli.{subpackage}.compiled"
+    monkeypatch.setitem(sys.modules, f"nmt_cli.{subpackage}.compiled", None)
+    assert compiled_kernels.__wrapped__(subpackage) is None

@@ -1,4 +1,4 @@
-"""Helper threads: they work while awake, are woken when asleep, and nobody waits for them."""
+"""Helper threads: they work while awake, are woken when asleep, and never delay the caller."""
 
 import threading
 import time

@@ -336,8 +336,8 @@ torch.set_num_threads(1)
 torch_private.keep_few_kernels()
 
 def held():
-    with open("/proc/self/smaps_rollup") as told:
-        return int(told.read().partition("\\nAnonymous:")[2].split()[0]) / 1024
+    with open("/proc/self/smaps_rollup") as status:
+        return int(status.read().partition("\\nAnonymous:")[2].split()[0]) / 1024
 
 compute, x = torch_private.laid_out(torch.ones(16, 16), None, 256), torch.ones(1100, 16)
 for rows in range(1, 300):
