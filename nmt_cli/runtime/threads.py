@@ -67,7 +67,7 @@ def kept_threads() -> Iterator[None]:
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
     """Call `work(first, end)` for parts of the range from 0 to `count`, each in another thread.
 
-    There are as many threads as PyTorch computes with. `work` must release Python's lock.
+    The number of threads is that of PyTorch. `work` must release Python's lock.
     """
     import torch
 

@@ -31,8 +31,8 @@ too."""
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
     """Halve `scale` if `bad` is 1. Double it after `growth_steps` good steps, unless it would be infinite.
 
-    All tensors are 0-d and on one device. `scale` and `good_steps` are changed in place. The host does not
-    wait for the device.
+    All tensors are 0-d and on one device. `scale` and `good_steps` are changed. The host does not wait for
+    the device.
     """
     if hasattr(torch, "_amp_update_scale_"):
         torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
@@ -63,7 +63,7 @@ def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | N
 
 
 def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
-    """Move each mean toward its value by `share` of the difference, in place."""
+    """Move each mean toward its value by `share` of the difference."""
     _for_each("lerp", means, values, share)
 
 
@@ -95,7 +95,7 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add the product of two matrices to `total`, in place.
+    """Add the product of two matrices to `total`.
 
     If the factors have half precision and `total` has not, a GPU computes all in fp32. Without that function
     the product is rounded to half precision before it is added.
