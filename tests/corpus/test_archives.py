@@ -1,4 +1,4 @@
-"""Zip archives with a file of either language: read as the files would be, and refused where they lie."""
+"""Zip archives with a file per language are read like these files, and hostile archives are refused."""
 
 import stat
 import zipfile
@@ -13,9 +13,9 @@ FILES = {"Europarl.de-en.de": "eins\r\nzwei ü\n", "Europarl.de-en.en": "one\ntw
 
 
 def archive(path: Path, files: dict[str, str], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as made:
+    with zipfile.ZipFile(path, "w", method) as file:
         for name, content in files.items():
-            made.writestr(name, content)
+            file.writestr(name, content)
     return path
 
 
@@ -34,7 +34,7 @@ def test_both_files_are_read_without_unpacking(tmp_path: Path, method: int) -> N
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_regions_and_three_letters_are_the_language_where_nothing_else_is(tmp_path: Path) -> None:
+def test_regions_and_three_letter_codes_match_the_language(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", {"x.pt_br": "um\n", "x.eng": "one\n", "x.engine": "?"})
     assert pairs(find(str(path), "en", "pt")) == [(b"one", b"um")]
 
@@ -60,7 +60,7 @@ def complaint(path: Path) -> str:
         ({"a.en": "x\n" * 5_000_000, "a.de": "y\n"}, "would grow from"),
     ],
 )
-def test_an_archive_that_is_no_corpus_is_refused(tmp_path: Path, files: dict[str, str], why: str) -> None:
+def test_an_archive_that_is_not_a_corpus_is_an_error(tmp_path: Path, files: dict[str, str], why: str) -> None:
     assert why in complaint(archive(tmp_path / "a.zip", files))
 
 
@@ -68,16 +68,16 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", {"a.de": "y\n"})
     link = zipfile.ZipInfo("a.en")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(path, "a") as made:
-        made.writestr(link, "/etc/passwd")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(link, "/etc/passwd")
     assert "is a link" in complaint(path)
 
 
 def _changed(path: Path, marker: bytes, offset: int, value: bytes) -> Path:
-    """The archive with some bytes of its first entry changed, `offset` behind each `marker`."""
+    """Overwrite bytes of the archive, `offset` after the first `marker`."""
     content = bytearray(path.read_bytes())
-    place = content.index(marker) + offset
-    content[place : place + len(value)] = value
+    position = content.index(marker) + offset
+    content[position : position + len(value)] = value
     path.write_bytes(content)
     return path
 
@@ -96,7 +96,7 @@ CENTRAL = b"PK\x01\x02"
     ],
     ids=["encrypted", "method", "size", "checksum", "cut"],
 )
-def test_an_archive_that_lies_is_refused(
+def test_a_forged_archive_is_an_error(
     tmp_path: Path, marker: bytes, offset: int, value: bytes, why: str
 ) -> None:
     path = archive(tmp_path / "a.zip", {"a.en": "words\n", "a.de": "y\n"})

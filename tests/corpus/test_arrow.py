@@ -1,4 +1,4 @@
-"""Parquet and Hugging Face's folders: the rows that were written, and one line for what can't be read."""
+"""Parquet files and folders of Hugging Face datasets are read, and damaged ones are an error of one line."""
 
 import json
 import random
@@ -23,12 +23,12 @@ ROWS = [
 def block(path: Path, **config: str) -> Block:
     corpus = find(str(path), "en", "de", CorpusConfig(**config))  # type: ignore[arg-type]
     blocks = list(corpus.blocks(10_000))
-    assert corpus.count() == sum(len(found.sources) for found in blocks)
+    assert corpus.count() == sum(len(result.sources) for result in blocks)
     return blocks[0]
 
 
 def folder_of_rows(folder: Path, tables: list[Any], **state: object) -> Path:
-    """What `datasets.Dataset.save_to_disk` writes."""
+    """Write a folder like `datasets.Dataset.save_to_disk`."""
     folder.mkdir(parents=True)
     names = [f"data-{i:05}-of-{len(tables):05}.arrow" for i in range(len(tables))]
     for name, table in zip(names, tables, strict=True):
@@ -41,10 +41,10 @@ def folder_of_rows(folder: Path, tables: list[Any], **state: object) -> Path:
 
 def test_a_parquet_file_is_read_row_by_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(ROWS), tmp_path / "a.parquet", row_group_size=700)
-    found = block(tmp_path / "a.parquet", score_column="score")
-    assert found.sources == [b"", *(f"two ü {i}".encode() for i in range(1, 2500))]
-    assert found.targets == [f"zwei {i}".encode() for i in range(2500)]
-    assert found.scores == [i / 4 for i in range(2500)]
+    result = block(tmp_path / "a.parquet", score_column="score")
+    assert result.sources == [b"", *(f"two ü {i}".encode() for i in range(1, 2500))]
+    assert result.targets == [f"zwei {i}".encode() for i in range(2500)]
+    assert result.scores == [i / 4 for i in range(2500)]
 
 
 @pytest.mark.parametrize("column", ["string", "large_string", "dictionary"])
@@ -52,8 +52,8 @@ def test_texts_of_any_type_and_columns_named_in_settings(tmp_path: Path, column:
     texts = arrow.array(["a", "b", "a"])
     texts = texts.dictionary_encode() if column == "dictionary" else texts.cast(getattr(arrow, column)())
     parquet.write_table(arrow.table({"x.y": texts, "z": ["1", "2", "3"]}), tmp_path / "a.parquet")
-    found = block(tmp_path / "a.parquet", source_column="x.y", target_column="z")
-    assert (found.sources, found.targets, found.scores) == ([b"a", b"b", b"a"], [b"1", b"2", b"3"], [])
+    result = block(tmp_path / "a.parquet", source_column="x.y", target_column="z")
+    assert (result.sources, result.targets, result.scores) == ([b"a", b"b", b"a"], [b"1", b"2", b"3"], [])
 
 
 def test_a_folder_of_several_files_is_one_corpus(tmp_path: Path) -> None:
@@ -65,15 +65,15 @@ def test_a_folder_of_several_files_is_one_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_datasets_itself_has_saved_is_read(tmp_path: Path) -> None:
+def test_a_folder_saved_by_datasets_is_read(tmp_path: Path) -> None:
     datasets: Any = pytest.importorskip("datasets")
     rows = datasets.Dataset(arrow.Table.from_pylist(ROWS[1:]))
     datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk(
         tmp_path / "set", num_shards={"train": 2, "test": 1}
     )
     loaded = datasets.load_from_disk(tmp_path / "set")["train"]
-    found = block(tmp_path / "set" / "train")
-    assert [text.decode() for text in found.sources] == [row["translation"]["en"] for row in loaded]
+    result = block(tmp_path / "set" / "train")
+    assert [text.decode() for text in result.sources] == [row["translation"]["en"] for row in loaded]
     with pytest.raises(UserError, match="has the splits test, train; name one"):
         find(str(tmp_path / "set"), "en", "de")
 
@@ -89,7 +89,7 @@ def test_what_datasets_itself_has_saved_is_read(tmp_path: Path) -> None:
         ('{"_data_files": [{"filename": "x.arrow"}]}', "no such file"),
     ],
 )
-def test_a_folder_that_names_what_it_should_not_is_refused(tmp_path: Path, state: str, why: str) -> None:
+def test_a_folder_with_a_wrong_description_is_an_error(tmp_path: Path, state: str, why: str) -> None:
     (tmp_path / "state.json").write_text(state)
     with pytest.raises(UserError) as caught:
         block(tmp_path)
@@ -97,15 +97,17 @@ def test_a_folder_that_names_what_it_should_not_is_refused(tmp_path: Path, state
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "x.arrow"])
-def test_damaged_files_end_in_one_line(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_an_error_of_one_line(tmp_path: Path, name: str) -> None:
     table = arrow.Table.from_pylist(ROWS[:300])
     parquet.write_table(table, tmp_path / "a.parquet", compression="none")
     folder = folder_of_rows(tmp_path / "set", [table])
     path = tmp_path / "a.parquet" if name == "a.parquet" else folder / "data-00000-of-00001.arrow"
-    whole = path.read_bytes()
+    content = path.read_bytes()
     spec = path if name == "a.parquet" else folder
-    for place in range(0, len(whole), len(whole) // 60):
-        path.write_bytes(whole[:place] + bytes(4) + whole[place + 4 :] if place % 2 else whole[:place])
+    for position in range(0, len(content), len(content) // 60):
+        path.write_bytes(
+            content[:position] + bytes(4) + content[position + 4 :] if position % 2 else content[:position]
+        )
         try:
             block(spec)
         except UserError as error:
@@ -129,7 +131,7 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path: Path) -> None:
         block(path)
 
 
-def test_a_long_text_is_told_with_its_row(tmp_path: Path) -> None:
+def test_an_error_about_a_long_text_names_its_row(tmp_path: Path) -> None:
     table = arrow.table({"en": ["x", random.Random(1).randbytes(2_000_001).hex()], "de": ["a", "b"]})
     parquet.write_table(table, tmp_path / "a.parquet")
     folder = folder_of_rows(tmp_path / "set", [table])
@@ -138,7 +140,7 @@ def test_a_long_text_is_told_with_its_row(tmp_path: Path) -> None:
             block(path)
 
 
-def test_a_column_that_is_no_text_is_told_with_its_row(tmp_path: Path) -> None:
+def test_an_error_about_a_column_without_text_names_its_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"en": [1], "de": ["x"]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet row 1: source is 1, not text"):
         block(tmp_path / "a.parquet")

@@ -1,4 +1,4 @@
-"""Raw files: packed or plain, whole or damaged, and where their lines end."""
+"""Raw files are read plain or compressed, and errors in them are reported."""
 
 import bz2
 import gzip
@@ -37,7 +37,7 @@ PACKED: dict[str, Pack] = {
 EVERY_PACK: dict[str, Pack] = {"plain": lambda content: content, **PACKED}
 
 NOISE = random.Random(1).randbytes(5000)
-"""What no packer can make smaller, so that every part of the packed file matters."""
+"""Incompressible bytes, so that every part of a compressed file matters."""
 
 ODD_BREAKS = ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 
@@ -55,7 +55,7 @@ def written(folder: Path, content: bytes, name: str = "text") -> Path:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
-    """Makes a named pipe that somebody writes this into."""
+    """Return a function that creates a named pipe and writes bytes into it."""
     writers = []
 
     def make(content: bytes) -> Path:
@@ -70,7 +70,7 @@ def pipe(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
 
 
 def expected_lines(content: bytes) -> list[bytes]:
-    """The rules in other words: cut at line feeds, forget the mark and the \\r of \\r\\n."""
+    """Return the lines by simpler rules: split at line feeds, drop the mark and the \\r of \\r\\n."""
     *ended, last = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [line.removesuffix(b"\r") for line in ended] + ([last] if last else [])
 
@@ -85,7 +85,7 @@ def complaint(path: Path, use: Callable[[Path], object] = lambda path: list(line
 
 
 @pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
-def test_a_pipe_is_read_as_a_file_is(pipe: Callable[[bytes], Path], pack: Pack) -> None:
+def test_a_pipe_is_read_like_a_file(pipe: Callable[[bytes], Path], pack: Pack) -> None:
     assert list(lines(pipe(pack("ein Haus\nzwei Häuser\n".encode())))) == [
         b"ein Haus",
         "zwei Häuser".encode(),
@@ -94,16 +94,14 @@ def test_a_pipe_is_read_as_a_file_is(pipe: Callable[[bytes], Path], pack: Pack) 
 
 @pytest.mark.parametrize("name", ["text", "text.gz", "text.bz2", "text.xz", "text.zst"])
 @pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
-def test_a_file_is_unpacked_for_what_it_holds_whatever_its_name(
-    tmp_path: Path, pack: Pack, name: str
-) -> None:
+def test_a_compressed_file_is_recognised_by_its_content(tmp_path: Path, pack: Pack, name: str) -> None:
     path = written(tmp_path, pack("ein Haus\nzwei Häuser\n".encode()), name)
     assert list(lines(path)) == [b"ein Haus", "zwei Häuser".encode()]
     assert count_lines(path) == 2
 
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
-def test_packed_files_joined_end_to_end_are_read_to_the_end(tmp_path: Path, pack: Pack) -> None:
+def test_concatenated_compressed_files_are_read_to_the_end(tmp_path: Path, pack: Pack) -> None:
     path = written(tmp_path, pack(b"one\ntw") + pack(b"o\nthree\n"))
     assert list(lines(path)) == [b"one", b"two", b"three"]
 
@@ -111,24 +109,24 @@ def test_packed_files_joined_end_to_end_are_read_to_the_end(tmp_path: Path, pack
 @pytest.mark.parametrize("left", [0.01, 0.5, 0.99, -1], ids=str)
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
 @pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines], ids=["lines", "count"])
-def test_a_packed_file_that_was_cut_off_is_told(
+def test_a_truncated_compressed_file_is_an_error(
     tmp_path: Path, use: Callable[[Path], object], pack: Pack, left: float
 ) -> None:
-    whole = pack(NOISE)
-    kept = whole[:-1] if left < 0 else whole[: int(left * len(whole))]
-    assert "cut off" in complaint(written(tmp_path, kept), use)
+    packed = pack(NOISE)
+    truncated = packed[:-1] if left < 0 else packed[: int(left * len(packed))]
+    assert "cut off" in complaint(written(tmp_path, truncated), use)
 
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
-def test_a_packed_file_with_wrong_bytes_in_it_is_told(tmp_path: Path, pack: Pack) -> None:
-    whole = pack(NOISE)
-    assert "damaged" in complaint(written(tmp_path, whole[:6] + b"\xff" * 30 + whole[36:]))
+def test_a_damaged_compressed_file_is_an_error(tmp_path: Path, pack: Pack) -> None:
+    packed = pack(NOISE)
+    assert "damaged" in complaint(written(tmp_path, packed[:6] + b"\xff" * 30 + packed[36:]))
 
 
 @example(content=b"\xef\xbb\xbf", size=1)
 @example(content=b"BZhang\n", size=1)
 @given(content=st.lists(st.sampled_from(FRAGMENTS)).map(b"".join) | st.binary(), size=st.integers(1, 4))
-def test_a_line_ends_at_a_line_feed_and_nowhere_else(
+def test_only_a_line_feed_ends_a_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
 ) -> None:
     assume(
@@ -144,16 +142,16 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else(
 
 
 @pytest.mark.parametrize("mark", ODD_BREAKS, ids=lambda mark: f"U+{ord(mark):04X}")
-def test_odd_line_separators_stay_inside_their_line(tmp_path: Path, mark: str) -> None:
+def test_other_line_separators_stay_in_their_line(tmp_path: Path, mark: str) -> None:
     path = written(tmp_path, f"left{mark}right\nnext\n".encode())
     assert list(lines(path)) == [f"left{mark}right".encode(), b"next"]
 
 
-def test_windows_line_ends_and_byte_order_mark_belong_to_no_line(tmp_path: Path) -> None:
+def test_windows_line_ends_and_a_byte_order_mark_are_not_part_of_a_line(tmp_path: Path) -> None:
     assert list(lines(written(tmp_path, b"\xef\xbb\xbfa\r\nb\r\n"))) == [b"a", b"b"]
 
 
-def test_a_byte_order_mark_within_the_text_is_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_inside_the_text_is_text(tmp_path: Path) -> None:
     assert list(lines(written(tmp_path, b"a\n\xef\xbb\xbfb\n"))) == [b"a", b"\xef\xbb\xbfb"]
 
 
@@ -169,7 +167,7 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     assert count_lines(path) == 0
 
 
-def test_a_line_longer_than_a_block_of_reading_stays_whole(tmp_path: Path) -> None:
+def test_a_line_longer_than_a_block_is_not_split(tmp_path: Path) -> None:
     long = b"x" * 2_500_000
     path = written(tmp_path, long + b"\nshort")
     assert list(lines(path)) == [long, b"short"]
@@ -178,7 +176,7 @@ def test_a_line_longer_than_a_block_of_reading_stays_whole(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines], ids=["lines", "count"])
 @pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
-def test_a_longer_line_than_the_limit_is_refused(
+def test_a_line_above_the_limit_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack, use: Callable[[Path], object]
 ) -> None:
     monkeypatch.setattr(files, "BLOCK", 64)
@@ -194,7 +192,7 @@ def test_a_line_may_have_a_million_characters_of_any_script(tmp_path: Path) -> N
 
 
 class Endless(io.RawIOBase):
-    """The same bytes for ever, or as good as for ever."""
+    """A stream that repeats the same bytes almost without end."""
 
     def __init__(self, unit: bytes) -> None:
         self.unit, self.given = unit, 0
@@ -212,20 +210,22 @@ class Endless(io.RawIOBase):
         (b"x" * 99_999 + b"\n", "text lines 1 to 2,5..: more than 268,435,456 bytes"),
     ],
 )
-def test_what_does_not_end_is_refused_before_it_fills_the_memory(unit: bytes, why: str) -> None:
+def test_an_endless_line_is_an_error_before_it_fills_the_memory(unit: bytes, why: str) -> None:
     with pytest.raises(UserError, match=why):
         next(blocks_of(cast(BinaryIO, Endless(unit)), "text", 10_000))
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])
 @pytest.mark.parametrize("pack", [EVERY_PACK["plain"], gzip.compress], ids=["plain", "gz"])
-def test_utf16_is_told_apart_with_the_command_that_mends_it(tmp_path: Path, pack: Pack, coding: str) -> None:
+def test_an_error_about_utf16_names_the_command_that_converts_it(
+    tmp_path: Path, pack: Pack, coding: str
+) -> None:
     content = "\ufeffHaus\n".encode(coding) if coding.endswith("be") else "Haus\n".encode(coding)
     assert "iconv -f UTF-16 -t UTF-8" in complaint(written(tmp_path, pack(content)))
 
 
 @pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines, sha256])
-def test_a_missing_file_a_directory_and_a_path_through_a_file_are_told(
+def test_a_missing_file_a_directory_and_a_path_through_a_file_are_errors(
     tmp_path: Path, use: Callable[[Path], object]
 ) -> None:
     complaint(tmp_path / "missing", use)
@@ -233,23 +233,23 @@ def test_a_missing_file_a_directory_and_a_path_through_a_file_are_told(
     complaint(written(tmp_path, b"a\n") / "inside", use)
 
 
-def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:
+def test_errors_distinguish_a_missing_file_from_a_directory(tmp_path: Path) -> None:
     assert "there is no such file" in complaint(tmp_path / "missing")
     assert "is a directory" in complaint(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-def test_a_file_without_read_permission_is_told(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\n")
     path.chmod(0)
     assert "permission" in complaint(path)
 
 
-def test_bytes_come_unpacked_and_in_order(tmp_path: Path) -> None:
+def test_bytes_are_decompressed_and_in_order(tmp_path: Path) -> None:
     with open_bytes(written(tmp_path, gzip.compress(NOISE))) as stream:
         assert stream.read() == NOISE
 
 
-def test_the_hash_is_of_the_file_as_it_lies_on_disk(tmp_path: Path) -> None:
+def test_the_hash_is_that_of_the_compressed_file(tmp_path: Path) -> None:
     packed = gzip.compress(NOISE)
     assert sha256(written(tmp_path, packed)) == hashlib.sha256(packed).hexdigest()

@@ -1,4 +1,4 @@
-"""Parallel corpora: finding them by name, reading them in blocks, and what is wrong with them."""
+"""Parallel corpora are found by name and read in blocks, and errors in them are reported."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ SGM = '<doc docid="{doc}"><seg id="{number}">{text}</seg></doc>'
 
 
 def make(folder: Path, **contents: str) -> None:
-    """Files of `folder`: `a_en="x"` makes a.en; what ends in _gz is packed."""
+    """Write files into `folder`: `a_en="x"` writes a.en. A name that ends in _gz is compressed."""
     for name, content in contents.items():
         raw = content.encode()
         path = folder / name.replace("_", ".")
@@ -27,7 +27,7 @@ def make(folder: Path, **contents: str) -> None:
         path.write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
 
 
-def found(folder: Path, spec: str) -> Corpus:
+def corpus_of(folder: Path, spec: str) -> Corpus:
     return find(":".join(str(folder / part) for part in spec.split(":")), "en", "de")
 
 
@@ -56,7 +56,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(("name", "content"), LONG.items(), ids=LONG)
-def test_no_file_of_any_kind_fills_the_memory(
+def test_no_format_can_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str
 ) -> None:
     monkeypatch.setattr(files, "BLOCK", 64)
@@ -87,17 +87,17 @@ def test_two_sides_are_found_and_named_after_their_files(
     tmp_path: Path, files: list[str], spec: str, name: str
 ) -> None:
     make(tmp_path, **dict(zip(files, ["one\ntwo\n", "eins\nzwei\n"], strict=True)))
-    corpus = found(tmp_path, spec)
+    corpus = corpus_of(tmp_path, spec)
     assert corpus.name == name
     assert corpus.count() == 2
     assert pairs(corpus) == [(b"one", b"eins"), (b"two", b"zwei")]
 
 
 @pytest.mark.parametrize("packed", ["a_en_gz", "a_en_xz", "a_de_zst", "a_de_bz2"])
-def test_a_plain_and_a_packed_file_of_one_name_are_an_error(tmp_path: Path, packed: str) -> None:
+def test_a_plain_and_a_compressed_file_of_the_same_name_are_an_error(tmp_path: Path, packed: str) -> None:
     make(tmp_path, a_en="x\n", a_de="y\n", **{packed: "z\n"})
     with pytest.raises(UserError) as caught:
-        found(tmp_path, "a")
+        corpus_of(tmp_path, "a")
     assert str(tmp_path / packed.replace("_", ".")) in str(caught.value)
     assert "SOURCE:TARGET" in str(caught.value)
 
@@ -106,29 +106,29 @@ def test_a_plain_and_a_packed_file_of_one_name_are_an_error(tmp_path: Path, pack
 def test_a_missing_side_is_named(tmp_path: Path, there: str, missing: str) -> None:
     make(tmp_path, **{there: "x\n"})
     with pytest.raises(UserError, match="there is no ") as caught:
-        found(tmp_path, "a")
+        corpus_of(tmp_path, "a")
     assert f"there is no {tmp_path / missing}," in str(caught.value)
 
 
-def test_a_directory_given_as_a_corpus_is_told(tmp_path: Path) -> None:
+def test_a_directory_as_a_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a directory: name the files in it"):
         find(str(tmp_path), "en", "de")
 
 
-def test_one_plain_file_for_two_sides_is_told(tmp_path: Path) -> None:
+def test_one_plain_file_for_two_sides_is_an_error(tmp_path: Path) -> None:
     make(tmp_path, corpus_txt="x\n")
     with pytest.raises(UserError, match="two sides"):
-        found(tmp_path, "corpus.txt")
+        corpus_of(tmp_path, "corpus.txt")
 
 
 @pytest.mark.parametrize("spec", ["x.en:gone.de", "gone.en:x.de"])
 def test_a_missing_explicit_path_is_named(tmp_path: Path, spec: str) -> None:
     make(tmp_path, x_en="a\n", x_de="b\n")
-    assert f"{tmp_path / 'gone'}" in complaint(found(tmp_path, spec))
+    assert f"{tmp_path / 'gone'}" in complaint(corpus_of(tmp_path, spec))
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "told"),
+    ("source", "target", "expected"),
     [
         ("a\nb\nc\n", "x\ny\n", "{0}/p.en has 3 lines, {0}/p.de has 2"),
         ("a\n" * 1234, "x\n", "{0}/p.en has 1,234 lines, {0}/p.de has 1:"),
@@ -136,18 +136,18 @@ def test_a_missing_explicit_path_is_named(tmp_path: Path, spec: str) -> None:
         ("", "", "{0}/p.en is empty"),
     ],
 )
-def test_unequal_and_empty_files_are_told_with_their_counts(
-    tmp_path: Path, source: str, target: str, told: str
+def test_errors_about_unequal_and_empty_files_name_their_counts(
+    tmp_path: Path, source: str, target: str, expected: str
 ) -> None:
     make(tmp_path, p_en=source, p_de=target)
-    assert told.format(tmp_path) in complaint(found(tmp_path, "p"))
+    assert expected.format(tmp_path) in complaint(corpus_of(tmp_path, "p"))
 
 
 @given(
     size=st.integers(1, 7),
     expected=st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), max_size=20),
 )
-def test_blocks_hold_every_pair_once_in_order_with_the_number_of_the_first(
+def test_blocks_contain_every_pair_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, size: int, expected: list[tuple[bytes, bytes]]
 ) -> None:
     expected = [
@@ -156,7 +156,7 @@ def test_blocks_hold_every_pair_once_in_order_with_the_number_of_the_first(
     folder = tmp_path_factory.getbasetemp()
     for side, lang in enumerate(("en", "de")):
         (folder / f"blocks.{lang}").write_bytes(b"".join(pair[side] + b"\n" for pair in expected))
-    blocks = list(found(folder, "blocks").blocks(size))
+    blocks = list(corpus_of(folder, "blocks").blocks(size))
     assert [block.first for block in blocks] == list(range(1, len(expected) + 1, size))
     assert all(len(block.sources) == size for block in blocks[:-1])
     assert [p for b in blocks for p in zip(b.sources, b.targets, strict=True)] == expected
@@ -165,7 +165,7 @@ def test_blocks_hold_every_pair_once_in_order_with_the_number_of_the_first(
 @pytest.mark.parametrize("name", ["set_tsv", "set_tsv_gz"])
 def test_a_tab_separated_file_is_a_corpus(tmp_path: Path, name: str) -> None:
     make(tmp_path, **{name: "one\teins\r\n\tleer\ntwo\t\n"})
-    corpus = found(tmp_path, name.replace("_", "."))
+    corpus = corpus_of(tmp_path, name.replace("_", "."))
     assert corpus.name == "set"
     assert corpus.files == (tmp_path / name.replace("_", "."),)
     assert corpus.count() == 3
@@ -173,11 +173,9 @@ def test_a_tab_separated_file_is_a_corpus(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("bad", "columns"), [("a", 1), ("", 1), ("a\tb\tc", 3)])
-def test_a_line_with_too_few_or_many_columns_is_told_with_its_number(
-    tmp_path: Path, bad: str, columns: int
-) -> None:
+def test_an_error_about_the_number_of_columns_names_the_line(tmp_path: Path, bad: str, columns: int) -> None:
     make(tmp_path, set_tsv=f"one\teins\n{bad}\n")
-    message = complaint(found(tmp_path, "set.tsv"))
+    message = complaint(corpus_of(tmp_path, "set.tsv"))
     assert message.startswith(f"{tmp_path}/set.tsv line 2 has {columns} column")
     assert "corpus.source_column" in message
 
@@ -193,7 +191,7 @@ def test_a_line_with_too_few_or_many_columns_is_told_with_its_number(
 def test_a_wmt_test_set_of_two_files_is_read(tmp_path: Path, files: tuple[str, str], name: str) -> None:
     for file, text in zip(files, ["one", "eins"], strict=True):
         (tmp_path / file).write_text(sgm(("d", "1", text), ("d", "2", text)))
-    corpus = found(tmp_path, ":".join(files))
+    corpus = corpus_of(tmp_path, ":".join(files))
     assert corpus.name == name
     assert corpus.count() == 2
     assert pairs(corpus) == [(b"one", b"eins")] * 2
@@ -201,7 +199,7 @@ def test_a_wmt_test_set_of_two_files_is_read(tmp_path: Path, files: tuple[str, s
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "told"),
+    ("source", "target", "expected"),
     [
         ([("d", "1"), ("d", "2")], [("d", "1")], ["segment 2", "doc d seg 2", "nothing"]),
         ([("d", "1")], [("d", "1"), ("d", "2")], ["segment 2", "nothing", "doc d seg 2"]),
@@ -209,46 +207,46 @@ def test_a_wmt_test_set_of_two_files_is_read(tmp_path: Path, files: tuple[str, s
         ([("a", "1"), ("b", "1")], [("b", "1"), ("a", "1")], ["segment 1", "doc a seg 1", "doc b seg 1"]),
     ],
 )
-def test_test_sets_that_do_not_match_are_told_at_the_first_difference(
-    tmp_path: Path, source: list[tuple[str, str]], target: list[tuple[str, str]], told: list[str]
+def test_an_error_about_unequal_test_sets_names_the_first_difference(
+    tmp_path: Path, source: list[tuple[str, str]], target: list[tuple[str, str]], expected: list[str]
 ) -> None:
     make(
         tmp_path,
         s_sgm=sgm(*((*place, "x") for place in source)),
         t_sgm=sgm(*((*place, "x") for place in target)),
     )
-    message = complaint(found(tmp_path, "s.sgm:t.sgm"))
-    assert all(part in message for part in [f"{tmp_path}/s.sgm", f"{tmp_path}/t.sgm", *told])
+    message = complaint(corpus_of(tmp_path, "s.sgm:t.sgm"))
+    assert all(part in message for part in [f"{tmp_path}/s.sgm", f"{tmp_path}/t.sgm", *expected])
 
 
-def test_documents_are_the_same_whatever_their_case(tmp_path: Path) -> None:
+def test_names_of_documents_are_compared_without_case(tmp_path: Path) -> None:
     make(tmp_path, s_sgm=sgm(("BBC/News 1", "1", "x")), t_sgm=sgm(("bbc/news 1", "1", "y")))
-    assert pairs(found(tmp_path, "s.sgm:t.sgm")) == [(b"x", b"y")]
+    assert pairs(corpus_of(tmp_path, "s.sgm:t.sgm")) == [(b"x", b"y")]
 
 
 def test_an_xml_with_both_sides_is_one_corpus(tmp_path: Path) -> None:
     src = '<src lang="en"><seg id="1">one</seg></src>'
     ref = '<ref lang="de"><seg id="1">eins</seg></ref>'
     make(tmp_path, set_xml=f'<doc id="d">{src}{ref}</doc>')
-    corpus = found(tmp_path, "set.xml")
+    corpus = corpus_of(tmp_path, "set.xml")
     assert corpus.name == "set"
     assert pairs(corpus) == [(b"one", b"eins")]
 
 
-def test_a_document_without_reference_is_told(tmp_path: Path) -> None:
+def test_a_document_without_reference_is_an_error(tmp_path: Path) -> None:
     src = '<src><seg id="1">one</seg></src>'
     ref = '<ref><seg id="1">eins</seg></ref>'
     make(tmp_path, set_xml=f'<doc id="a">{src}{ref}</doc><doc id="b">{src}</doc>')
-    assert "doc b seg 1" in complaint(found(tmp_path, "set.xml"))
+    assert "doc b seg 1" in complaint(corpus_of(tmp_path, "set.xml"))
 
 
-def test_a_test_set_beside_a_plain_file_is_told(tmp_path: Path) -> None:
+def test_a_test_set_with_a_plain_file_is_an_error(tmp_path: Path) -> None:
     make(tmp_path, a_sgm=sgm(("d", "1", "x")), b_de="x\n")
     with pytest.raises(UserError, match="give two of a kind"):
-        found(tmp_path, "a.sgm:b.de")
+        corpus_of(tmp_path, "a.sgm:b.de")
 
 
-def test_standard_input_is_kept_to_be_read_more_than_once(
+def test_standard_input_is_copied_and_can_be_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\teins\nbad\n")))
@@ -258,10 +256,10 @@ def test_standard_input_is_kept_to_be_read_more_than_once(
     assert complaint(corpus).startswith("stdin line 2 has 1 column")
 
 
-def test_named_pipes_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
+def test_named_pipes_of_the_same_name_are_copied_separately(tmp_path: Path) -> None:
     spooled = []
-    kept = tmp_path / "kept"
-    kept.mkdir()
+    copies = tmp_path / "copies"
+    copies.mkdir()
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         sides = [tmp_path / folder / f"pipe.{lang}" for lang in ("en", "de")]
@@ -270,7 +268,7 @@ def test_named_pipes_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
         writers = [threading.Thread(target=side.write_text, args=(f"{side}\n",)) for side in sides]
         for writer in writers:
             writer.start()
-        spooled.append(spool(find(f"{sides[0]}:{sides[1]}", "en", "de"), kept))
+        spooled.append(spool(find(f"{sides[0]}:{sides[1]}", "en", "de"), copies))
         for writer in writers:
             writer.join()
     for folder, corpus in zip(("a", "b"), spooled, strict=True):
@@ -282,22 +280,22 @@ def test_named_pipes_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
 
 def test_files_that_can_be_read_twice_are_not_copied(tmp_path: Path) -> None:
     make(tmp_path, a_en="x\n", a_de="y\n")
-    corpus = found(tmp_path, "a")
+    corpus = corpus_of(tmp_path, "a")
     assert spool(corpus, tmp_path) == corpus
 
 
-def test_a_block_knows_where_it_stands(tmp_path: Path) -> None:
+def test_a_block_has_the_number_of_its_first_pair(tmp_path: Path) -> None:
     make(tmp_path, a_en="1\n2\n3\n", a_de="x\ny\nz\n")
-    corpus = found(tmp_path, "a")
+    corpus = corpus_of(tmp_path, "a")
     assert list(corpus.blocks(2)) == [Block(1, [b"1", b"2"], [b"x", b"y"]), Block(3, [b"3"], [b"z"])]
     assert corpus.location("source", 1234) == f"{tmp_path}/a.en line 1,234"
 
 
-def test_a_folder_of_mtdata_is_its_training_text_and_its_sets_are_found_beside_it(tmp_path: Path) -> None:
+def test_a_folder_of_mtdata_contains_training_text_and_test_sets(tmp_path: Path) -> None:
     make(tmp_path / "data", train_eng="one\n", train_deu="eins\n")
     make(tmp_path / "data" / "tests", Statmt_eng="two\n", Statmt_deu="zwei\n")
-    assert found(tmp_path, "data").name == "data"
-    assert pairs(found(tmp_path, "data")) == [(b"one", b"eins")]
-    assert pairs(found(tmp_path, "data/tests/Statmt")) == [(b"two", b"zwei")]
+    assert corpus_of(tmp_path, "data").name == "data"
+    assert pairs(corpus_of(tmp_path, "data")) == [(b"one", b"eins")]
+    assert pairs(corpus_of(tmp_path, "data/tests/Statmt")) == [(b"two", b"zwei")]
     make(tmp_path / "data", train_en="closer\n")
-    assert pairs(found(tmp_path, "data/train")) == [(b"closer", b"eins")]
+    assert pairs(corpus_of(tmp_path, "data/train")) == [(b"closer", b"eins")]

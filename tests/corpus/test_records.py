@@ -1,4 +1,4 @@
-"""Tables and JSONL: the columns that are meant, as other parsers read them, and where something is wrong."""
+"""Tables and JSONL give the same columns as other parsers, and errors name the line."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 def block(path: Path, **config: str) -> Block:
     corpus = find(str(path), "en", "de", CorpusConfig(**config))  # type: ignore[arg-type]
     blocks = list(corpus.blocks(10_000))
-    assert corpus.count() == sum(len(found.sources) for found in blocks)
+    assert corpus.count() == sum(len(result.sources) for result in blocks)
     return blocks[0]
 
 
@@ -30,36 +30,36 @@ def written(folder: Path, name: str, content: str) -> Path:
 
 
 @given(st.lists(st.tuples(CELL, CELL, st.floats(allow_nan=False)), min_size=1, max_size=6))
-def test_named_columns_of_a_table_are_those_that_the_csv_module_reads(
+def test_named_columns_of_a_table_are_the_same_as_in_the_csv_module(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, float]]
 ) -> None:
     content = "id\ttext_de\tscore\ttext_en\n" + "".join(
         f"{i}\t{target}\t{score}\t{source}\n" for i, (source, target, score) in enumerate(rows)
     )
     path = written(tmp_path_factory.mktemp("table"), "table.tsv", content)
-    found = block(path, source_column="text_en", target_column="text_de", score_column="score")
+    result = block(path, source_column="text_en", target_column="text_de", score_column="score")
     with path.open(encoding="utf-8", newline="\n") as file:
         read = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    assert [text.decode() for text in found.sources] == [row["text_en"] for row in read]
-    assert [text.decode() for text in found.targets] == [row["text_de"] for row in read]
-    assert found.scores == [float(row["score"]) for row in read] == [score for _, _, score in rows]
+    assert [text.decode() for text in result.sources] == [row["text_en"] for row in read]
+    assert [text.decode() for text in result.targets] == [row["text_de"] for row in read]
+    assert result.scores == [float(row["score"]) for row in read] == [score for _, _, score in rows]
 
 
 @pytest.mark.parametrize("outer", ["translation", ""])
 @given(rows=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=6))
-def test_records_give_back_what_was_written_on_one_line(
+def test_records_give_back_their_text_on_one_line(
     tmp_path_factory: pytest.TempPathFactory, outer: str, rows: list[tuple[str, str]]
 ) -> None:
     records = [{"en": source, "de": target} for source, target in rows]
     content = "".join(json.dumps({outer: item} if outer else item) + "\n" for item in records)
-    found = block(written(tmp_path_factory.mktemp("records"), "a.jsonl", content))
-    for texts, side in ((found.sources, 0), (found.targets, 1)):
+    result = block(written(tmp_path_factory.mktemp("records"), "a.jsonl", content))
+    for texts, side in ((result.sources, 0), (result.targets, 1)):
         assert len(texts) == len(rows)
         for text, row in zip(texts, rows, strict=True):
             assert b"\n" not in text
             assert b"\r" not in text
             assert text.decode().replace(" ", "") == row[side].translate(dict.fromkeys(map(ord, "\r\n ")))
-    assert found.scores == []
+    assert result.scores == []
 
 
 @pytest.mark.parametrize(
@@ -72,34 +72,38 @@ def test_records_give_back_what_was_written_on_one_line(
         (("a.b", "c"), {"source_column": "a.b", "target_column": "c"}),
     ],
 )
-def test_fields_are_found_by_their_usual_names_or_by_those_given(
+def test_fields_are_found_by_usual_names_or_by_settings(
     tmp_path: Path, names: tuple[str, str], config: dict[str, str]
 ) -> None:
     path = written(tmp_path, "a.jsonl", json.dumps({"id": 1, names[0]: "one", names[1]: "eins"}))
-    found = block(path, **config)
-    assert (found.sources, found.targets) == ([b"one"], [b"eins"])
+    result = block(path, **config)
+    assert (result.sources, result.targets) == ([b"one"], [b"eins"])
 
 
-def test_a_missing_text_is_an_empty_side_and_a_missing_score_is_none(tmp_path: Path) -> None:
+def test_a_missing_text_is_empty_and_a_missing_score_is_nan(tmp_path: Path) -> None:
     content = '{"en": null, "de": "x", "s": null}\n{"en": "y", "de": "z", "s": 2}\n'
-    found = block(written(tmp_path, "a.jsonl", content), score_column="s")
-    assert found.sources == [b"", b"y"]
-    assert math.isnan(found.scores[0])
-    assert found.scores[1] == 2
+    result = block(written(tmp_path, "a.jsonl", content), score_column="s")
+    assert result.sources == [b"", b"y"]
+    assert math.isnan(result.scores[0])
+    assert result.scores[1] == 2
 
 
-def test_columns_may_be_told_by_number_where_the_first_line_is_a_pair(tmp_path: Path) -> None:
-    found = block(
+def test_columns_may_be_chosen_by_number(tmp_path: Path) -> None:
+    result = block(
         written(tmp_path, "a.tsv", "0.5\teins\tone\n0.1\tzwei\ttwo\n"), source_column="3", score_column="1"
     )
-    assert (found.sources, found.targets, found.scores) == ([b"one", b"two"], [b"eins", b"zwei"], [0.5, 0.1])
+    assert (result.sources, result.targets, result.scores) == (
+        [b"one", b"two"],
+        [b"eins", b"zwei"],
+        [0.5, 0.1],
+    )
 
 
-def test_half_a_surrogate_pair_and_bad_bytes_are_left_to_the_rule_for_them(tmp_path: Path) -> None:
+def test_invalid_unicode_is_left_to_the_rule_for_it(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"en": "\\ud800", "de": "\xff"}\n')
-    found = block(path)
-    for text in (*found.sources, *found.targets):
+    result = block(path)
+    for text in (*result.sources, *result.targets):
         with pytest.raises(UnicodeDecodeError):
             text.decode()
 
@@ -123,7 +127,7 @@ def test_half_a_surrogate_pair_and_bad_bytes_are_left_to_the_rule_for_them(tmp_p
         ("a.tsv", "x\ty\tz\n", {"score_column": "3"}, "line 1: the score is 'z'"),
     ],
 )
-def test_what_can_not_be_read_is_told_with_its_line(
+def test_errors_name_the_file_and_the_line(
     tmp_path: Path, name: str, content: str, config: dict[str, str], why: str
 ) -> None:
     path = written(tmp_path, name, content)
@@ -134,7 +138,7 @@ def test_what_can_not_be_read_is_told_with_its_line(
     assert "\n" not in str(caught.value)
 
 
-def test_samples_of_a_table_are_told_by_the_lines_of_the_file(tmp_path: Path) -> None:
+def test_locations_in_a_table_count_the_header(tmp_path: Path) -> None:
     path = written(tmp_path, "a.tsv", "en\tde\nx\ty\n")
     corpus = find(str(path), "en", "de", CorpusConfig(source_column="en"))
     assert corpus.location("source", 1) == f"{path} line 2"

@@ -32,7 +32,7 @@ def in_a_document(inner: str) -> str:
     return f'<srcset setid="s"><doc docid="d"><seg id="1">{inner}</seg></doc></srcset>'
 
 
-def test_segments_come_in_file_order_with_document_and_number(tmp_path: Path) -> None:
+def test_segments_are_in_file_order_with_document_and_number(tmp_path: Path) -> None:
     content = b"""<!DOCTYPE mteval><srcset setid="t" srclang="any">
 <doc sysid="ref" docid="News/1" genre="news" origlang="cs">
 <hl>
@@ -75,7 +75,7 @@ def test_case_quotes_and_order_of_attributes_make_no_difference(tmp_path: Path, 
         (b"BBC/News", b"BBC/News"),
     ],
 )
-def test_a_document_is_called_as_it_is_written(tmp_path: Path, written: bytes, document: bytes) -> None:
+def test_the_name_of_a_document_does_not_change(tmp_path: Path, written: bytes, document: bytes) -> None:
     content = b"<doc docid=" + written + b' genre="x"><seg id="1">text</seg></doc>'
     assert read(tmp_path, content) == [Segment(document, b"1", b"text")]
 
@@ -103,22 +103,22 @@ def test_a_segment_is_read_with_its_entities_and_on_one_line(
 
 
 @pytest.mark.parametrize(("side", "expected"), [("source", "one two three"), ("target", "eins zwei drei")])
-def test_an_xml_with_both_sides_gives_each_and_the_first_reference(
+def test_an_xml_contains_both_sides_and_the_first_reference_counts(
     tmp_path: Path, side: str, expected: str
 ) -> None:
     path = tmp_path / "set.xml"
     path.write_bytes(XML)
-    found = segments(path, "source" if side == "source" else "target")
-    assert [s.text.decode() for s in found] == expected.split()
-    assert [(s.document, s.number) for s in found] == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
+    result = segments(path, "source" if side == "source" else "target")
+    assert [s.text.decode() for s in result] == expected.split()
+    assert [(s.document, s.number) for s in result] == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
 
 
-def test_a_packed_test_set_is_read(tmp_path: Path) -> None:
+def test_a_compressed_test_set_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, gzip.compress(in_a_document("text").encode()))[0].text == b"text"
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text\n", b'<doc docid="d"></doc>', b'<seg id="1">a</seg>'])
-def test_a_file_without_segments_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_segments_is_an_error(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match=r"set\.sgm holds no <doc> with <seg>"):
         read(tmp_path, content)
 
@@ -128,7 +128,7 @@ def test_an_entity_bomb_is_not_expanded(tmp_path: Path) -> None:
     assert texts(tmp_path, bomb + in_a_document("&b; &c;")) == ["&b; &c;"]
 
 
-def test_of_an_xml_the_references_of_the_asked_language_are_taken_and_no_others(tmp_path: Path) -> None:
+def test_only_references_in_the_requested_language_are_read(tmp_path: Path) -> None:
     path = tmp_path / "set.xml"
     path.write_bytes(XML.replace(b'<ref lang="de" translator="A">', b'<ref lang="fr" translator="A">', 1))
     assert [segment.text for segment in segments(path, "target", "de")] == [b"EINS", b"ZWEI", b"drei"]
@@ -146,7 +146,7 @@ def test_of_an_xml_the_references_of_the_asked_language_are_taken_and_no_others(
         ("zh", "de", False),
     ],
 )
-def test_a_reference_of_an_xml_may_leave_its_region_open(
+def test_a_reference_of_an_xml_may_have_no_region(
     tmp_path: Path, asked: str, marked: str, fits: bool
 ) -> None:
     path = tmp_path / "set.xml"
@@ -159,20 +159,20 @@ def test_a_reference_of_an_xml_may_leave_its_region_open(
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.5, 0.7, 0.9])
-def test_a_test_set_that_was_cut_off_is_told_and_never_a_shorter_one(tmp_path: Path, cut: float) -> None:
+def test_a_truncated_test_set_is_an_error(tmp_path: Path, cut: float) -> None:
     path = tmp_path / "set.xml"
     path.write_bytes(XML[: int(cut * len(XML))])
     with pytest.raises(UserError, match="is cut off"):
         segments(path, "source")
 
 
-def test_a_segment_without_text_stands_for_an_empty_line(tmp_path: Path) -> None:
+def test_a_segment_without_text_is_an_empty_line(tmp_path: Path) -> None:
     content = '<doc docid="d"><seg id="1"/><seg id="2">two</seg><seg id="3"></seg></doc>'
     assert texts(tmp_path, content) == ["", "two", ""]
 
 
 @pytest.mark.parametrize("other", ["", "<hyp system='S'><seg id='1'>Hallo</seg></hyp>"])
-def test_an_xml_without_references_never_lends_its_source_as_target(tmp_path: Path, other: str) -> None:
+def test_the_source_of_an_xml_is_never_read_as_its_reference(tmp_path: Path, other: str) -> None:
     path = tmp_path / "set.xml"
     path.write_text(f'<doc id="d"><src lang="en"><seg id="1">Hello</seg></src>{other}</doc>')
     assert [segment.text for segment in segments(path, "source", "en")] == [b"Hello"]
@@ -193,11 +193,11 @@ def test_an_xml_without_references_never_lends_its_source_as_target(tmp_path: Pa
     ],
     ids=["doc", "seg", "documents", "seg in seg", "sides", "blanks", "attributes"],
 )
-def test_a_hostile_file_of_a_megabyte_is_refused_and_not_pondered(tmp_path: Path, hostile: bytes) -> None:
+def test_a_hostile_file_of_a_megabyte_is_refused_quickly(tmp_path: Path, hostile: bytes) -> None:
     with pytest.raises(UserError):
         read(tmp_path, hostile)
 
 
-def test_a_document_without_the_side_asked_for_gives_nothing_where_others_mark_theirs(tmp_path: Path) -> None:
+def test_a_document_without_the_requested_side_gives_nothing_if_others_have_labels(tmp_path: Path) -> None:
     content = XML.replace(b'<src lang="en"><seg id="1">three</seg></src>', b'<seg id="9">stray</seg>')
     assert [segment.text for segment in read(tmp_path, content)] == [b"one", b"two"]

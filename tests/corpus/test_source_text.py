@@ -1,4 +1,4 @@
-"""Translations stand in a file as their sources do, or as the name of the output says."""
+"""Translations are written in the format of their source, or of the name of the output."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ SEGMENTS = [sgm.Segment(b"a&b", b"1", b"x"), sgm.Segment(b"a&b", b"2", b"y"), sg
         ("a.xml.b.txt", "lines"),
     ],
 )
-def test_the_endings_of_a_name_tell_what_is_in_a_file(name: str, kind: str) -> None:
+def test_the_format_follows_from_the_endings_of_the_name(name: str, kind: str) -> None:
     assert kind_of(Path(name)) == kind
     assert kind_of(None) == "lines"
 
@@ -32,33 +32,33 @@ def refuse(warning: str) -> None:
     raise AssertionError(warning)
 
 
-def test_a_column_never_becomes_two(tmp_path: Path) -> None:
+def test_a_tab_in_a_translation_does_not_add_a_column(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"one\tignored\ntwo\n")
     assert list(first_columns(tmp_path / "a.tsv")) == [b"one", b"two"]
     form = form_of(tmp_path / "a.tsv", None, (), LANGUAGES, refuse)
     assert form == Columns() and form.line(1, "one", "e\tins") == b"one\te ins\n"
 
 
-def test_rows_and_plain_lines_are_told_by_both_names() -> None:
+def test_the_names_of_both_files_decide_about_columns() -> None:
     assert form_of(Path("a.tsv"), Path("b.tsv"), (), LANGUAGES, refuse) == Columns()
     assert form_of(Path("a.tsv"), Path("b.txt"), (), LANGUAGES, refuse) == Lines()
     assert form_of(None, None, (), LANGUAGES, refuse).line(1, "one", "eins") == b"eins\n"
 
 
 @pytest.mark.parametrize(("source", "target"), [("a.xml", None), ("a.sgm", "b.xml"), ("a.sgm", "b.sgm")])
-def test_a_test_set_comes_back_as_one_that_can_be_read(
-    tmp_path: Path, source: str, target: str | None
-) -> None:
+def test_a_written_test_set_can_be_read(tmp_path: Path, source: str, target: str | None) -> None:
     (tmp_path / source).write_bytes(b'<srcset setid="t" srclang="any">')
     form = form_of(tmp_path / source, Path(target) if target else None, SEGMENTS, LANGUAGES, refuse)
     texts = ["ei<ns", "zw&ei", 'drei\'s "Haus"']
     lines = [form.line(number, "", text) for number, text in enumerate(texts, start=1)]
-    assert b"drei's &quot;Haus&quot;" in lines[2]  # mteval-v13a.pl knows no entity of an apostrophe
+    assert b"drei's &quot;Haus&quot;" in lines[2]  # mteval-v13a.pl does not decode an apostrophe
     path = tmp_path / (target or source)
     path.write_bytes(form.begin + b"".join(lines) + form.end)
-    found = sgm.segments(path, "hypothesis")
-    assert [(one.document, one.number) for one in found] == [(one.document, one.number) for one in SEGMENTS]
-    assert [one.text.decode() for one in found] == texts
+    written = sgm.segments(path, "hypothesis")
+    assert [(segment.document, segment.number) for segment in written] == [
+        (segment.document, segment.number) for segment in SEGMENTS
+    ]
+    assert [segment.text.decode() for segment in written] == texts
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_test_set_comes_back_as_one_that_can_be_read(
         ("a.xml", "<dataset>", '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="set">', ["dataset id"]),
     ],
 )
-def test_a_test_set_keeps_what_the_scorer_compares(
+def test_a_test_set_keeps_the_attributes_that_scorers_compare(
     tmp_path: Path, target: str, head: str, begin: str, lacking: list[str]
 ) -> None:
     (tmp_path / "set.en.sgm").write_text(head)

@@ -1,4 +1,4 @@
-"""Translation memories: the same pairs as other parsers find, in little memory, and none that is hostile."""
+"""Translation memories give the same pairs as other parsers, and hostile ones are refused."""
 
 import gzip
 import tracemalloc
@@ -20,7 +20,7 @@ UNITS = st.lists(st.lists(st.tuples(LANGUAGES, WORDS, WORDS, WORDS), max_size=4)
 
 
 def memory(units: list[list[tuple[str, str, str, str]]]) -> minidom.Document:
-    """A unit has variants: language, text, text inside a format's code, more text."""
+    """Return a document of units. A unit is a list of language, text, text inside a code, and more text."""
     document = minidom.Document()
     body = document.appendChild(document.createElement("tmx")).appendChild(document.createElement("body"))
     for unit in units:
@@ -40,19 +40,19 @@ def folded(text: str) -> bytes:
 
 
 def expected(units: list[list[tuple[str, str, str, str]]]) -> list[tuple[bytes, bytes]]:
-    found = []
+    result = []
     for unit in units:
         sides = [
-            [folded(before + after) for language, before, _, after in unit if language.lower()[:2] == wanted]
-            for wanted in ("en", "de")
+            [folded(before + after) for language, before, _, after in unit if language.lower()[:2] == lang]
+            for lang in ("en", "de")
         ]
         if sides[0] and sides[1]:
-            found.append((sides[0][0], sides[1][0]))
-    return found
+            result.append((sides[0][0], sides[1][0]))
+    return result
 
 
 @given(UNITS, st.sampled_from(["utf-8", "utf-16"]), st.integers(1, 40))
-def test_the_pairs_are_those_that_were_written(
+def test_pairs_of_a_memory_are_read(
     tmp_path_factory: pytest.TempPathFactory,
     units: list[list[tuple[str, str, str, str]]],
     encoding: str,
@@ -60,36 +60,36 @@ def test_the_pairs_are_those_that_were_written(
 ) -> None:
     path = tmp_path_factory.mktemp("tmx") / "memory.tmx"
     path.write_bytes(memory(units).toxml(encoding=encoding))
-    wanted = expected(units)
+    wanted_pairs = expected(units)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tmx, "BLOCK_BYTES", block)
-        if wanted:
-            assert list(tmx.pairs(path, "en", "de")) == wanted
+        if wanted_pairs:
+            assert list(tmx.pairs(path, "en", "de")) == wanted_pairs
         else:
             with pytest.raises(UserError, match="no unit in both en and de"):
                 list(tmx.pairs(path, "en", "de"))
 
 
 @given(UNITS)
-def test_the_pairs_are_those_that_libxml_finds(
+def test_pairs_are_the_same_as_with_libxml(
     tmp_path_factory: pytest.TempPathFactory, units: list[list[tuple[str, str, str, str]]]
 ) -> None:
     etree = pytest.importorskip("lxml.etree")
     path = tmp_path_factory.mktemp("tmx") / "memory.tmx"
     path.write_bytes(memory([*units, [("en", "a", "", "b"), ("de", "c", "", "d")]]).toxml(encoding="utf-8"))
     lang = "{http://www.w3.org/XML/1998/namespace}lang"
-    found = []
+    result = []
     for unit in etree.parse(path).iter("tu"):
         first: dict[str, bytes] = {}
         for variant in unit.iter("tuv"):
             text = "".join(variant.xpath("seg//text()[not(ancestor::bpt)]"))
             first.setdefault(variant.get(lang).lower()[:2], folded(text))
         if {"en", "de"} <= first.keys():
-            found.append((first["en"], first["de"]))
-    assert list(tmx.pairs(path, "en", "de")) == found
+            result.append((first["en"], first["de"]))
+    assert list(tmx.pairs(path, "en", "de")) == result
 
 
-def test_a_memory_is_found_by_its_ending_packed_or_not_and_counted(tmp_path: Path) -> None:
+def test_a_memory_is_found_by_its_ending_and_counted(tmp_path: Path) -> None:
     content = memory([[("en", "one", "<b>", ""), ("de", "eins", "", "")], [("en", "two", "", "")]])
     (tmp_path / "old.tmx.gz").write_bytes(gzip.compress(content.toxml(encoding="utf-8")))
     corpus = find(str(tmp_path / "old.tmx.gz"), "en", "de-DE")
@@ -97,7 +97,7 @@ def test_a_memory_is_found_by_its_ending_packed_or_not_and_counted(tmp_path: Pat
     assert [(block.sources, block.targets) for block in corpus.blocks(10)] == [([b"one"], [b"eins"])]
 
 
-def test_a_doctype_that_names_the_standard_is_let_be(tmp_path: Path) -> None:
+def test_a_standard_doctype_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "memory.tmx"
     path.write_text(
         '<!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.1"><header/><body><tu><tuv lang="EN"><seg>a&#x41;'
@@ -128,7 +128,7 @@ UNIT = "<tmx><body><tu><tuv lang='en'><seg>{}</seg></tuv></tu></body></tmx>"
         ("", "no element found"),
     ],
 )
-def test_what_is_hostile_or_broken_is_refused_in_one_line(tmp_path: Path, content: str, why: str) -> None:
+def test_a_hostile_or_damaged_memory_is_an_error_of_one_line(tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "memory.tmx"
     path.write_text(content)
     with pytest.raises(UserError) as caught:
@@ -138,7 +138,7 @@ def test_what_is_hostile_or_broken_is_refused_in_one_line(tmp_path: Path, conten
     assert "\n" not in str(caught.value)
 
 
-def test_who_asks_for_a_language_that_is_not_there_is_told_which_are(tmp_path: Path) -> None:
+def test_an_error_about_a_missing_language_lists_the_languages(tmp_path: Path) -> None:
     path = tmp_path / "memory.tmx"
     path.write_bytes(memory([[("en", "a", "", ""), ("de-AT", "b", "", "")]]).toxml(encoding="utf-8"))
     with pytest.raises(UserError, match=r"languages in it: de-AT, en\)"):
@@ -152,6 +152,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path.write_bytes(b"<tmx><body>" + inner * 2000 + b"</body></tmx>")
     tracemalloc.start()
     assert sum(1 for _ in islice(tmx.pairs(path, "en", "de"), None)) == 2000
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 2_000_000 < path.stat().st_size
+    assert peak < 2_000_000 < path.stat().st_size

@@ -1,4 +1,4 @@
-"""Trees: bracketed lines to words and linearised trees and back, whatever the lines look like."""
+"""Trees: bracketed lines become words and linearised trees and back, and damaged ones are repaired."""
 
 import os
 import re
@@ -86,16 +86,16 @@ def test_a_tree_becomes_words_and_symbols_without_its_root() -> None:
         ("(TOP (NP (-LRB- -LRB-) (NN a-b) ($ $)))", "(NP -LRB- NN $ )NP"),
     ],
 )
-def test_the_root_goes_whatever_its_name_and_all_else_stays(line: str, expected: str) -> None:
+def test_the_root_bracket_is_removed(line: str, expected: str) -> None:
     assert linearised(parse(line)) == expected
 
 
-def test_traces_and_what_holds_nothing_else_are_left_out() -> None:
+def test_traces_and_brackets_of_only_traces_are_left_out() -> None:
     tree = parse("(TOP (S (NP (-NONE- *)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))")
     assert (tree.words, linearised(tree)) == (("said", "."), "(S (VP VBD )VP . )S")
 
 
-def test_white_space_that_is_no_blank_belongs_to_its_word() -> None:
+def test_no_break_spaces_belong_to_their_word() -> None:
     assert parse("(TOP (NN a\u00a0b) (NN c\u2028d))").words == ("a\u00a0b", "c\u2028d")
 
 
@@ -112,16 +112,16 @@ def test_writing_and_reading_brackets_are_inverse(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
-def test_every_tree_of_the_treebank_comes_back_but_for_the_name_of_its_root(name: str) -> None:
+def test_every_tree_of_the_treebank_comes_back_except_the_name_of_its_root(name: str) -> None:
     if "NMT_DATA" not in os.environ:
         pytest.skip("NMT_DATA does not name the folder of data sets")
     path = Path(os.environ["NMT_DATA"], "treebank", f"{name}.trees")
     lines = path.read_text(encoding="utf-8").splitlines()
     corpus = find(str(path), "en", "trees")
     pairs = [pair for block in corpus.blocks(100) for pair in zip(block.sources, block.targets, strict=True)]
-    found = [restored(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
+    result = [restored(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
     assert corpus.count() == len(lines) > 400
-    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in found] == lines
+    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in result] == lines
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_every_tree_of_the_treebank_comes_back_but_for_the_name_of_its_root(name
         ("the cat", "the is neither"),
     ],
 )
-def test_a_line_that_is_not_one_tree_is_told_what_is_wrong(line: str, flaw: str) -> None:
+def test_an_error_about_a_line_that_is_not_one_tree_names_the_flaw(line: str, flaw: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(flaw)}"):
         parse(line)
 
@@ -165,9 +165,9 @@ def test_a_line_that_is_not_one_tree_is_told_what_is_wrong(line: str, flaw: str)
         ("  (S\tNN NN  NN )S ", "(S NN NN NN )S", ""),
     ],
 )
-def test_a_damaged_linearised_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
-    tree, found = repair_linearised(line, 3)
-    assert (linearised(tree), found) == (repaired, flaw)
+def test_a_damaged_linearised_tree_is_repaired(line: str, repaired: str, flaw: str) -> None:
+    tree, first_flaw = repair_linearised(line, 3)
+    assert (linearised(tree), first_flaw) == (repaired, flaw)
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_a_damaged_linearised_tree_is_repaired_and_told(line: str, repaired: str
         ("(S (NN a)) (NN b)", "(S NN )S NN", "there are 2 trees"),
     ],
 )
-def test_a_damaged_bracketed_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
-    tree, found = repair_bracketed(line, 2)
-    assert (linearised(tree), found) == (repaired, flaw)
+def test_a_damaged_bracketed_tree_is_repaired(line: str, repaired: str, flaw: str) -> None:
+    tree, first_flaw = repair_bracketed(line, 2)
+    assert (linearised(tree), first_flaw) == (repaired, flaw)
 
 
 @given(st.lists(SYMBOLS, max_size=30), st.integers(1, 8))
-def test_any_output_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
+def test_any_output_is_repaired_to_a_tree_of_the_given_number_of_words(
     symbols: list[str], count: int
 ) -> None:
     tree, flaw = repair_linearised(" ".join(symbols), count)
@@ -197,22 +197,20 @@ def test_any_output_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
 
 
 @given(st.text("()NPa \t", max_size=30), st.integers(1, 8))
-def test_any_bracketed_text_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
-    text: str, count: int
-) -> None:
+def test_any_bracketed_text_is_repaired_to_a_tree_of_the_given_number_of_words(text: str, count: int) -> None:
     tree, _ = repair_bracketed(text, count)
     assert is_balanced(tree.symbols)
     assert len(tree.tags) == count
 
 
-def test_no_depth_is_too_deep() -> None:
+def test_the_depth_of_a_tree_is_not_limited() -> None:
     depth = 20_000
     tree = parse("(S " * depth + "(NN a)" + ")" * depth)
     assert len(tree.symbols) == 2 * depth + 1
     assert restored(linearised(tree), ("a",)) == tree
 
 
-def test_symbols_that_must_not_be_split_are_those_of_the_linearised_trees() -> None:
+def test_symbols_of_linearised_trees_must_not_be_split() -> None:
     lines = [CAT.encode(), b"( (NP (-NONE- *) (, ,) (PRP$ its)))"]
     brackets = {f"{bracket}{label}" for bracket in "()" for label in ("S", "NP-SBJ", "VP", "NP")}
     assert long_symbols(lines) == {*brackets, "DT", "NN", "VBZ", "PRP$"}
@@ -228,13 +226,13 @@ def test_a_file_of_trees_is_a_corpus_named_after_it(tmp_path: Path) -> None:
     assert "(NP" in corpus.symbols()
 
 
-def test_bytes_of_a_tree_that_are_not_utf_8_go_through_unchanged(tmp_path: Path) -> None:
+def test_bytes_of_a_tree_that_are_not_utf_8_do_not_change(tmp_path: Path) -> None:
     (tmp_path / "odd.trees").write_bytes(b"(TOP (NP\xff (NN \xe9t\xe9)))\n")
     (block,) = find(str(tmp_path / "odd.trees"), "en", "trees").blocks(10)
     assert (block.sources, block.targets) == ([b"\xe9t\xe9"], [b"(NP\xff NN )NP\xff"])
 
 
-def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
+def test_an_error_in_a_file_of_trees_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "bad.trees").write_text(f"{CAT}\n\n")
     with pytest.raises(UserError, match=r"bad\.trees line 2: there is no word; a line must be one bracketed"):
         list(find(str(tmp_path / "bad.trees"), "en", "trees").blocks(10))
@@ -245,10 +243,10 @@ def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
     ["(" + " " * 200_000, "(A " + " " * 200_000, "(A" * 100_000, "(NN " + "a" * 200_000],
     ids=["blanks", "blanks behind a tag", "brackets", "a word"],
 )
-def test_a_hostile_bracketed_line_takes_no_longer_than_it_is_long(line: str) -> None:
+def test_a_hostile_bracketed_line_takes_linear_time(line: str) -> None:
     assert repair_bracketed(line)[1]
 
 
-def test_closing_what_was_never_opened_takes_no_longer_the_deeper_it_is() -> None:
+def test_closing_unopened_brackets_takes_linear_time() -> None:
     _, flaw = repair_linearised("(A NN " * 100_000 + ")B " * 100_000)
     assert flaw == ")B closes nothing"

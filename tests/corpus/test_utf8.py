@@ -17,7 +17,7 @@ def test_valid_text_is_the_same_under_every_rule(rule: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "place", "byte"),
+    ("raw", "location", "byte"),
     [
         (b"caf\xe9 noir", "byte 4 (0xe9)", "\ufffd"),
         (b"\xff", "byte 1 (0xff)", "\ufffd"),
@@ -26,12 +26,10 @@ def test_valid_text_is_the_same_under_every_rule(rule: str, text: str) -> None:
         (b"x" * 1500 + b"\xe2\x82", "byte 1,501 (0xe2)", "\ufffd"),
     ],
 )
-def test_bytes_that_are_no_text_are_told_with_place_replaced_or_skipped(
-    raw: bytes, place: str, byte: str
-) -> None:
+def test_invalid_bytes_are_an_error_or_replaced_or_skipped(raw: bytes, location: str, byte: str) -> None:
     with pytest.raises(UserError) as caught:
         decoded(raw, "error", "train.de line 7")
-    assert str(caught.value).startswith(f"train.de line 7, {place} is not UTF-8")
+    assert str(caught.value).startswith(f"train.de line 7, {location} is not UTF-8")
     assert "corpus.invalid_utf8=replace" in str(caught.value)
     replaced = decoded(raw, "replace", "train.de line 7")
     assert replaced is not None
@@ -39,5 +37,5 @@ def test_bytes_that_are_no_text_are_told_with_place_replaced_or_skipped(
     assert decoded(raw, "skip", "train.de line 7") is None
 
 
-def test_replacing_keeps_what_is_valid_around_the_bad_byte() -> None:
+def test_replacing_keeps_the_valid_bytes() -> None:
     assert decoded(b"caf\xe9 noir", "replace", "f line 1") == "caf\ufffd noir"

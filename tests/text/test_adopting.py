@@ -1,4 +1,4 @@
-"""Other people's subwords: `.model` files and codes, taken over with our marks."""
+"""`.model` files, codes and word lists of other tools become tokenisers with our special tokens."""
 
 import random
 from collections.abc import Callable
@@ -54,14 +54,14 @@ def assert_known(tokenizer: Tokenizer, text: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"pad_id": 3}, {"model_type": "bpe"}], ids=str)
-def test_other_peoples_models_are_adopted_with_our_marks(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_models_of_other_tools_get_our_special_tokens(tmp_path: Path, options: dict[str, Any]) -> None:
     lines = LINES["source"] + LINES["target"]
     path = spm_train(tmp_path / "theirs", lines, **options)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     recipe = adopting("sentencepiece", symbols=SYMBOLS)
-    made = adopt_tokenizers(recipe, {"joint": path}, LINES)
-    made.save(tmp_path / "folder")
-    for tokenizer in (made.source, load_tokenizers(tmp_path / "folder").target):
+    tokenizers = adopt_tokenizers(recipe, {"joint": path}, LINES)
+    tokenizers.save(tmp_path / "folder")
+    for tokenizer in (tokenizers.source, load_tokenizers(tmp_path / "folder").target):
         assert tokenizer.vocabulary.entries[:4] == (*MARKS, *SYMBOLS)
         assert "<s>" not in tokenizer.vocabulary.entries
         for line in WORDS["source"] + WORDS["target"]:
@@ -71,26 +71,28 @@ def test_other_peoples_models_are_adopted_with_our_marks(tmp_path: Path, options
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
-def test_each_side_may_have_a_file_of_its_own(tmp_path: Path, kind: Kind) -> None:
+def test_each_side_may_have_its_own_file(tmp_path: Path, kind: Kind) -> None:
     make: Callable[[Path, list[str]], Path] = spm_train if kind == "sentencepiece" else subword_nmt_learn
     paths: dict[str, Path] = {side: make(tmp_path / side, LINES[side]) for side in SIDES}
     recipe = adopting(kind, joint=False)
-    made = adopt_tokenizers(recipe, paths, LINES)
+    tokenizers = adopt_tokenizers(recipe, paths, LINES)
     for side in SIDES:
         for word in WORDS[side]:
-            assert_known(made.side(side), word)
-    assert made.source.vocabulary.entries != made.target.vocabulary.entries
+            assert_known(tokenizers.side(side), word)
+    assert tokenizers.source.vocabulary.entries != tokenizers.target.vocabulary.entries
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_codes_are_adopted_with_the_alphabet_of_codes_and_sample(tmp_path: Path, byte_fallback: bool) -> None:
     path = subword_nmt_learn(tmp_path / "codes", ["übermäßig überall übermut"] * 3, merges=100)
     recipe = adopting("bpe", symbols=SYMBOLS, byte_fallback=byte_fallback)
-    made = adopt_tokenizers(recipe, {"joint": path}, LINES)
+    tokenizers = adopt_tokenizers(recipe, {"joint": path}, LINES)
     for raw in [*LINES["source"], *LINES["target"], "überall ßü <2de>"]:
-        assert_known(made.source, raw)
-    assert ("字" in made.source.decode(made.source.encode("字"))) == byte_fallback
-    assert [made.source.vocabulary.entries[i] for i in made.source.encode("überall")] == ["überall"]
+        assert_known(tokenizers.source, raw)
+    assert ("字" in tokenizers.source.decode(tokenizers.source.encode("字"))) == byte_fallback
+    assert [tokenizers.source.vocabulary.entries[i] for i in tokenizers.source.encode("überall")] == [
+        "überall"
+    ]
 
 
 def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
@@ -99,11 +101,11 @@ def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
     marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
     recipe = adopting("bpe")
     assert kind_of_file(marked) == "bpe"
-    made = [adopt_tokenizers(recipe, {"joint": path}, LINES) for path in (plain, marked)]
-    assert made[0].source.vocabulary.entries == made[1].source.vocabulary.entries
+    tokenizers = [adopt_tokenizers(recipe, {"joint": path}, LINES) for path in (plain, marked)]
+    assert tokenizers[0].source.vocabulary.entries == tokenizers[1].source.vocabulary.entries
 
 
-def test_codes_and_models_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
+def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
     assert kind_of_file(subword_nmt_learn(tmp_path / "a.model", LINES["source"])) == "bpe"
     assert kind_of_file(spm_train(tmp_path / "a.codes", LINES["source"], vocab_size=40)) == "sentencepiece"
     (tmp_path / "a.txt").write_text("der 12\ndie 10\n", encoding="utf-8")
@@ -122,9 +124,9 @@ def test_codes_and_models_are_told_apart_by_what_they_hold(tmp_path: Path) -> No
 def test_lists_of_words_are_adopted_in_their_order(tmp_path: Path, content: str) -> None:
     path = tmp_path / "dict.txt"
     path.write_text(content, encoding="utf-8")
-    made = adopt_tokenizers(adopting("word", symbols=("<2de>",)), {"joint": path}, LINES)
-    made.save(tmp_path / "folder")
-    for tokenizer in (made.source, load_tokenizers(tmp_path / "folder").target):
+    tokenizers = adopt_tokenizers(adopting("word", symbols=("<2de>",)), {"joint": path}, LINES)
+    tokenizers.save(tmp_path / "folder")
+    for tokenizer in (tokenizers.source, load_tokenizers(tmp_path / "folder").target):
         assert tokenizer.vocabulary.entries[:6] == (*MARKS, "<2de>", "the", "cat", "sat@@")
         assert tokenizer.encode("<2de> cat sat@@ dog") == [2, 4, 5, tokenizer.vocabulary.unknown]
 
@@ -158,10 +160,10 @@ def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: Kind, cont
     assert str(path) in str(caught.value)
 
 
-def test_fingerprints_tell_text_settings_apart(tmp_path: Path) -> None:
+def test_fingerprints_differ_between_text_settings(tmp_path: Path) -> None:
     path = subword_nmt_learn(tmp_path / "codes", LINES["source"])
-    found = set()
+    fingerprints = set()
     for text in (TextConfig(), TextConfig(lowercase=True), TextConfig(words="moses")):
         recipe = Recipe("bpe", True, "en", "de", text)
-        found.add(adopt_tokenizers(recipe, {"joint": path}, LINES).fingerprint)
-    assert len(found) == 3
+        fingerprints.add(adopt_tokenizers(recipe, {"joint": path}, LINES).fingerprint)
+    assert len(fingerprints) == 3

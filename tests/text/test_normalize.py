@@ -1,4 +1,4 @@
-"""Normalising: what goes, what stays, and that a second time changes nothing."""
+"""Normalisation removes and replaces the right characters, and is idempotent."""
 
 import itertools
 import sys
@@ -36,7 +36,7 @@ CASELESS = [
     for character in CHARACTERS
     if unicodedata.category(character) in ("Lo", "Cn", "Co") and unicodedata.is_normalized("NFKC", character)
 ]
-"""Letters without case such as Han, and what Unicode has not assigned: a million that no setting is about."""
+"""Letters without case, such as Han, and unassigned characters: a million that no setting changes."""
 
 CONCERNED = sorted(set(CHARACTERS).difference(CASELESS))
 
@@ -50,7 +50,7 @@ TEXTS = st.one_of(
 
 
 def composing_pairs() -> list[str]:
-    """A character and a mark after it, where the two, changed by some setting, may become one character."""
+    """Return pairs of a character and a combining mark that some setting may turn into one character."""
     marks = defaultdict(set)
     for decomposed in (unicodedata.decomposition(character).split() for character in CONCERNED):
         if len(decomposed) == 2 and not decomposed[0].startswith("<"):
@@ -61,8 +61,8 @@ def composing_pairs() -> list[str]:
     for character in CONCERNED:
         compatible = unicodedata.normalize("NFKC", character)
         forms = {character, character.lower(), compatible, compatible.lower(), everything(character)}
-        found = {mark for form in forms for mark in marks.get(form[-1:], ())}
-        pairs += [character + mark for mark in sorted(found)]
+        combining = {mark for form in forms for mark in marks.get(form[-1:], ())}
+        pairs += [character + mark for mark in sorted(combining)]
     return [*pairs, "\u1100\u1161", "\uac00\u11a8"]
 
 
@@ -88,7 +88,7 @@ def test_there_are_pairs_to_try() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[15]], ids=str)
-def test_letters_without_case_and_what_unicode_has_not_assigned_stay_as_they_are(config: TextConfig) -> None:
+def test_letters_without_case_and_unassigned_characters_do_not_change(config: TextConfig) -> None:
     once = Normalizer(config, fold_blank_mark=True)("\n".join(CASELESS))
     assert len(CASELESS) > 1_000_000
     assert set(once.split(" ")) ^ set(CASELESS) == set()
@@ -104,16 +104,14 @@ def test_normalising_any_text_twice_changes_nothing(name: str, text: str) -> Non
 @pytest.mark.slow
 @settings(max_examples=1000)
 @given(name=st.sampled_from(list(NORMALIZERS)), text=TEXTS)
-def test_normalised_text_has_no_control_characters_and_no_blanks_but_single_spaces(
-    name: str, text: str
-) -> None:
+def test_normalised_text_has_no_control_characters_and_only_single_spaces(name: str, text: str) -> None:
     once = NORMALIZERS[name](text)
     assert once == " ".join(once.split())
     assert not any(unicodedata.category(character) == "Cc" for character in once)
 
 
 @pytest.mark.parametrize("config", CONFIGS[::8], ids=str)
-def test_every_control_character_and_every_blank_is_dealt_with(config: TextConfig) -> None:
+def test_every_control_character_and_every_space_is_normalised(config: TextConfig) -> None:
     blanks = {character for character in CONCERNED if character.isspace()}
     controls = {character for character in CONCERNED if unicodedata.category(character) == "Cc"} - blanks
     normalizer = Normalizer(config, fold_blank_mark=False)
@@ -155,18 +153,18 @@ def test_by_default_text_is_nfc_and_nothing_else_changes(text: str) -> None:
         (TextConfig(lowercase=True, unicode="none"), "E\u0301", "e\u0301"),
     ],
 )
-def test_settings_do_what_they_say(config: TextConfig, raw: str, normalised: str) -> None:
+def test_each_setting_has_its_effect(config: TextConfig, raw: str, normalised: str) -> None:
     assert Normalizer(config, fold_blank_mark=False)(raw) == normalised
 
 
 @pytest.mark.parametrize(("fold", "normalised"), [(True, "a b c"), (False, "▁a▁▁b ▁c")])
-def test_the_blank_mark_is_a_blank_for_sentencepiece_alone(fold: bool, normalised: str) -> None:
+def test_u2581_is_a_space_only_for_sentencepiece(fold: bool, normalised: str) -> None:
     assert Normalizer(TextConfig(), fold_blank_mark=fold)("▁a▁▁b ▁c") == normalised
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
-def test_a_line_of_combining_marks_is_not_pondered_and_loses_none(form: Literal["nfc", "nfkc"]) -> None:
+def test_a_long_line_of_combining_marks_is_fast_and_loses_none(form: Literal["nfc", "nfkc"]) -> None:
     marks = "\u0300\u0323" * 200_000
     normalizer = Normalizer(TextConfig(unicode=form), fold_blank_mark=False)
     normalized = normalizer(f"q{marks}")
@@ -174,7 +172,7 @@ def test_a_line_of_combining_marks_is_not_pondered_and_loses_none(form: Literal[
     assert normalizer(normalized) == normalized
 
 
-def test_marks_in_lines_as_people_write_them_stay_as_they_are() -> None:
+def test_combining_marks_in_ordinary_lines_do_not_change() -> None:
     line = "Ta\u0323\u0300m " * 500
     normalizer = Normalizer(TextConfig(), fold_blank_mark=False)
     assert normalizer(line) == unicodedata.normalize("NFC", line).strip()

@@ -1,4 +1,4 @@
-"""Placeholders and addresses: symbols in their places, and back again exactly."""
+"""Placeholders and addresses are replaced by symbols and restored exactly."""
 
 import pytest
 from hypothesis import example, given
@@ -31,19 +31,19 @@ def words(text: str) -> str:
 
 
 def through(text: str) -> str:
-    """As a model gives it back that copies: what stands between symbols loses its blanks at the ends."""
+    """Return the text as a copying model gives it back: text between symbols loses its outer whitespace."""
     values = values_of(text, SYMBOLS)
     return restored(words(masked(text, values)), values)
 
 
 @given(st.lists(st.sampled_from(PARTS)).map("".join).map(words))
-@example("{{name}}" * 8 + "https://x.org/⟦1⟧")  # for which no symbol is left
-def test_any_text_comes_back(text: str) -> None:
+@example("{{name}}" * 8 + "https://x.org/⟦1⟧")  # no symbol is left for it
+def test_any_text_is_restored(text: str) -> None:
     assert through(text) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "placeholders"),
     [
         ("Dear {{name}}, {{ a b }} and {0}!", ["{{name}}", "{{ a b }}", "{0}"]),
         ("%s of %1$s, %(n)d%", ["%s", "%1$s", "%(n)d"]),
@@ -54,36 +54,36 @@ def test_any_text_comes_back(text: str) -> None:
         ("<b>bold</b> {not one} @home", []),
     ],
 )
-def test_what_is_a_placeholder(text: str, found: list[str]) -> None:
-    assert list(values_of(text, SYMBOLS).values()) == found
+def test_placeholders_and_addresses_are_found(text: str, placeholders: list[str]) -> None:
+    assert list(values_of(text, SYMBOLS).values()) == placeholders
 
 
-def test_both_sides_have_the_same_symbols_for_what_they_share() -> None:
+def test_shared_placeholders_have_the_same_symbols_on_both_sides() -> None:
     source, target = masked_pair("%s of %s in {a}", "{a}: %s von %s und {b}", SYMBOLS)
     first, second, third = (word for word in source.split() if word in SYMBOLS)
     assert words(source) == f"{first} of {second} in {third}"
     assert words(target) == f"{third} ⟦+⟧ : {first} von {second} und {{b}}"
 
 
-def test_what_only_one_side_has_stays_text() -> None:
+def test_a_placeholder_on_one_side_only_stays_text() -> None:
     assert masked_pair("{a} x", "x {b}", SYMBOLS) == ("{a} x", "x {b}")
-    # ... also where it is spelt like one of ours, which must not become a symbol.
+    # Text that is spelt like a symbol must not become one.
     source, _ = masked_pair("⟦1⟧ x", "x", SYMBOLS)
     assert not {*source.split()} & {*SYMBOLS}
     assert restored(words(source), {}) == "⟦1⟧ x"
 
 
-def test_more_than_there_are_symbols_for_stay_text() -> None:
+def test_placeholders_beyond_the_number_of_symbols_stay_text() -> None:
     text = " ".join(f"{{{number}}}" for number in range(10))
     values = values_of(text, SYMBOLS)
     assert sorted(values) == SYMBOLS
     assert words(masked(text, values)).endswith(" {8} {9}")
 
 
-def test_all_symbols_come_first_in_some_texts() -> None:
+def test_every_symbol_is_the_first_in_some_text() -> None:
     assert {next(iter(values_of(f"{number} %s", SYMBOLS))) for number in range(100)} == {*SYMBOLS}
 
 
-def test_without_symbols_there_are_none() -> None:
+def test_without_symbols_nothing_is_masked() -> None:
     assert family(0) == ()
     assert apart(("<2de>", *family(2))) == (["⟦1⟧", "⟦2⟧"], ["<2de>"])

@@ -1,4 +1,4 @@
-"""Segmenting at random: what can be asked for, and that seeds and probabilities are heeded."""
+"""Random segmentation depends only on the seed and follows its probabilities, and bad settings are errors."""
 
 import math
 import random
@@ -49,7 +49,7 @@ def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
 @pytest.mark.parametrize(
     ("kind", "config"), [("unigram", ALPHA), ("pieces of bpe", DROPOUT), ("bpe", DROPOUT)]
 )
-def test_lines_are_drawn_as_their_seeds_say_and_stay_the_same_text(kind: str, config: SamplingConfig) -> None:
+def test_draws_depend_only_on_the_seed_and_keep_the_text(kind: str, config: SamplingConfig) -> None:
     tokenizer = learnt(kind)
     draw = sampler(tokenizer, "source", config)
     before = tokenizer.encode(LINES[0])
@@ -75,7 +75,7 @@ for folder, setting, strength in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3:
 
 
 @pytest.mark.slow
-def test_a_run_started_anew_draws_the_same(tmp_path: Path) -> None:
+def test_another_process_draws_the_same(tmp_path: Path) -> None:
     asked = []
     for kind, setting in (("unigram", "alpha"), ("pieces of bpe", "dropout"), ("bpe", "dropout")):
         learnt_tokenizers(kind).save(folder := tmp_path / kind)
@@ -105,7 +105,7 @@ def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "told"),
+    ("kind", "config", "message"),
     [
         (
             "char",
@@ -118,21 +118,21 @@ def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power
         ("pieces of bpe", ALPHA, "on a SentencePiece model of BPE; set sampling.source_dropout instead"),
     ],
 )
-def test_what_would_have_no_effect_is_refused(kind: str, config: SamplingConfig, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_setting_without_effect_is_an_error(kind: str, config: SamplingConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         sampler(learnt(kind), "source", config)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"source_dropout": 1.0}, "source_dropout must be at least 0 and less than 1 (got 1)"),
         ({"target_dropout": -0.1}, "target_dropout must be at least 0 and less than 1 (got -0.1)"),
         ({"target_alpha": -1.0}, "target_alpha must be at least 0 (got -1)"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError, match=re.escape(told)):
+def test_settings_out_of_bounds_are_errors(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
         SamplingConfig(**settings)
 
 
@@ -153,7 +153,7 @@ def test_removed_settings_are_ignored_at_their_default_and_refused_otherwise(
         read(config, None, [other])
 
 
-def test_symbols_stay_whole_and_what_is_between_them_is_drawn_apart() -> None:
+def test_symbols_stay_whole_and_text_between_them_is_drawn_independently() -> None:
     tokenizer = learnt("bpe", symbols=("<sep>",))
     draw = sampler(tokenizer, "source", SamplingConfig(source_dropout=0.5))
     symbol = tokenizer.encode("<sep>")

@@ -1,4 +1,4 @@
-"""One language's way to ids and back, around symbols that are asked for by name."""
+"""A tokeniser turns text into ids and back, with symbols in it."""
 
 import pytest
 from hypothesis import given
@@ -28,21 +28,21 @@ def around(model: Subwords, normalizer: Normalizer | None = None, moses: Moses |
     return Tokenizer(normalizer or Normalizer(TextConfig(), False), moses, model, numbering)
 
 
-def test_the_vocabulary_is_marks_symbols_entries_and_empty_filler_up_to_a_multiple_of_8() -> None:
+def test_the_vocabulary_is_special_tokens_symbols_entries_and_padding_to_a_multiple_of_8() -> None:
     entries = list(tokenizer().vocabulary.entries)
-    known = [*MARKS, *SYMBOLS, *ALPHABET]
-    assert entries[: len(known)] == known
-    assert entries[len(known) :] == [""] * (-len(known) % 8)
+    used = [*MARKS, *SYMBOLS, *ALPHABET]
+    assert entries[: len(used)] == used
+    assert entries[len(used) :] == [""] * (-len(used) % 8)
 
 
 @pytest.mark.parametrize(("words", "size"), [(0, 8), (2, 8), (3, 8), (4, 16), (11, 16)])
-def test_the_size_is_rounded_up_only_where_it_has_to_be(words: int, size: int) -> None:
+def test_the_size_is_rounded_up_only_if_necessary(words: int, size: int) -> None:
     model = Words([str(number) for number in range(words)])
     assert len(around(model).vocabulary) == size
 
 
 @pytest.mark.parametrize("symbol", SYMBOLS)
-def test_a_symbol_is_one_id_wherever_it_stands_as_a_word(symbol: str) -> None:
+def test_a_symbol_is_one_id_at_any_position(symbol: str) -> None:
     ours = tokenizer(TextConfig(unicode="nfkc", lowercase=True), Moses("en"))
     own = len(MARKS) + SYMBOLS.index(symbol)
     for raw in [symbol, f"{symbol} abc", f"abc {symbol}", f"  ab \t{symbol}  c\n", f"{symbol} {symbol}"]:
@@ -53,7 +53,7 @@ def test_a_symbol_is_one_id_wherever_it_stands_as_a_word(symbol: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["x<2de>", "<2de>x", "<BT><BT>", "<2", "de>"])
-def test_what_only_looks_like_a_symbol_is_text(written: str) -> None:
+def test_text_similar_to_a_symbol_is_text(written: str) -> None:
     ours = tokenizer()
     ids = ours.encode(ours.prepare(written))
     assert min(ids) >= FIRST
@@ -61,7 +61,7 @@ def test_what_only_looks_like_a_symbol_is_text(written: str) -> None:
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_marks_written_in_the_text_are_text(mark: str) -> None:
+def test_special_tokens_written_in_the_text_are_text(mark: str) -> None:
     ours = tokenizer()
     for written in [mark, f"a{mark}", f"{mark} {mark}"]:
         ids = [i for i in ours.encode(ours.prepare(written)) if i != ours.vocabulary.unknown]
@@ -74,25 +74,25 @@ def test_text_around_symbols_is_prepared_and_the_symbols_are_not() -> None:
     assert ours.prepare("Ⅳ! ABC, Ⅳ <BT> <bt>") == "Ⅳ! abc , iv <BT> < bt >"
 
 
-def test_words_are_put_together_again_as_running_text() -> None:
+def test_words_are_restored_to_running_text() -> None:
     moses = Moses("en")
     assert tokenizer(moses=moses).restore("Well , it 's done .") == "Well, it's done."
     assert tokenizer().restore("Well , it 's done .") == "Well , it 's done ."
 
 
 @given(words=st.lists(st.sampled_from(["a", "bc", "x", *SYMBOLS, "<2de>.", "</s>"])))
-def test_text_comes_back_with_its_symbols_at_their_places(words: list[str]) -> None:
+def test_text_comes_back_with_its_symbols(words: list[str]) -> None:
     ours = around(Characters("abcx</s>2de.", byte_fallback=True))
     text = " ".join(words)
     assert ours.decode(ours.encode(ours.prepare(text))) == text
 
 
-def test_an_empty_line_is_no_ids_and_back() -> None:
+def test_an_empty_line_has_no_ids() -> None:
     ours = tokenizer()
     assert ours.encode(ours.prepare(" \t ")) == []
     assert ours.decode([]) == ""
 
 
-def test_a_change_apart_from_symbols_leaves_them_and_drops_what_it_empties() -> None:
+def test_a_change_keeps_symbols_and_drops_empty_parts() -> None:
     assert apart_from(["<BT>"], str.upper, "a b <BT> c") == "A B <BT> C"
     assert apart_from(["<BT>"], lambda text: "", "a <BT> b <BT>") == "<BT> <BT>"

@@ -1,4 +1,4 @@
-"""The tokenisers of both languages: any text comes back, and a folder gives back what was saved."""
+"""The tokenisers of both languages restore any text, and load from a folder unchanged."""
 
 import json
 import random
@@ -70,7 +70,7 @@ def sample(recipe: Recipe) -> dict[Side, list[str]]:
 
 @cache
 def learnt(variant: str, byte_fallback: bool = False, joint: bool = True) -> Tokenizers:
-    """90 entries and the bytes; for words 900, enough for all there are."""
+    """Learn 90 entries and the bytes. For words learn 900, enough for all words."""
     name, options = VARIANTS[variant]
     words = options.get("words", "raw")
     config = TokenizerConfig(
@@ -111,15 +111,15 @@ def test_with_bytes_any_normalised_text_comes_back(variant: str, raw: str) -> No
 
 @pytest.fixture(scope="module")
 def everything() -> list[str]:
-    """Every character, but of letters without case some; fifty a line: after a letter each, and apart."""
+    """Return lines of every character (a sample of letters without case): after a letter, and separate."""
     categories = {
         character: unicodedata.category(character) for character in map(chr, range(sys.maxunicode + 1))
     }
-    some = [
+    characters = [
         character for character, category in categories.items() if category not in ("Cs", "Cn", "Co", "Lo")
     ]
-    some += [character for character, category in categories.items() if category == "Lo"][::40]
-    chunks = [some[start : start + 50] for start in range(0, len(some), 50)]
+    characters += [character for character, category in categories.items() if category == "Lo"][::40]
+    chunks = [characters[start : start + 50] for start in range(0, len(characters), 50)]
     return [line for chunk in chunks for line in ("".join(f"a{c}" for c in chunk), " ".join(chunk))]
 
 
@@ -158,7 +158,7 @@ def test_the_text_learnt_from_has_no_unknowns_on_either_side(variant: str, byte_
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("joint", [True, False])
-def test_sizes_are_those_asked_for_rounded_up_to_a_multiple_of_8(variant: str, joint: bool) -> None:
+def test_sizes_are_rounded_up_to_a_multiple_of_8(variant: str, joint: bool) -> None:
     for side in SIDES:
         entries = learnt(variant, joint=joint).side(side).vocabulary.entries
         assert entries[: len(MARKS)] == MARKS
@@ -172,7 +172,7 @@ def test_sizes_are_those_asked_for_rounded_up_to_a_multiple_of_8(variant: str, j
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_joint_vocabulary_is_one_and_separate_ones_know_their_own_side(variant: str) -> None:
+def test_a_joint_vocabulary_is_shared_and_separate_ones_cover_their_side(variant: str) -> None:
     joint, separate = learnt(variant), learnt(variant, joint=False)
     assert joint.source.vocabulary.entries == joint.target.vocabulary.entries
     assert separate.source.vocabulary.entries != separate.target.vocabulary.entries
@@ -182,7 +182,7 @@ def test_a_joint_vocabulary_is_one_and_separate_ones_know_their_own_side(variant
             assert_comes_back(separate.side(side), line)
 
 
-def test_a_side_splits_what_is_rare_on_that_side() -> None:
+def test_each_side_splits_its_rare_pieces() -> None:
     plain, split = learnt("bpe"), learnt("bpe, rare ones split")
     text = " ".join(SYLLABLES["target"])
     assert plain.source.encode(text) == plain.target.encode(text)
@@ -191,7 +191,7 @@ def test_a_side_splits_what_is_rare_on_that_side() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_symbols_keep_the_ids_after_the_marks(name: str) -> None:
+def test_symbols_have_the_ids_after_the_special_tokens(name: str) -> None:
     tokenizers = learnt(f"{name}, with symbols")
     for side in SIDES:
         tokenizer = tokenizers.side(side)
@@ -205,14 +205,14 @@ def test_symbols_keep_the_ids_after_the_marks(name: str) -> None:
 def test_a_saved_folder_gives_the_same_tokenisers(
     tmp_path: Path, variant: str, byte_fallback: bool, joint: bool
 ) -> None:
-    made = learnt(variant, byte_fallback, joint)
-    made.save(tmp_path / "folder")
+    tokenizers = learnt(variant, byte_fallback, joint)
+    tokenizers.save(tmp_path / "folder")
     again = load_tokenizers(tmp_path / "folder")
-    assert again.recipe == made.recipe
-    assert again.fingerprint == made.fingerprint
-    assert again.files == made.files
+    assert again.recipe == tokenizers.recipe
+    assert again.fingerprint == tokenizers.fingerprint
+    assert again.files == tokenizers.files
     for side in SIDES:
-        ours, theirs = made.side(side), again.side(side)
+        ours, theirs = tokenizers.side(side), again.side(side)
         assert ours.vocabulary == theirs.vocabulary
         for raw in [*raw_lines(side)[:30], "neue Wörter: balo, wüta! <2de> </s>"]:
             text = ours.prepare(raw)
@@ -221,16 +221,18 @@ def test_a_saved_folder_gives_the_same_tokenisers(
             assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
 
 
-def test_fingerprints_tell_tokenisers_apart() -> None:
-    made = [learnt(variant, bytes_, joint) for variant in VARIANTS for bytes_ in (0, 1) for joint in (0, 1)]
-    assert len({tokenizers.fingerprint for tokenizers in made}) == len(made)
+def test_fingerprints_differ_between_tokenisers() -> None:
+    tokenizers = [
+        learnt(variant, bytes_, joint) for variant in VARIANTS for bytes_ in (0, 1) for joint in (0, 1)
+    ]
+    assert len({tokenizers.fingerprint for tokenizers in tokenizers}) == len(tokenizers)
 
 
-def test_the_vocabulary_lies_in_the_folder_an_entry_a_line(tmp_path: Path) -> None:
-    made = learnt("bpe, with symbols")
-    made.save(tmp_path / "folder")
+def test_the_folder_contains_the_vocabulary_with_one_entry_per_line(tmp_path: Path) -> None:
+    tokenizers = learnt("bpe, with symbols")
+    tokenizers.save(tmp_path / "folder")
     listed = (tmp_path / "folder" / "joint.vocabulary.txt").read_text(encoding="utf-8")
-    assert listed == "".join(f"{entry}\n" for entry in made.source.vocabulary.entries)
+    assert listed == "".join(f"{entry}\n" for entry in tokenizers.source.vocabulary.entries)
 
 
 MODEL_FILES = [
@@ -265,7 +267,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize(("variant", "file"), MODEL_FILES)
-def test_a_damaged_file_of_a_folder_is_an_error_a_user_can_read(
+def test_a_damaged_file_of_a_folder_is_a_readable_error(
     tmp_path: Path, variant: str, file: str, damage: Callable[[bytes], bytes]
 ) -> None:
     folder = tmp_path / "folder"
@@ -296,9 +298,7 @@ def test_a_damaged_file_of_a_folder_is_an_error_a_user_can_read(
         ("joint", "yes"),
     ],
 )
-def test_a_description_with_wrong_values_is_an_error_a_user_can_read(
-    tmp_path: Path, key: str, value: object
-) -> None:
+def test_a_description_with_wrong_values_is_a_readable_error(tmp_path: Path, key: str, value: object) -> None:
     folder = tmp_path / "folder"
     learnt("bpe").save(folder)
     description = json.loads((folder / DESCRIPTION).read_bytes())
@@ -308,17 +308,17 @@ def test_a_description_with_wrong_values_is_an_error_a_user_can_read(
     assert str(folder) in str(caught.value)
 
 
-def test_a_place_without_tokenisers_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_tokenisers_is_named(tmp_path: Path) -> None:
     assert_refused(tmp_path, DESCRIPTION)
     assert_refused(tmp_path / "nowhere", DESCRIPTION)
 
 
 def test_preparing_before_and_after_learning_is_the_same() -> None:
-    made = learnt("bpe, of Moses words")
-    prepare = Preparer(made.recipe)
+    tokenizers = learnt("bpe, of Moses words")
+    prepare = Preparer(tokenizers.recipe)
     for side in SIDES:
         for raw in ["It's <2de> new, isn't it?", "a\x00\u00a0b <BT>", *raw_lines(side)[:20]]:
-            assert prepare(side, raw) == made.side(side).prepare(raw)
+            assert prepare(side, raw) == tokenizers.side(side).prepare(raw)
 
 
 def test_only_bpe_and_word_split_words_by_default() -> None:
@@ -329,7 +329,7 @@ def test_only_bpe_and_word_split_words_by_default() -> None:
     assert split == {"sentencepiece": False, "bpe": True, "char": False, "word": True}
 
 
-def test_a_character_nobody_covered_is_unknown_without_bytes() -> None:
+def test_a_character_outside_the_vocabulary_is_unknown_without_bytes() -> None:
     for name in KINDS:
         tokenizer = learnt(name).source
         assert tokenizer.encode("字").count(tokenizer.vocabulary.unknown) == 1

@@ -1,4 +1,4 @@
-"""Pairs as other people write them."""
+"""Variations of training pairs."""
 
 from dataclasses import fields
 from random import Random
@@ -43,13 +43,13 @@ def test_symbols_stay(kind: Variation) -> None:
             assert text == " ".join(text.split())
 
 
-def test_a_sentence_without_end_mark_on_one_side_keeps_the_other() -> None:
+def test_a_pair_with_final_punctuation_on_one_side_does_not_change() -> None:
     assert varied("unended", ("a b.", "c d"), Random(1)) == ("a b.", "c d")
     assert varied("unended", (".", "."), Random(1)) == (".", ".")
     assert varied("unended", (f"a ⟦1⟧ {JOINED} .", "b!"), Random(1)) == ("a ⟦1⟧", "b")
 
 
-def test_typos_are_small_and_the_source_s_alone() -> None:
+def test_typos_are_small_and_only_in_the_source() -> None:
     changed = 0
     for seed in range(100):
         source, target = varied("typos", PAIR, Random(seed))
@@ -59,10 +59,10 @@ def test_typos_are_small_and_the_source_s_alone() -> None:
         words = zip(source.split(), PAIR[0].split(), strict=True)
         assert sum(ours != theirs for ours, theirs in words) <= 2
         changed += source != PAIR[0]
-    assert changed > 80  # a letter may be swapped with, or replaced by, the same one
+    assert changed > 80  # a random letter may be the same letter
 
 
-def test_texts_without_words_pass() -> None:
+def test_texts_without_words_are_accepted() -> None:
     for kind in VARIATIONS:
         for text in ("", "a", "12 .", "字"):
             for given in ((), MASKS):
@@ -70,7 +70,7 @@ def test_texts_without_words_pass() -> None:
                 assert "  " not in source + target
 
 
-def test_a_placeholder_is_on_both_sides_as_masking_would_have_it() -> None:
+def test_a_placeholder_is_inserted_on_both_sides_as_in_masked_text() -> None:
     raw = masked = 0
     for seed in range(200):
         source, target = masked_pair(*varied("placeholders", ("a b c.", "d e f."), Random(seed)), MASKS)

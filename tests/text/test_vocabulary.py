@@ -1,4 +1,4 @@
-"""Vocabularies of our own and of other toolkits: marks anywhere, one table of ids for two subword models."""
+"""Vocabularies, new ones and those of other toolkits, which two subword models may share."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 TEXTS = {"source": ["the cat sat on the mat"] * 30, "target": ["die katze sitzt auf der matte"] * 30}
 RECIPE = Recipe("sentencepiece", True, "en", "de", TextConfig(words="raw"), own_models=True)
 LACKING = "▁the"
-"""A piece that the table of ids has not."""
+"""A piece without an entry in the vocabulary."""
 
 
 def spm(lines: list[str]) -> bytes:
@@ -37,7 +37,7 @@ PROCESSORS = {
 
 
 def shared() -> Vocabulary:
-    """As Marian writes one: pieces of both sides in some order, the end mark not first, padding last."""
+    """Return a vocabulary like Marian's: pieces of both sides mixed, end token not first, padding last."""
     pieces = {p.id_to_piece(i) for p in PROCESSORS.values() for i in range(3, p.get_piece_size())}
     entries = ["<unk>", *sorted(pieces - {LACKING}), "</s>", "<pad>"]
     size = len(entries)
@@ -48,43 +48,45 @@ def marian() -> Tokenizers:
     return numbered_tokenizers(RECIPE, MODELS, {"joint": shared()})
 
 
-def test_half_a_character_is_no_entry() -> None:
+def test_half_of_a_surrogate_pair_is_not_an_entry() -> None:
     with pytest.raises(UserError, match=r"has 'a.ud800', which is not Unicode text"):
         Vocabulary(("</s>", "<unk>", "a\ud800"), end=0, start=None, unknown=1)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_two_models_share_one_table_as_looking_each_piece_up_would_have_it(side: str) -> None:
+def test_two_models_share_a_vocabulary(side: str) -> None:
     tokenizer = marian().source if side == "source" else marian().target
     entries = list(shared().entries)
     for line in TEXTS[side][:1]:
         pieces = PROCESSORS[side].encode(line, out_type=str)
-        wanted = [entries.index(piece) if piece in entries else 0 for piece in pieces]
-        assert tokenizer.encode(line) == wanted
+        ids = [entries.index(piece) if piece in entries else 0 for piece in pieces]
+        assert tokenizer.encode(line) == ids
         if LACKING not in pieces:
-            assert tokenizer.decode(wanted) == line
+            assert tokenizer.decode(ids) == line
         else:
-            assert 0 in wanted and "\u2047" in tokenizer.decode(wanted)
+            assert 0 in ids and "\u2047" in tokenizer.decode(ids)
 
 
-def test_marks_written_in_the_text_never_become_the_marks() -> None:
+def test_special_tokens_written_in_the_text_never_become_special() -> None:
     vocabulary = shared()
     ids = marian().target.encode("</s> <pad> <unk> die")
     assert not {vocabulary.end, *vocabulary.never} & {*ids}
 
 
 @pytest.mark.parametrize("start", [None, 0, 5])
-def test_marks_of_every_kind_come_back_from_a_folder(tmp_path: Path, start: int | None) -> None:
+def test_special_tokens_of_every_kind_come_back_from_a_folder(tmp_path: Path, start: int | None) -> None:
     vocabulary = shared()
     vocabulary = Vocabulary(vocabulary.entries, vocabulary.end, start, vocabulary.unknown, vocabulary.never)
-    made = numbered_tokenizers(RECIPE, MODELS, {"joint": vocabulary})
-    made.save(tmp_path / "tokenizer")
+    saved = numbered_tokenizers(RECIPE, MODELS, {"joint": vocabulary})
+    saved.save(tmp_path / "tokenizer")
     again = load_tokenizers(tmp_path / "tokenizer")
-    assert again.recipe == RECIPE and again.fingerprint == made.fingerprint
+    assert again.recipe == RECIPE and again.fingerprint == saved.fingerprint
     assert again.source.vocabulary == again.target.vocabulary == vocabulary
     for side in ("source", "target"):
         line = TEXTS[side][0]
-        mine, theirs = (each.source if side == "source" else each.target for each in (made, again))
+        mine, theirs = (
+            tokenizers.source if side == "source" else tokenizers.target for tokenizers in (saved, again)
+        )
         assert mine.encode(line) == theirs.encode(line)
 
 
@@ -105,28 +107,28 @@ def other_pieces(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (change_entry, "twice"),
         (drop_last, "the never token is"),
         (other_pieces, "no piece of the subword model"),
     ],
 )
-def test_a_vocabulary_file_that_does_not_fit_is_refused(tmp_path: Path, change: object, told: str) -> None:
+def test_a_vocabulary_file_that_does_not_fit_is_refused(tmp_path: Path, change: object, message: str) -> None:
     marian().save(tmp_path / "tokenizer")
     assert callable(change)
     change(tmp_path / "tokenizer")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         load_tokenizers(tmp_path / "tokenizer")
 
 
-def test_what_only_other_toolkits_have_is_not_spoken_of_in_folders_of_our_own() -> None:
+def test_fields_for_other_toolkits_are_left_out_of_new_folders() -> None:
     described = json.loads(marian().files["tokenizer.json"])
     assert described["own_models"] and described["marks"]["joint"]["start"] is None
     assert "own_models" not in Recipe("char", True, "en", "de", TextConfig()).described()
 
 
-def test_a_new_vocabulary_is_marks_symbols_pieces_and_filler() -> None:
+def test_a_new_vocabulary_is_special_tokens_symbols_pieces_and_padding() -> None:
     numbering = Numbering.new(["<2de>"], ["a", None, "b"])
     assert numbering.vocabulary == Vocabulary(
         ("</s>", "<unk>", "<2de>", "a", "b", "", "", ""), end=0, start=0, unknown=1, never=(5, 6, 7)
@@ -136,6 +138,6 @@ def test_a_new_vocabulary_is_marks_symbols_pieces_and_filler() -> None:
 
 
 @pytest.mark.parametrize("marks", [(9, 0, 1, ()), (0, 9, 1, ()), (0, 0, 0, ()), (0, 0, 1, (0,))])
-def test_marks_that_make_no_sense_are_refused(marks: tuple[int, int, int, tuple[int, ...]]) -> None:
+def test_invalid_special_tokens_are_errors(marks: tuple[int, int, int, tuple[int, ...]]) -> None:
     with pytest.raises(UserError):
         Vocabulary(("",) * 8, *marks)

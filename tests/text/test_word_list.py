@@ -1,4 +1,4 @@
-"""Lists of words as several toolkits write them."""
+"""Word lists of several toolkits are read."""
 
 import pytest
 
@@ -20,12 +20,12 @@ from nmt_cli.text.word_list import words_of
     ],
     ids=["plain", "Windows", "fairseq", "tabs", "marks", "filler", "twice", "at signs"],
 )
-def test_words_come_in_their_order_each_once(content: bytes, words: list[str]) -> None:
+def test_words_are_in_order_and_unique(content: bytes, words: list[str]) -> None:
     assert words_of(content) == words
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "no word"),
         (b"\n<s>\n", "no word"),
@@ -38,6 +38,6 @@ def test_words_come_in_their_order_each_once(content: bytes, words: list[str]) -
         ),
     ],
 )
-def test_what_is_no_list_is_refused(content: bytes, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_file_that_is_not_a_word_list_is_an_error(content: bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         words_of(content)

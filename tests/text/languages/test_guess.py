@@ -26,4 +26,4 @@ def test_only_a_long_text_in_another_language_is_reported(
     lang: str, lines: list[str], other: str | None
 ) -> None:
     guess = LanguageGuess(lang)
-    assert next((found for line in lines if (found := guess.other(line))), None) == other
+    assert next((guessed for line in lines if (guessed := guess.other(line))), None) == other

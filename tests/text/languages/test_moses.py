@@ -1,4 +1,4 @@
-"""Moses-style words: only blanks come and go, and running text comes back as far as rules can tell."""
+"""Tokenisation in the style of Moses changes only whitespace, and detokenisation restores ordinary text."""
 
 import os
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_region_does_not_change_the_words() -> None:
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
-def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
+def test_tokenising_changes_only_whitespace(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)
     assert without_blanks(words) == without_blanks(text)
     assert words == " ".join(words.split())
@@ -45,7 +45,7 @@ def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) ->
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
-def test_detokenising_words_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
+def test_detokenising_changes_only_whitespace(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)
     assert without_blanks(MOSES[lang].detokenize(words)) == without_blanks(text)
 
@@ -71,12 +71,12 @@ def test_punctuation_is_split_off_and_nothing_is_escaped(lang: str, text: str, w
 @pytest.mark.parametrize(
     "text", ["xDOTMULTIx", "DOTMULTI...", "a @-@ b", "&amp; &lt; &#124;", "..DOTMULTI.."]
 )
-def test_what_stands_for_something_in_moses_survives_the_way_there_and_back(text: str) -> None:
+def test_text_that_sacremoses_uses_internally_is_restored(text: str) -> None:
     restored = MOSES["en"].detokenize(MOSES["en"].tokenize(text))
     assert without_blanks(restored) == without_blanks(text)
 
 
-def test_entities_that_a_model_writes_are_left_alone() -> None:
+def test_entities_in_translations_do_not_change() -> None:
     assert MOSES["en"].detokenize("salt &amp; pepper &quot;") == "salt &amp; pepper &quot;"
 
 

@@ -1,4 +1,4 @@
-"""Sentences end where readers of many languages say they do, and no blank is ever lost."""
+"""Sentences of many languages end at the right positions, and no whitespace is lost."""
 
 import os
 import re
@@ -112,7 +112,7 @@ km: បាទ។| ទេ។
 : It’s 3.5 or 1,000.5 m.| Yes
 : He is 5 m.| Yes
 """
-"""A language, and a text with a stroke where one sentence with its blanks ends and the next begins."""
+"""A language, and a text with a bar between two sentences."""
 
 
 ODD = [
@@ -124,15 +124,15 @@ ODD = [
 
 
 @pytest.mark.parametrize("case", [*CASES.strip().splitlines(), *ODD])
-def test_sentences_end_where_people_end_them(case: str) -> None:
+def test_sentences_end_at_the_right_positions(case: str) -> None:
     language, text = case.split(": ", 1)
-    found = sentences(text.replace("|", ""), language)
-    assert [sentence.strip() for sentence, _ in found] == [part.strip() for part in text.split("|")]
+    result = sentences(text.replace("|", ""), language)
+    assert [sentence.strip() for sentence, _ in result] == [part.strip() for part in text.split("|")]
 
 
-def test_blanks_stand_behind_sentences_and_before_the_first() -> None:
-    found = sentences("  One.  Two.\r\n\n Three.\t", "en")
-    assert found == [("", "  "), ("One.", "  "), ("Two.", "\r\n\n "), ("Three.", "\t")]
+def test_whitespace_follows_sentences_and_precedes_the_first() -> None:
+    result = sentences("  One.  Two.\r\n\n Three.\t", "en")
+    assert result == [("", "  "), ("One.", "  "), ("Two.", "\r\n\n "), ("Three.", "\t")]
     assert (sentences(""), sentences(" \n")) == ([], [("", " \n")])
 
 
@@ -144,30 +144,30 @@ PIECES = st.sampled_from(
 @given(text=st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=40).map("".join)))
 def test_nothing_is_lost(text: str) -> None:
     for language in ("", "de", "en", "ja"):
-        found = sentences(text, language)
-        assert "".join(sentence + blanks for sentence, blanks in found) == text
-        assert all(blanks.strip() == "" for _, blanks in found)
-        assert all(sentence == sentence.strip() != "" for sentence, _ in found[1:])
-        assert not any(set(sentence) & set("\n\r\v\f\x85\u2028\u2029") for sentence, _ in found)
+        result = sentences(text, language)
+        assert "".join(sentence + blanks for sentence, blanks in result) == text
+        assert all(blanks.strip() == "" for _, blanks in result)
+        assert all(sentence == sentence.strip() != "" for sentence, _ in result[1:])
+        assert not any(set(sentence) & set("\n\r\v\f\x85\u2028\u2029") for sentence, _ in result)
 
 
 class Counted:
-    """A pattern that counts the characters that its matches are long."""
+    """A pattern that counts the characters of its matches."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self.pattern, self.seen = pattern, 0
 
     def __getattr__(self, name: str) -> object:
         def look(text: str, *places: int) -> object:
-            found = getattr(self.pattern, name)(text, *places)
+            result = getattr(self.pattern, name)(text, *places)
             if name == "finditer":
-                return map(self.count, found)
-            return found and self.count(found)
+                return map(self.count, result)
+            return result and self.count(result)
 
         return look
 
     def count(self, match: re.Match[str]) -> re.Match[str]:
-        """Note how long it is, and 1 for the place."""
+        """Add the length of a match, and 1 for its position."""
         self.seen += 1 + len(match.group())
         return match
 
@@ -193,7 +193,7 @@ class Counted:
         "a." + "(" * 99,
     ],
 )
-def test_each_character_is_looked_at_a_few_times_only(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_is_linear_in_the_length(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = [Counted(getattr(module, name)) for name in ("BOUNDARY", "SPACES", "OPENING", "WORD")]
     for name, pattern in zip(("BOUNDARY", "SPACES", "OPENING", "WORD"), counted, strict=True):
         monkeypatch.setattr(module, name, pattern)
@@ -207,6 +207,8 @@ def test_each_character_is_looked_at_a_few_times_only(unit: str, monkeypatch: py
 def test_captions_that_are_one_sentence_stay_one(language: str) -> None:
     path = Path(os.environ["NMT_DATA"]) / "multi30k" / f"train.{language}"
     lines = path.read_text(encoding="utf-8").splitlines()
-    whole = sum(len(sentences(line.strip(), language)) == 1 for line in lines)
+    single = sum(len(sentences(line.strip(), language)) == 1 for line in lines)
     assert len(lines) == 29_000
-    assert whole > 0.997 * len(lines)  # 0.9999 in English, 0.9977 in German, which has some of two
+    assert single > 0.997 * len(
+        lines
+    )  # 0.9999 in English, 0.9977 in German, which has some captions of two sentences

@@ -1,4 +1,4 @@
-"""Byte-pair encoding against subword-nmt itself, and texts that hold its marks."""
+"""Byte-pair encoding, compared with subword-nmt, also for texts that contain its markers."""
 
 import io
 import os
@@ -56,30 +56,30 @@ def test_the_merges_are_those_that_subword_nmt_learns(codes: str) -> None:
 
 
 @pytest.mark.parametrize("merges", [0, 1, 30, 120])
-def test_words_fall_into_the_pieces_that_subword_nmt_gives(codes: str, merges: int) -> None:
-    some = "".join(codes.splitlines(keepends=True)[: merges + 1])
-    theirs, ours = BPE(io.StringIO(codes), merges=merges), bpe(some, LINES)
+def test_words_have_the_pieces_of_subword_nmt(codes: str, merges: int) -> None:
+    first_codes = "".join(codes.splitlines(keepends=True)[: merges + 1])
+    theirs, ours = BPE(io.StringIO(codes), merges=merges), bpe(first_codes, LINES)
     for line in [*LINES, "kakakakaka schäschäschä mumumu kkkkk . .. ..."]:
         ids = ours.encode(line)
         assert shown(ours, ids) == theirs.segment(line).split()
         assert ours.decode(ids) == line
 
 
-def test_of_a_merge_that_codes_hold_twice_the_first_counts() -> None:
+def test_the_first_of_two_equal_merges_counts() -> None:
     codes = "#version: 0.2\na b\nb c\nb d</w>\na b\n"
     ours = bpe(codes, ["abcd"])
     for word in ("abcd", "abd", "bcd"):
         assert shown(ours, ours.encode(word)) == BPE(io.StringIO(codes)).segment(word).split()
 
 
-@pytest.mark.parametrize("least", [2, 20, 200, 10**6])
-def test_rare_pieces_are_split_as_subword_nmts_vocabulary_filter_does(codes: str, least: int) -> None:
+@pytest.mark.parametrize("min_count", [2, 20, 200, 10**6])
+def test_rare_pieces_are_split_as_subword_nmts_vocabulary_filter_does(codes: str, min_count: int) -> None:
     plain = bpe(codes, LINES)
-    rare = too_rare(plain, LINES, least)
+    rare = too_rare(plain, LINES, min_count)
     ours = Bpe(codes, alphabet_of(LINES), too_rare=rare)
     counts = Counter(piece for line in LINES for piece in BPE(io.StringIO(codes)).segment(line).split())
     listed = io.StringIO("".join(f"{piece} {count}\n" for piece, count in counts.items()))
-    vocabulary = read_vocabulary(listed, least) or {"a word that is nowhere, since none means no filter"}
+    vocabulary = read_vocabulary(listed, min_count) or {"a word that is nowhere, since none means no filter"}
     theirs = BPE(io.StringIO(codes), vocab=vocabulary)
     for line in LINES:
         ids = ours.encode(line)
@@ -94,7 +94,7 @@ def test_with_nothing_frequent_enough_every_word_is_spelt(codes: str) -> None:
     assert shown(ours, ours.encode("kakema")) == ["k@@", "a@@", "k@@", "e@@", "m@@", "a"]
 
 
-def test_marks_written_in_the_text_are_learnt_and_encoded_as_text() -> None:
+def test_markers_written_in_the_text_are_learnt_and_encoded_as_text() -> None:
     model = bpe(learn_codes(counted(MARKED), 40), MARKED)
     for line in MARKED:
         ids = model.encode(line)
@@ -102,7 +102,7 @@ def test_marks_written_in_the_text_are_learnt_and_encoded_as_text() -> None:
         assert model.decode(ids) == line
 
 
-def test_words_that_hold_the_learners_end_mark_teach_it_nothing() -> None:
+def test_words_with_the_learners_end_marker_are_not_learnt_from() -> None:
     without = [" ".join(word for word in line.split() if "</w>" not in word) for line in MARKED]
     assert learn_codes(counted([*LINES, *MARKED]), 150) == learn_codes(counted([*LINES, *without]), 150)
 
@@ -111,7 +111,7 @@ MARKED_WORDS = st.lists(st.sampled_from(["</w>", "@@", "</", "w>", "a", "w", "<"
 
 
 @given(words=st.lists(MARKED_WORDS))
-def test_words_made_of_marks_come_back(words: list[str]) -> None:
+def test_words_of_markers_come_back(words: list[str]) -> None:
     lines = [" ".join(words), *MARKED]
     model = bpe(learn_codes(counted([*lines, *lines]), 40), lines)
     assert model.decode(model.encode(lines[0])) == lines[0]
@@ -139,22 +139,22 @@ def test_characters_outside_the_alphabet_are_unknown_one_by_one_or_bytes(codes: 
     assert spelling.decode(spelling.encode("字ka 字 ka字")) == "字ka 字 ka字"
 
 
-def test_bytes_that_make_no_character_do_no_harm(codes: str) -> None:
+def test_bytes_that_are_not_utf8_can_be_decoded(codes: str) -> None:
     model = bpe(codes, LINES, byte_fallback=True)
     assert model.decode([0xE5, *model.encode("ka")]) == "\ufffdka"
 
 
 @pytest.mark.parametrize("room", [0, 1, 17, 1000])
-def test_cut_codes_make_exactly_as_many_pieces_as_there_is_room_for(codes: str, room: int) -> None:
+def test_cut_codes_have_exactly_the_maximum_number_of_pieces(codes: str, room: int) -> None:
     alphabet = alphabet_of(LINES)
     few = parse_codes(cut_codes(codes, alphabet, room))
-    made = len(pieces_of(few, alphabet)) - 2 * len(alphabet)
-    assert made == min(room, len(pieces_of(parse_codes(codes), alphabet)) - 2 * len(alphabet))
+    count = len(pieces_of(few, alphabet)) - 2 * len(alphabet)
+    assert count == min(room, len(pieces_of(parse_codes(codes), alphabet)) - 2 * len(alphabet))
     assert few == parse_codes(codes)[: len(few)]
 
 
 @pytest.mark.parametrize(("room", "merges"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 5), (9, 5)])
-def test_a_piece_that_two_merges_make_takes_room_once(room: int, merges: int) -> None:
+def test_a_piece_of_two_merges_counts_once(room: int, merges: int) -> None:
     codes = "#version: 0.2\na b\nb c\nab c\na bc\nabc d</w>\n"
     assert len(parse_codes(cut_codes(codes, "abcd", room))) == merges
 
@@ -174,7 +174,7 @@ def test_codes_with_any_line_ends_are_read(end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "message"),
     [
         ("", "must start with '#version: 0.2'"),
         ("l o\nlo w</w>\n", "must start with '#version: 0.2'"),
@@ -184,15 +184,15 @@ def test_codes_with_any_line_ends_are_read(end: str) -> None:
         ("#version: 0.2\n\nl o\n", "line 2 of the codes is ''"),
     ],
 )
-def test_broken_codes_are_told_with_the_line(codes: str, told: str) -> None:
+def test_an_error_in_codes_names_the_line(codes: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         Bpe(codes, "low")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
-def test_multi30k_falls_into_the_pieces_that_subword_nmt_gives() -> None:
+def test_multi30k_has_the_pieces_of_subword_nmt() -> None:
     path = Path(os.environ["NMT_DATA"]) / "multi30k" / "tok" / "valid.lc.norm.tok.de"
     lines = path.read_text(encoding="utf-8").splitlines()
     codes = learn_codes(counted(lines), 1000)
@@ -202,7 +202,7 @@ def test_multi30k_falls_into_the_pieces_that_subword_nmt_gives() -> None:
         assert shown(ours, ours.encode(line)) == theirs.segment(line).split()
 
 
-def test_texts_without_blanks_are_encoded_but_not_kept() -> None:
+def test_texts_without_spaces_are_encoded_but_not_cached() -> None:
     model = Bpe("#version: 0.2\nl o\nlo w</w>\n", "low")
     sentence = "low" * 20
     assert model.encode(sentence) == model.encode(sentence) != []

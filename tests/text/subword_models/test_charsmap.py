@@ -1,4 +1,4 @@
-"""Our normalisation inside a SentencePiece model: it segments raw text as ours segments normalised text."""
+"""A model with our normalisation segments raw text in the same way as normalised text."""
 
 import unicodedata
 from functools import cache
@@ -43,20 +43,20 @@ PLAIN = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("text", [*ODD, *LINES[:2]])
-def test_odd_text_is_segmented_as_ours_is(name: str, text: str) -> None:
+def test_unusual_text_is_segmented_like_normalised_text(name: str, text: str) -> None:
     normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
     assert travelling(name).encode(text, out_type=str) == PLAIN.encode(normalized, out_type=str)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @given(text=st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=12))
-def test_any_composed_letters_are_segmented_as_ours_are(name: str, text: str) -> None:
+def test_composed_letters_are_segmented_like_normalised_text(name: str, text: str) -> None:
     text = unicodedata.normalize("NFD", text) if len(text) % 2 else text
     normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
-    found = travelling(name).encode(text, out_type=int)
-    assert found == PLAIN.encode(normalized, out_type=int)
+    ids = travelling(name).encode(text, out_type=int)
+    assert ids == PLAIN.encode(normalized, out_type=int)
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_a_file_that_is_not_a_model_is_an_error() -> None:
     with pytest.raises(UserError, match="not a SentencePiece model"):
         with_normalization(b"\x0f\x0f\x0f", Normalizer(TextConfig(), fold_blank_mark=True))

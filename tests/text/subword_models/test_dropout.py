@@ -1,4 +1,4 @@
-"""BPE-dropout against subword-nmt's own, which is slow and can't be seeded by line; SentencePiece models."""
+"""BPE-dropout, compared with subword-nmt, which is slow and can't be seeded per line, and SentencePiece."""
 
 import io
 import random
@@ -34,7 +34,7 @@ def bpe(too_rare: tuple[int, ...] = (), byte_fallback: bool = False) -> Bpe:
 
 
 @given(st.lists(st.text("abcdexy<>/w", min_size=1, max_size=12), max_size=6), st.integers(0, 2**64 - 1))
-def test_with_no_merge_left_out_words_fall_into_their_usual_pieces(words: list[str], seed: int) -> None:
+def test_without_omitted_merges_words_have_their_usual_pieces(words: list[str], seed: int) -> None:
     text = " ".join([*words, "abababab", "aaaaa", "a" * 300])
     for model in (bpe(), bpe(byte_fallback=True), bpe(too_rare=tuple(range(30, 50)))):
         assert BpeDropout(model, NEARLY_NEVER).encode(text, seed) == model.encode(text)
@@ -43,7 +43,7 @@ def test_with_no_merge_left_out_words_fall_into_their_usual_pieces(words: list[s
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 @pytest.mark.parametrize("word", ["abababab", "aaaaa", max(WORDS, key=len)])
-def test_words_fall_apart_as_often_as_in_subword_nmt(
+def test_segmentations_are_as_frequent_as_in_subword_nmt(
     word: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(random, "random", random.Random(1).random)
@@ -53,9 +53,9 @@ def test_words_fall_apart_as_often_as_in_subword_nmt(
     pieces = [tuple(model.entries[i].removesuffix("@@") for i in ours.encode(word, n)) for n in range(TIMES)]
     counts = Counter(pieces)
     assert len(counts) > 3
-    for found in theirs.keys() | counts.keys():
-        deviation = max(theirs[found], counts[found], 9) ** 0.5
-        assert abs(theirs[found] - counts[found]) < 6 * deviation, found
+    for segmentation in theirs.keys() | counts.keys():
+        deviation = max(theirs[segmentation], counts[segmentation], 9) ** 0.5
+        assert abs(theirs[segmentation] - counts[segmentation]) < 6 * deviation, segmentation
 
 
 def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,24 +65,24 @@ def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch:
     again = [warm.encode(line, seed) for seed, line in enumerate(LINES)]
     assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
     assert again != [warm.encode(line, seed + 1) for seed, line in enumerate(LINES)]
-    monkeypatch.setattr(dropout, "MOST_STATES", 40)  # the most of which soon there are
+    monkeypatch.setattr(dropout, "MOST_STATES", 40)  # reached soon
     assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
 
 
 @given(st.text("abcde <>", max_size=40), st.integers(0, 2**64 - 1))
-def test_pieces_make_up_the_text_whatever_is_left_out(text: str, seed: int) -> None:
+def test_pieces_always_make_up_the_text(text: str, seed: int) -> None:
     model = Bpe(CODES, "abcde<>")
     prepared = " ".join(text.split())
     assert model.decode(BpeDropout(model, 0.6).encode(prepared, seed)) == prepared
 
 
-def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_does_not_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropout, "MOST_STATES", 100)
     ours = BpeDropout(bpe(), 0.5)
     for seed, line in enumerate(LINES):
         ours.encode(line, seed)
-    kept = sum(len(path.course) for path in ours._words.values())
-    assert 0 < kept <= 100
+    states = sum(len(path.course) for path in ours._words.values())
+    assert 0 < states <= 100
 
 
 def spm_train(**options: Any) -> bytes:
@@ -107,7 +107,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-def test_with_no_merge_left_out_lines_fall_into_sentencepieces_own(options: dict[str, Any]) -> None:
+def test_without_omitted_merges_lines_have_the_pieces_of_sentencepiece(options: dict[str, Any]) -> None:
     proto = spm_train(**options)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
     ours = BpeDropout(PieceMerging(Pieces(proto)), NEARLY_NEVER)
@@ -116,7 +116,7 @@ def test_with_no_merge_left_out_lines_fall_into_sentencepieces_own(options: dict
         assert ours.encode(line, seed) == theirs.encode(line)
 
 
-def test_words_that_are_too_long_are_merged_in_stretches() -> None:
+def test_words_that_are_too_long_are_merged_in_parts() -> None:
     model = Pieces(spm_train())
     for word in ("abcde" * 40, "abcde" * 400):
         few = BpeDropout(PieceMerging(model), NEARLY_NEVER).encode(word, 1)
@@ -127,27 +127,27 @@ def test_words_that_are_too_long_are_merged_in_stretches() -> None:
 
 
 def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float, draw: random.Random) -> Any:
-    """One merge at a time, the first of those that are possible and not left out just now."""
+    """Segment a word one merge at a time: always the first possible merge that is not omitted."""
     parts = list(word)
     while True:
         ids = [model.piece_to_id(left + right) for left, right in pairwise(parts)]
-        known = [(-model.get_score(i), at) for at, i in enumerate(ids) if i != model.unk_id()]
-        kept = [each for each in known if draw.random() >= rate]
-        if not kept:
+        merges = [(-model.get_score(i), at) for at, i in enumerate(ids) if i != model.unk_id()]
+        remaining = [merge for merge in merges if draw.random() >= rate]
+        if not remaining:
             return tuple(map(model.piece_to_id, parts))
-        at = min(kept)[1]
+        at = min(remaining)[1]
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_sentencepieces_words_fall_apart_as_those_of_merges_do(rate: float) -> None:
+def test_sentencepiece_words_are_segmented_as_often_as_by_hand(rate: float) -> None:
     proto, draw = spm_train(), random.Random(1)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
     ours, word = BpeDropout(PieceMerging(Pieces(proto)), rate), max(WORDS, key=len)
     expected = Counter(by_hand(theirs, "\u2581" + word, rate, draw) for _ in range(TIMES))
     counts = Counter(tuple(ours.encode(word, seed)) for seed in range(TIMES))
     assert len(expected) > 3
-    for found in expected.keys() | counts.keys():
-        deviation = max(expected[found], counts[found], 9) ** 0.5
-        assert abs(expected[found] - counts[found]) < 6 * deviation, found
+    for segmentation in expected.keys() | counts.keys():
+        deviation = max(expected[segmentation], counts[segmentation], 9) ** 0.5
+        assert abs(expected[segmentation] - counts[segmentation]) < 6 * deviation, segmentation

@@ -1,4 +1,4 @@
-"""Learning subwords: how large a vocabulary gets, and what is said when the text can't give it."""
+"""Learning of subwords: vocabulary sizes, and errors for a size that the text does not support."""
 
 import random
 import re
@@ -45,9 +45,9 @@ def size(model: Subwords, config: TokenizerConfig) -> int:
 
 
 def number_to_take(message: str, pattern: str) -> int:
-    found = re.search(pattern, message)
-    assert found, message
-    return int(found.group(1).replace(",", ""))
+    match = re.search(pattern, message)
+    assert match, message
+    return int(match.group(1).replace(",", ""))
 
 
 def refusal(lines: list[str], config: TokenizerConfig) -> str:
@@ -60,7 +60,7 @@ def refusal(lines: list[str], config: TokenizerConfig) -> str:
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
 @pytest.mark.parametrize("entries", [120, 121, 200])
-def test_subword_vocabularies_have_exactly_the_size_asked_for(
+def test_subword_vocabularies_have_exactly_the_requested_size(
     options: dict[str, Any], extra: dict[str, Any], entries: int
 ) -> None:
     asked = entries + len(BYTES) * bool(extra.get("byte_fallback"))
@@ -71,7 +71,7 @@ def test_subword_vocabularies_have_exactly_the_size_asked_for(
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", UNIT_KINDS, ids=named)
 @pytest.mark.parametrize("room", [5, 20, 10_000])
-def test_vocabularies_of_units_have_at_most_the_size_asked_for(
+def test_vocabularies_of_units_have_at_most_the_requested_size(
     options: dict[str, Any], extra: dict[str, Any], room: int
 ) -> None:
     config = TokenizerConfig(vocab_size=room + 4 + len(BYTES), **options, **extra)
@@ -92,7 +92,7 @@ def test_a_capped_vocabulary_of_units_keeps_the_most_frequent() -> None:
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", [*SUBWORD_KINDS, *UNIT_KINDS], ids=named)
 @pytest.mark.parametrize("mark", ["", *MARKS_IN_TEXT])
-def test_the_learning_text_has_no_unknowns_and_comes_back_whatever_stands_in_it(
+def test_the_learning_text_has_no_unknowns_and_comes_back(
     mark: str, options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
     lines = [" ".join(f"{line} {mark} {mark}{mark} {line}".split()) for line in LINES[:100]]
@@ -125,37 +125,39 @@ def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, co
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
-def test_a_vocabulary_larger_than_the_text_supports_names_the_one_to_take(
+def test_an_error_about_a_too_large_vocabulary_names_the_maximum(
     options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
     message = refusal(LINES, TokenizerConfig(vocab_size=5000, **options, **extra))
     assert "5,000" in message
-    most = number_to_take(message, r"take --vocab-size ([\d,]+) or less")
-    config = TokenizerConfig(vocab_size=most, **options, **extra)
-    assert size(learn(LINES, config), config) == most
-    assert f"take --vocab-size {most} or less" in refusal(
-        LINES, TokenizerConfig(vocab_size=most + 1, **options, **extra)
+    maximum = number_to_take(message, r"take --vocab-size ([\d,]+) or less")
+    config = TokenizerConfig(vocab_size=maximum, **options, **extra)
+    assert size(learn(LINES, config), config) == maximum
+    assert f"take --vocab-size {maximum} or less" in refusal(
+        LINES, TokenizerConfig(vocab_size=maximum + 1, **options, **extra)
     )
 
 
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
-def test_a_vocabulary_too_small_for_the_characters_names_the_least(
+def test_an_error_about_a_vocabulary_too_small_for_the_characters_names_the_minimum(
     options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
     message = refusal(LINES, TokenizerConfig(vocab_size=9, **options, **extra))
-    least = number_to_take(message, r"are ([\d,]+);")
-    config = TokenizerConfig(vocab_size=least, **options, **extra)
-    assert size(learn(LINES, config), config) == least
-    refusal(LINES, TokenizerConfig(vocab_size=least - 1, **options, **extra))
+    minimum = number_to_take(message, r"are ([\d,]+);")
+    config = TokenizerConfig(vocab_size=minimum, **options, **extra)
+    assert size(learn(LINES, config), config) == minimum
+    refusal(LINES, TokenizerConfig(vocab_size=minimum - 1, **options, **extra))
 
 
 @pytest.mark.parametrize("options", UNIT_KINDS, ids=named)
-def test_a_vocabulary_without_room_beside_the_marks_names_the_least(options: dict[str, Any]) -> None:
+def test_an_error_about_a_vocabulary_of_only_special_tokens_names_the_minimum(
+    options: dict[str, Any],
+) -> None:
     message = refusal(LINES, TokenizerConfig(vocab_size=100, byte_fallback=True, **options))
-    least = max(int(number) for number in re.findall(r"\d+", message.replace(",", "")))
-    assert least > 100
-    model = learn(LINES, TokenizerConfig(vocab_size=least, byte_fallback=True, **options))
+    minimum = max(int(number) for number in re.findall(r"\d+", message.replace(",", "")))
+    assert minimum > 100
+    model = learn(LINES, TokenizerConfig(vocab_size=minimum, byte_fallback=True, **options))
     assert model.decode(model.encode(LINES[0])) == LINES[0]
 
 
@@ -165,15 +167,15 @@ def test_merges_count_the_merges_and_not_the_vocabulary() -> None:
     assert len(codes.splitlines()) == 1 + 50
 
 
-def test_more_merges_than_the_text_supports_name_the_number_to_take() -> None:
+def test_an_error_about_too_many_merges_names_the_maximum() -> None:
     message = refusal(LINES, TokenizerConfig(kind="bpe", merges=5000))
-    most = number_to_take(message, r"tokenizer\.merges=([\d,]+) or less")
-    assert learn(LINES, TokenizerConfig(kind="bpe", merges=most)).entries
+    maximum = number_to_take(message, r"tokenizer\.merges=([\d,]+) or less")
+    assert learn(LINES, TokenizerConfig(kind="bpe", merges=maximum)).entries
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", ""], ["a"]], ids=str)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
-def test_too_little_text_to_learn_from_is_told(options: dict[str, Any], lines: list[str]) -> None:
+def test_too_little_text_to_learn_from_is_an_error(options: dict[str, Any], lines: list[str]) -> None:
     message = refusal(lines, TokenizerConfig(vocab_size=500, **options))
     assert not re.search(r"\.cc|INTERNAL|CHECK", message)
 
@@ -197,6 +199,6 @@ def test_learning_twice_gives_the_same_files(options: dict[str, Any]) -> None:
     assert learn(LINES, config).files() == learn(LINES, config).files()
 
 
-def test_too_rare_are_the_entries_seen_less_often_than_asked() -> None:
+def test_too_rare_are_entries_below_the_minimum_count() -> None:
     model = learn(["a a a b b c"], TokenizerConfig(kind="word", vocab_size=8))
-    assert [too_rare(model, ["a a b"], least) for least in (0, 1, 2, 3)] == [[], [2], [1, 2], [0, 1, 2]]
+    assert [too_rare(model, ["a a b"], minimum) for minimum in (0, 1, 2, 3)] == [[], [2], [1, 2], [0, 1, 2]]

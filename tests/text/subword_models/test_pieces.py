@@ -1,4 +1,4 @@
-"""SentencePiece models: our numbering, other people's models, and what is too rare."""
+"""SentencePiece models: numbering of pieces, models of other tools, and rare pieces."""
 
 import io
 import random
@@ -22,7 +22,7 @@ LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9))
 
 
 def spm_train(**options: Any) -> bytes:
-    """What somebody else's spm_train writes: nmt_nfkc, marks at the usual ids unless said otherwise."""
+    """Return a model of SentencePiece's own trainer: nmt_nfkc, and special tokens at their usual ids."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **{"vocab_size": 80, **options}, sentence_iterator=iter(LINES), model_writer=model, minloglevel=3
@@ -66,7 +66,7 @@ def foreign(request: pytest.FixtureRequest) -> bytes:
     return spm_train(**FOREIGN[request.param])
 
 
-def test_a_learnt_model_has_sentencepieces_own_ids(model: bytes) -> None:
+def test_a_learnt_model_has_the_ids_of_sentencepiece(model: bytes) -> None:
     theirs, ours = processor(model), Pieces(model)
     assert theirs.get_piece_size() == 80
     assert [None] * MARKS + [theirs.id_to_piece(i) for i in range(MARKS, 80)] == ours.entries
@@ -78,10 +78,10 @@ def test_learning_twice_gives_the_same_model(config: TokenizerConfig, model: byt
     assert learn_pieces(LINES, config) == model
 
 
-def test_other_peoples_marks_are_no_pieces_and_the_rest_is_theirs(foreign: bytes) -> None:
+def test_special_tokens_of_other_models_are_not_pieces(foreign: bytes) -> None:
     theirs, ours = processor(foreign), Pieces(foreign)
-    known = [entry for entry in ours.entries if entry is not None]
-    assert len(set(known)) == len(known)
+    pieces = [entry for entry in ours.entries if entry is not None]
+    assert len(set(pieces)) == len(pieces)
     assert not {"<s>", "</s>", "<unk>", "<pad>", "<2de>"}.intersection(ours.entries)
     for line in LINES:
         ids = ours.encode(line)
@@ -98,19 +98,19 @@ def test_other_peoples_marks_are_no_pieces_and_the_rest_is_theirs(foreign: bytes
         ("haus 漢字 hund", None),
     ],
 )
-def test_other_peoples_models_keep_their_own_normalising(text: str, decoded: str | None) -> None:
+def test_models_of_other_tools_keep_their_normalisation(text: str, decoded: str | None) -> None:
     model = spm_train()
     theirs, ours = processor(model), Pieces(model)
     ids = ours.encode(text)
     vocabulary = (numbering := Numbering.new((), ours.entries)).vocabulary
-    found = [numbering.ids[i] for i in ids]
-    assert vocabulary.end not in found
-    assert found.count(vocabulary.unknown) == theirs.encode(text).count(theirs.unk_id())
+    piece_ids = [numbering.ids[i] for i in ids]
+    assert vocabulary.end not in piece_ids
+    assert piece_ids.count(vocabulary.unknown) == theirs.encode(text).count(theirs.unk_id())
     if decoded:
         assert ours.decode(ids) == decoded
 
 
-def test_an_unknown_character_is_one_unknown_and_shows_as_such(model: bytes) -> None:
+def test_an_unknown_character_is_one_unknown_piece(model: bytes) -> None:
     pieces = Pieces(model)
     ids = pieces.encode("haus字hund")
     assert shown(pieces, ids).count(None) == 1
@@ -118,14 +118,14 @@ def test_an_unknown_character_is_one_unknown_and_shows_as_such(model: bytes) -> 
 
 
 @pytest.mark.parametrize("number", [-1, 80, 10**6])
-def test_numbers_that_are_no_piece_show_as_unknown(model: bytes, number: int) -> None:
+def test_numbers_without_a_piece_decode_to_unknown(model: bytes, number: int) -> None:
     assert "\u2047" in Pieces(model).decode([number])
 
 
-@pytest.mark.parametrize("least", [5, 60, 100_000])
-def test_pieces_that_are_too_rare_are_split_into_common_ones(model: bytes, least: int) -> None:
+@pytest.mark.parametrize("min_count", [5, 60, 100_000])
+def test_pieces_that_are_too_rare_are_split_into_common_ones(model: bytes, min_count: int) -> None:
     plain = Pieces(model)
-    rare = too_rare(plain, LINES, least)
+    rare = too_rare(plain, LINES, min_count)
     ours = Pieces(model, rare)
     counts = Counter(i for line in LINES for i in plain.encode(line))
     assert any(len(plain.entries[i] or "") > 1 for i in rare)
@@ -136,10 +136,10 @@ def test_pieces_that_are_too_rare_are_split_into_common_ones(model: bytes, least
         assert "".join(map(str, shown(ours, ids))) == "".join(map(str, shown(plain, plain.encode(line))))
         assert ours.decode(ids) == line
     assert None not in shown(plain, list(seen))
-    assert all(counts[i] >= least or len(plain.entries[i] or "") == 1 for i in seen)
+    assert all(counts[i] >= min_count or len(plain.entries[i] or "") == 1 for i in seen)
 
 
-def test_pieces_that_are_common_stay_whole_when_rare_ones_are_split(model: bytes) -> None:
+def test_common_pieces_are_not_split(model: bytes) -> None:
     plain = Pieces(model)
     common = plain.encode(LINES[0])
     ours = Pieces(model, set(range(MARKS, 80)).difference(common))
@@ -149,25 +149,25 @@ def test_pieces_that_are_common_stay_whole_when_rare_ones_are_split(model: bytes
 def test_a_split_takes_the_fewest_common_pieces() -> None:
     model = spm_train(user_defined_symbols=["abcd", "ab", "cd", "abc", "d", "a", "b", "c"], vocab_size=57)
     plain = Pieces(model)
-    whole = plain.entries.index("abcd")
-    ids = Pieces(model, [whole]).encode("abcd")
+    rare = plain.entries.index("abcd")
+    ids = Pieces(model, [rare]).encode("abcd")
     assert shown(plain, ids) in (["\u2581", "ab", "cd"], ["\u2581", "abc", "d"])
 
 
 @pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train()[:300]])
-def test_a_file_that_is_no_model_is_told(content: bytes) -> None:
+def test_a_file_that_is_not_a_sentencepiece_model_is_an_error(content: bytes) -> None:
     with pytest.raises(UserError, match="not a SentencePiece model"):
         Pieces(content)
 
 
-def test_characters_far_into_a_long_line_and_odd_ones_are_covered() -> None:
+def test_all_characters_of_a_long_line_are_covered() -> None:
     lines = ["a b " * 1500 + "Z", "ab \ufdd0 c", "b \u2585 a"] * 5
     pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=10)))
     for text in ("Z", "ab \ufdd0", "b \u2585"):
         assert pieces.decode(pieces.encode(text)) == text
 
 
-def test_text_with_every_character_that_means_nothing_can_be_learnt() -> None:
+def test_text_with_many_unassigned_characters_can_be_learnt() -> None:
     lines = ["a b \u2585", "".join(map(chr, range(0xFDD0, 0xFDF0)))]
     pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=38)))
     for line in lines:

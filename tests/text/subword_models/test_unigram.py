@@ -1,4 +1,4 @@
-"""Sampling of unigram models against SentencePiece's own, which can't be repeated in another process."""
+"""Sampling from unigram models, compared with SentencePiece, which is not reproducible across processes."""
 
 import io
 import math
@@ -44,7 +44,7 @@ USUAL, BYTES = Pieces(model("usual")), Pieces(model("bytes"))
 
 
 def probabilities(sampling: UnigramSampling, word: str) -> dict[tuple[str, ...], float]:
-    """What may be drawn of a word."""
+    """Return the probability of each segmentation of a word."""
     choices = sampling._word(word)
     ways: list[dict[tuple[str, ...], float]] = [{(): 1.0}]
     for end, (shares, pieces) in enumerate(choices, start=1):
@@ -61,7 +61,7 @@ def probabilities(sampling: UnigramSampling, word: str) -> dict[tuple[str, ...],
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("text", ["hundin", "☃☃", "x☃☃a", "see☃☃x", "ｈaus", "<0x41>a"])
-def test_segmentations_are_as_probable_as_sentencepiece_has_them(name: str, text: str) -> None:
+def test_segmentations_have_the_probabilities_of_sentencepiece(name: str, text: str) -> None:
     proto = model(name)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto).nbest_encode_as_proto(text, 512).nbests
     weights = {tuple(piece.id for piece in way.pieces): math.exp(0.2 * way.score) for way in theirs}
@@ -77,7 +77,7 @@ def test_segmentations_are_as_probable_as_sentencepiece_has_them(name: str, text
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_segmentations_are_as_frequent_as_sentencepieces_own(name: str) -> None:
+def test_segmentations_are_as_frequent_as_in_sentencepiece(name: str) -> None:
     proto = model(name)
     theirs, ways = sentencepiece.SentencePieceProcessor(model_proto=proto), 0
     sampling = UnigramSampling(Pieces(proto), 0.2)
@@ -100,7 +100,7 @@ def test_pieces_that_are_too_rare_are_split() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_with_a_large_alpha_lines_fall_into_their_likeliest_pieces(name: str) -> None:
+def test_a_large_alpha_gives_the_likeliest_segmentation(name: str) -> None:
     pieces = Pieces(model(name))
     sampling = UnigramSampling(pieces, SURE)
     for seed, line in enumerate(["haus ☃☃ maus", " ".join(LINES[:6]), "haus" * 100, *LINES[:50]]):
@@ -123,14 +123,14 @@ def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch:
     again = [warm.encode(line, seed) for seed, line in enumerate(LINES)]
     assert again == [UnigramSampling(USUAL, 0.1).encode(line, seed) for seed, line in enumerate(LINES)]
     assert again != [warm.encode(line, seed + 1) for seed, line in enumerate(LINES)]
-    monkeypatch.setattr(unigram, "MOST_CHOICES", 50)  # the most of which soon there are
+    monkeypatch.setattr(unigram, "MOST_CHOICES", 50)  # reached soon
     assert again == [UnigramSampling(USUAL, 0.1).encode(line, seed) for seed, line in enumerate(LINES)]
 
 
-def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_does_not_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unigram, "MOST_CHOICES", 100)
     sampling = UnigramSampling(USUAL, 0.1)
     for seed, line in enumerate(LINES):
         sampling.encode(line, seed)
-    kept = sum(len(pieces) for choices in sampling._words.values() for _, pieces in choices)
-    assert 0 < kept <= 100
+    cached = sum(len(pieces) for choices in sampling._words.values() for _, pieces in choices)
+    assert 0 < cached <= 100

@@ -1,4 +1,4 @@
-"""Characters and words as units, with and without bytes."""
+"""Models of characters and words, with and without byte fallback."""
 
 import pytest
 from hypothesis import given
@@ -67,11 +67,11 @@ def test_any_ids_decode_to_some_text(model: Characters | Words) -> None:
 
 
 @pytest.mark.parametrize("model", [Characters(""), Words([])], ids=type)
-def test_an_empty_text_is_no_ids_and_back(model: Characters | Words) -> None:
+def test_an_empty_text_has_no_pieces(model: Characters | Words) -> None:
     assert model.encode("") == []
     assert model.decode([]) == ""
 
 
-def test_files_hold_the_entries() -> None:
+def test_files_contain_the_entries() -> None:
     assert Characters("a字 ").files() == {"characters.txt": "a字 ".encode()}
     assert Words(["a", "字"]).files() == {"words.txt": "a\n字\n".encode()}
