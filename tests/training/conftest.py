@@ -1,4 +1,4 @@
-"""What the training tests share: settings of a model that trains in no time, and runs of it on `toy`."""
+"""Fixtures of the training tests: settings of a model that trains quickly, and runs on `toy`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,7 @@ from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.setup.run import train
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.events import Doing, Event
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2"),
@@ -30,39 +29,39 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run sets the threads of its process, which here is that of all tests."""
+    """Use one thread. A run sets the threads of its process, which all tests share."""
     monkeypatch.setattr(run_module, "default_threads", lambda processes: 1)
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., TrainConfig]:
-    """`tiny("section.key=value", ...)`: settings of a tiny model without dropout, for four steps."""
+    """Return `tiny("section.key=value", ...)`, which returns settings of a tiny model for four steps."""
     return lambda *assignments: settings.read(TrainConfig, assignments=[*TINY, *assignments])
 
 
 @pytest.fixture(scope="session")
 def dataset(toy_dataset: Path) -> Dataset:
-    """`toy_dataset`, open."""
+    """Open `toy_dataset`."""
     return open_dataset(toy_dataset)
 
 
 @pytest.fixture(scope="session")
 def identity(toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Identity:
-    """The tiny model for `toy_dataset`."""
+    """Return the identity of the tiny model for `toy_dataset`."""
     return Identity(tiny().model, load_tokenizers(toy_dataset / TOKENIZERS), {})
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Where `go` trains."""
+    """Return the run folder in which `go` trains."""
     return tmp_path / "run"
 
 
 @pytest.fixture
 def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
-    """`go("section.key=value", ...)` trains in `run`, or goes on there; tells what happened.
+    """Return `go("section.key=value", ...)`, which trains or resumes `run`.
 
-    Somebody wants it to stop in the step `stop_at`.
+    It returns whether the run is complete, and its events. The run is asked to stop in step `stop_at`.
     """
 
     def go(
@@ -89,7 +88,7 @@ def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
 
 @pytest.fixture
 def complaint(go: Go) -> Callable[..., str]:
-    """What `go`, called in the same way, says of what is wrong: one line."""
+    """Return a function that calls `go` and returns its error, which must be one line."""
 
     def complaint(*assignments: str, **arguments: Any) -> str:
         with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""The clock of a run: parts added up, devices counted, and how long there is to go."""
+"""The clock of a run: the duration of all parts, device seconds and the time left."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from nmt_cli.training.position import Position
 
 @pytest.fixture
 def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time stands still, but for what is waited."""
+    """Replace the time by one that changes only by waiting."""
     now = [1000.0]
     monkeypatch.setattr(clock_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 

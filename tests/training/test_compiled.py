@@ -1,6 +1,5 @@
-"""Training a compiled model: few shapes, and no compiling once an epoch has shown them."""
+"""Training a compiled model: few shapes occur, and after the first epoch nothing is compiled."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import pytest
 import torch
 
 from nmt_cli.training.tracking.events import Event, Progress
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go
 
 
 @pytest.mark.slow
 def test_after_the_first_epoch_nothing_is_compiled_any_more(
     go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch._dynamo.utils import counters  # it loads Triton, before others have said how
+    from torch._dynamo.utils import counters  # imported here, because it loads Triton
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
     torch._dynamo.reset()

@@ -1,6 +1,5 @@
-"""When a run ends, and when something is due."""
+"""When a run ends, and when a checkpoint or a line is due."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +10,7 @@ from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.limits import SAVE, STOP, TIME_UP, Limits
 from nmt_cli.training.position import Position
-
-Tiny = Callable[..., TrainConfig]
+from tests.training.runs import Tiny
 
 
 def limits(config: TrainConfig, position: Position, *, stop: bool = False, up: bool = False) -> Limits:

@@ -1,6 +1,5 @@
-"""Runs in this process: when they end, what they keep, and what they do when something fails."""
+"""Runs in this process: their end, their checkpoints and their reaction to failures."""
 
-import json
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -16,27 +15,8 @@ from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.run_folder import read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
-
-Go = Callable[..., tuple[bool, list[Event]]]
-Complaint = Callable[..., str]
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def steps_of(run: Path) -> list[int]:
-    return [line["step"] for line in lines_of(run) if "valid" not in line]
-
-
-def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note | Warned)]
-
-
-def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    found = [event for event in events if isinstance(event, kind)]
-    return [event.step for event in found if isinstance(event, Doing | Progress | Validated | Saved)]
+from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
+from tests.training.runs import Complaint, Go, lines_of, of_kind, steps_of, warnings
 
 
 def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:
@@ -74,11 +54,11 @@ def test_the_time_left_is_nothing_at_the_last_step(go: Go, limits: tuple[str, ..
     assert all(seconds > 0 for seconds in left[:-1])
 
 
-def test_what_a_run_takes_is_told_with_its_progress(go: Go) -> None:
+def test_progress_events_have_memory_and_bleu(go: Go) -> None:
     _, events = go("training.log_every=1", "validation.every_steps=2")
-    told = [event for event in events if isinstance(event, Progress)]
-    assert [event.bleu is None for event in told] == [True, True, False, False]
-    assert all(50e6 < event.memory < 100e9 for event in told)
+    message = [event for event in events if isinstance(event, Progress)]
+    assert [event.bleu is None for event in message] == [True, True, False, False]
+    assert all(50e6 < event.memory < 100e9 for event in message)
     doing = [(event.what, event.step) for event in events if isinstance(event, Doing)]
     steps = [("training", step) for step in (1, 2, 3, 4)]
     assert [done for done in doing if done[0] == "training"] == steps
@@ -142,7 +122,7 @@ def test_a_dataset_without_validation_sets_trains_all_the_same(
 
 @contextmanager
 def limits_as_before() -> Iterator[None]:
-    """What happens in it to the size of files ends with it."""
+    """Restore the limit on file sizes after the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield
@@ -151,11 +131,11 @@ def limits_as_before() -> Iterator[None]:
 
 
 def limit_files(size: int) -> None:
-    """As a disk does that is full: no file can grow any more."""
+    """Simulate a full disk, on which no file can grow."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def test_training_goes_on_while_a_checkpoint_is_written_that_stays_as_it_was(
+def test_training_continues_while_a_checkpoint_is_written_unchanged(
     go: Go, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = threading.Event()
@@ -179,7 +159,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_that_stays_as_it_was(
         assert all(ours[name].equal(theirs[name]) for name in theirs)
 
 
-def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -> None:
+def test_a_full_disk_at_a_save_is_reported_and_training_continues(go: Go, run: Path) -> None:
     soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
     def full_from_the_first_save_to_the_second(event: Event) -> None:
@@ -209,8 +189,8 @@ def test_a_full_disk_at_the_last_save_is_an_error_and_the_one_before_it_stays(
 
     with limits_as_before():
         settings = ("checkpoints.every_steps=2", "training.max_steps=3")
-        told = complaint(*settings, report=full_from_the_first_save_on)
-    assert "step-00000003 can't be written" in told
+        message = complaint(*settings, report=full_from_the_first_save_on)
+    assert "step-00000003 can't be written" in message
     assert list(checkpoints(run)) == [2]
     assert go(*settings)[0]
     assert steps_of(run) == [1, 2, 3]
@@ -223,9 +203,11 @@ def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
     run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 3)
-    told = complaint(*EXPLODING, "training.log_every=1")
-    assert told.startswith("loss or gradient were not finite in 3 steps in a row, up to step 4; lower the ")
-    assert "optimizer.clip_norm=1" in told
+    message = complaint(*EXPLODING, "training.log_every=1")
+    assert message.startswith(
+        "loss or gradient were not finite in 3 steps in a row, up to step 4; lower the "
+    )
+    assert "optimizer.clip_norm=1" in message
     assert [line["skipped"] for line in lines_of(run)] == [False, True, True, True]
 
 
@@ -265,6 +247,6 @@ def test_pairs_that_are_too_long_are_left_out_and_counted_once(go: Go, dataset: 
     train = dataset.splits["train"]
     lengths = np.maximum(np.diff(train.source.offsets), np.diff(train.target.offsets))
     long = int((lengths > 20).sum())
-    told = f"{long:,} pairs have more than 20 tokens on a side and are left out (batch.longest)"
+    message = f"{long:,} pairs have more than 20 tokens on a side and are left out (batch.longest)"
     assert long
-    assert [event.text for event in events if isinstance(event, Warned)] == [told]
+    assert warnings(events) == [message]

@@ -1,20 +1,18 @@
-"""Runs on corpora that are mixed: stopped and gone on with in any stage, and epochs that are of a corpus."""
+"""Runs on mixed corpora: resumed in any stage, with the epochs of one corpus."""
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.training.tracking.events import Event, Note, Progress
+from nmt_cli.training.tracking.events import Note, Progress
+from tests.training.runs import Complaint, Go, lines_of
 
-Go = Callable[..., tuple[bool, list[Event]]]
-Complaint = Callable[..., str]
 Pairs = Sequence[tuple[str, str]]
 
 STAGES = (
@@ -31,7 +29,7 @@ def two(
     write_pairs: Callable[[Path, Pairs], str],
     toy_pairs: Pairs,
 ) -> Path:
-    """A dataset of two corpora: a third of `toy`, and the rest."""
+    """Return a dataset of two corpora: a third of `toy`, and the other pairs."""
     place = tmp_path_factory.mktemp("two")
     paths = write_pairs(place / "a", toy_pairs[:100]), write_pairs(place / "b", toy_pairs[100:])
     tables = (
@@ -39,10 +37,6 @@ def two(
     )
     make(place / "out", (), f"corpus.named=[{', '.join(tables)}]")
     return place / "out"
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def weights(run: Path) -> dict[str, list[float]]:
@@ -80,11 +74,11 @@ def test_epochs_are_of_the_corpus_that_is_named(go: Go, two: Path, run: Path) ->
     assert lines[-1]["corpus_epochs"] == {"bitext": 2.0, "synthetic": pytest.approx(200 / 3 / 200, abs=0.01)}
     assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
     assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
-    told = [event.text for event in events if isinstance(event, Note) and "mixture" in event.text]
-    assert told == ["step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"]
+    message = [event.text for event in events if isinstance(event, Note) and "mixture" in event.text]
+    assert message == ["step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"]
 
 
-def test_without_a_mixture_the_log_says_nothing_of_corpora(go: Go, two: Path, run: Path) -> None:
+def test_without_a_mixture_the_log_names_no_corpora(go: Go, two: Path, run: Path) -> None:
     go(dataset=two)
     assert not {"stage", "epoch_of", "corpus_pairs"} & set(lines_of(run)[0])
 
@@ -93,12 +87,12 @@ def test_a_mixture_that_does_not_fit_the_dataset_is_refused_at_once(
     complaint: Complaint, two: Path, toy_dataset: Path
 ) -> None:
     assert "weights names bitex" in complaint("mixing.weights={bitex=1}", dataset=two)
-    told = complaint("mixing.weights={bitext=1}", dataset=toy_dataset)
-    assert "which is not a corpus of the dataset; there are train." in told
+    message = complaint("mixing.weights={bitext=1}", dataset=toy_dataset)
+    assert "which is not a corpus of the dataset; there are train." in message
 
 
 @pytest.mark.slow
-def test_a_run_does_not_go_on_with_other_weights_of_the_dataset(
+def test_a_run_does_not_resume_with_other_corpus_weights(
     go: Go, complaint: Complaint, two: Path, tmp_path: Path
 ) -> None:
     go(dataset=two)

@@ -1,7 +1,6 @@
-"""A run's settings: kept, repeated by --config, and compared when it goes on."""
+"""The settings of a run: stored, reused by --config, and compared when it resumes."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import FIXED, changes, keep_settings
-
-Tiny = Callable[..., TrainConfig]
+from tests.training.runs import Tiny
 
 
 @pytest.mark.parametrize("preset", settings.preset_names())
@@ -23,7 +21,7 @@ def test_the_kept_settings_repeat_the_run(tmp_path: Path, preset: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
-def test_every_setting_is_kept_also_where_it_is_at_its_default(tmp_path: Path) -> None:
+def test_all_settings_are_stored_also_defaults(tmp_path: Path) -> None:
     keep_settings(tmp_path, TrainConfig())
     text = (tmp_path / "config.toml").read_text(encoding="utf-8")
     for setting in settings.describe(TrainConfig):
@@ -77,7 +75,7 @@ def test_changes_are_listed_old_to_new(tmp_path: Path, tiny: Tiny) -> None:
         ('start.model="there"', 'start.model: "" -> "there"'),
     ],
 )
-def test_what_cannot_change_on_the_way_is_refused_with_the_way_out(
+def test_a_setting_that_cannot_change_is_refused_with_a_remedy(
     tmp_path: Path, tiny: Tiny, assignment: str, change: str
 ) -> None:
     keep_settings(tmp_path, tiny())
@@ -90,7 +88,7 @@ def test_what_cannot_change_on_the_way_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("drop", ["residual", "embedding", "attention", "activation"])
-def test_any_dropout_can_change(tmp_path: Path, tiny: Tiny, drop: str) -> None:
+def test_dropout_can_change(tmp_path: Path, tiny: Tiny, drop: str) -> None:
     keep_settings(tmp_path, tiny())
     assert changes(tmp_path, tiny(f"model.{drop}_dropout=0.25")) == [f"model.{drop}_dropout: 0.0 -> 0.25"]
 

@@ -1,4 +1,4 @@
-"""Ranks that were told different things: one line on all of them that names what differs."""
+"""Ranks with different settings: each raises one line that names the differences."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,14 @@ from nmt_cli.training.step.distributed import Group
 
 
 class Gathered:
-    """Stands for the group on one rank after the other: all that was told so far is everybody's."""
+    """Plays the group on one rank after the other. `gather` returns all values so far."""
 
     def __init__(self) -> None:
-        self.told: list[Mapping[str, str]] = []
+        self.message: list[Mapping[str, str]] = []
 
     def gather(self, thing: Mapping[str, str]) -> Sequence[Mapping[str, str]]:
-        self.told.append(thing)
-        return self.told
+        self.message.append(thing)
+        return self.message
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def group() -> Group:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told"),
+    ("assignment", "message"),
     [
         ("schedule.factor=2.0", "(schedule.factor: 1.0 and 2.0)"),
         ("training.seed=2", "(training.seed: 1 and 2)"),
@@ -40,14 +40,14 @@ def group() -> Group:
     ],
 )
 def test_another_setting_is_named(
-    group: Group, dataset: Dataset, tiny: Callable[..., TrainConfig], assignment: str, told: str
+    group: Group, dataset: Dataset, tiny: Callable[..., TrainConfig], assignment: str, message: str
 ) -> None:
     for _ in range(2):
         refuse_other_orders(group, dataset, tiny())
     with pytest.raises(UserError) as caught:
         refuse_other_orders(group, dataset, tiny(assignment))
     assert str(caught.value) == (
-        f"processes 0 and 2 differ {told}; start all of them with the same command, on the same dataset."
+        f"processes 0 and 2 differ {message}; start all of them with the same command, on the same dataset."
     )
 
 
@@ -89,9 +89,9 @@ def test_a_checkpoint_that_one_does_not_see_or_sees_otherwise_is_refused(
             UserError, match=rf"0 and 2 differ \({state}: SHA-256 \w+ and (SHA-256 \w+|missing)\)"
         ):
             refuse_other_checkpoints(group, tmp_path)
-        cast(Any, group).told.pop()
+        cast(Any, group).message.pop()
 
 
 def test_a_state_that_is_a_pipe_is_not_waited_for(group: Group, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "state.json")
-    refuse_other_checkpoints(group, tmp_path)  # who reads it says what is wrong with it
+    refuse_other_checkpoints(group, tmp_path)  # reading it reports the problem

@@ -1,4 +1,4 @@
-"""The parts of a run: in which numbers, compiled or not, and with which attention."""
+"""The parts of a run: precision, compilation and warnings about slow settings."""
 
 from collections.abc import Callable
 
@@ -11,31 +11,32 @@ from nmt_cli.training.setup import build
 from nmt_cli.training.setup.build import precision_for, warn_if_slow
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.tracking.events import Event, Warned
+from tests.training.runs import warnings
 
 
-@pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
-def test_precision_on_a_cpu(wanted: str, found: str) -> None:
-    assert precision_for(wanted, torch.device("cpu")) == found
+@pytest.mark.parametrize(("wanted", "actual"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_precision_on_a_cpu(wanted: str, actual: str) -> None:
+    assert precision_for(wanted, torch.device("cpu")) == actual
 
 
 @pytest.mark.parametrize(
     ("setting", "device", "expected"),
     [("auto", "cpu", False), ("auto", "cuda", True), ("on", "cpu", True), ("off", "cuda", False)],
 )
-def test_models_are_compiled_where_it_pays_or_is_asked_for(
+def test_models_are_compiled_if_it_pays_or_if_set(
     tiny: Callable[..., TrainConfig], setting: str, device: str, expected: bool
 ) -> None:
     assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
 
 
 @pytest.mark.parametrize(("width", "told"), [("520", True), ("12", True), ("512", False)])
-def test_a_gpu_that_does_without_our_kernel_is_told(
+def test_a_gpu_without_our_kernel_is_warned_about(
     tiny: Callable[..., TrainConfig], width: str, told: bool
 ) -> None:
     events: list[Event] = []
     config = tiny(f"model.key_width={width}", "model.value_width=8")
     warn_if_slow(config, torch.device("cuda"), events.append)
-    told_of = [event.text for event in events if isinstance(event, Warned)]
+    told_of = warnings(events)
     assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
     warn_if_slow(config, torch.device("cpu"), events.append)
     assert len(events) == told
@@ -44,7 +45,7 @@ def test_a_gpu_that_does_without_our_kernel_is_told(
 @pytest.mark.parametrize(
     ("precision", "able", "told"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
 )
-def test_a_cpu_that_only_imitates_bf16_is_told(
+def test_a_cpu_that_emulates_bf16_is_warned_about(
     tiny: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, told: int
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)

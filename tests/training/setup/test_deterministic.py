@@ -1,4 +1,4 @@
-"""Runs that give the same bits or say what can't, and what is kept of where they ran."""
+"""Deterministic runs give the same bits or name the operation that cannot. Environments are stored."""
 
 import json
 from collections.abc import Callable
@@ -14,15 +14,14 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.tracking.environment import keep_environment
 from nmt_cli.training.tracking.events import Event, Progress, Warned
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go, warnings
 
 DETERMINISTIC = "training.deterministic=true"
 
 
 @pytest.fixture
 def with_put(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model one of whose operations gives other bits each time, as PyTorch knows."""
+    """Add an operation to the model that PyTorch lists as not deterministic."""
     forward = Transformer.forward
 
     def putting(self: Transformer, *arguments: Any) -> torch.Tensor:
@@ -33,7 +32,7 @@ def with_put(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_put")
-def test_what_cannot_give_the_same_bits_is_named_before_the_first_step(go: Go, tmp_path: Path) -> None:
+def test_an_operation_that_varies_is_named_before_the_first_step(go: Go, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         go(DETERMINISTIC)
     assert str(caught.value).startswith("put_ gives other bits each time on cpu, and this run needs it; ")
@@ -62,7 +61,7 @@ def test_deterministic_runs_have_equal_bits(go: Go, tmp_path: Path) -> None:
         assert a == b
 
 
-def test_finding_out_what_fits_a_gpu_is_refused(tiny: Callable[..., TrainConfig]) -> None:
+def test_a_search_for_the_tokens_that_fit_a_gpu_is_refused(tiny: Callable[..., TrainConfig]) -> None:
     cuda = torch.device("cuda")
     with (
         pytest.raises(UserError, match="--deterministic needs --max-tokens-per-device on a GPU"),
@@ -115,26 +114,26 @@ def test_versions_device_and_command_are_kept_once_while_they_stay_the_same(go: 
 
 def test_a_change_is_kept_with_the_step_from_which_it_holds(tmp_path: Path) -> None:
     for step, torch_version in ((0, "2.12"), (5, "2.12"), (9, "2.13")):
-        keep_environment(tmp_path, step, {"torch": torch_version}, lambda told: pytest.fail(str(told)))
+        keep_environment(tmp_path, step, {"torch": torch_version}, lambda message: pytest.fail(str(message)))
     assert lines(tmp_path) == [{"step": 0, "torch": "2.12"}, {"step": 9, "torch": "2.13"}]
 
 
 @pytest.mark.parametrize("left", [b'{"step": 0, "tor', b"\n", b"[]\n", b'{"torch": "\xff2.12"}\n'])
-def test_a_damaged_line_is_no_hindrance_and_counted(tmp_path: Path, left: bytes) -> None:
+def test_a_damaged_line_is_counted_and_the_run_continues(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "environment.jsonl").write_bytes(left)
-    told: list[Event] = []
+    message: list[Event] = []
     for _ in range(2):
-        keep_environment(tmp_path, 3, {"torch": "2.13"}, told.append)
-    assert told == 2 * [Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which stay as they are")]
+        keep_environment(tmp_path, 3, {"torch": "2.13"}, message.append)
+    assert message == 2 * [
+        Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which stay as they are")
+    ]
     before, last = (tmp_path / "environment.jsonl").read_bytes().splitlines()
     assert (before, json.loads(last)) == (left.strip(), {"step": 3, "torch": "2.13"})
 
 
-def test_a_run_whose_environment_is_damaged_goes_on_with_a_warning(go: Go, run: Path) -> None:
+def test_a_run_whose_environment_is_damaged_resumes_with_a_warning(go: Go, run: Path) -> None:
     go("training.max_steps=1")
     (run / "environment.jsonl").write_bytes(b"\xff\n")
     complete, events = go("training.max_steps=2")
     assert complete
-    assert [event.text for event in events if isinstance(event, Warned)] == [
-        f"{run}/environment.jsonl has damaged lines (1), which stay as they are"
-    ]
+    assert warnings(events) == [f"{run}/environment.jsonl has damaged lines (1), which stay as they are"]

@@ -1,9 +1,7 @@
-"""The plan of a run against what the run then does."""
+"""The forecast of a run against the run itself."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +11,16 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.model.cost import parameters, training_flops
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup.dry_run import Forecast, forecast
 from nmt_cli.training.tracking.events import Event, Note
+from tests.training.runs import Go, Tiny, lines_of, notes
 
-Go = Callable[..., tuple[bool, list[Event]]]
-Tiny = Callable[..., TrainConfig]
 Planned = Callable[..., Forecast]
 
 
 @pytest.fixture
 def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
-    """`planned("section.key=value", ...)`: the plan of what `go` would do."""
+    """Return `planned("section.key=value", ...)`, which forecasts what `go` would do."""
 
     def planned(
         *assignments: str, devices: int = 1, report: Callable[[Event], None] = lambda e: None
@@ -32,10 +28,6 @@ def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
         return forecast(toy_dataset, run, tiny(*assignments), devices, torch.device("cpu"), report)
 
     return planned
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("settings", [(), ("batch.longest=20", "training.seed=3")], ids=["all", "some"])
@@ -50,11 +42,11 @@ def test_it_plans_the_batches_that_the_run_takes(
     for key in ("pairs", "source_tokens", "target_tokens"):
         assert getattr(plan.epoch, key) == sum(line[key] for line in first)
     assert plan.epoch.dropped == 300 - plan.epoch.pairs
-    assert abs(plan.steps - len(lines_of(run))) <= 2  # the second epoch is cut otherwise
+    assert abs(plan.steps - len(lines_of(run))) <= 2  # the second epoch has other batches
 
 
-def test_it_tells_filler_and_micro_batches(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # only the rounding is wanted
+def test_it_forecasts_filler_and_micro_batches(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # keeps only the rounding
     settings = ("training.max_tokens_per_device=150", "training.max_epochs=1", "training.max_steps=99")
     assert planned(*settings).micro.filler == 0
     assert 4 < planned(*settings).micro.count < 8
@@ -63,7 +55,7 @@ def test_it_tells_filler_and_micro_batches(planned: Planned, monkeypatch: pytest
     assert 0 < compiled.micro.filler < 0.1
 
 
-def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
+def test_it_forecasts_parameters_memory_and_the_size_of_checkpoints(
     go: Go, planned: Planned, tmp_path: Path, identity: Identity
 ) -> None:
     frozen = 'start.freeze=["encoder.*"]'
@@ -98,14 +90,14 @@ def test_nothing_is_written(planned: Planned, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_run_would_refuse_is_refused(planned: Planned, tmp_path: Path) -> None:
-    for setting, told in (
+def test_settings_that_the_run_would_refuse_are_refused(planned: Planned, tmp_path: Path) -> None:
+    for setting, message in (
         (f'start.model="{tmp_path}"', "is no model"),
         ('start.freeze=["x"]', "no parameter is named x"),
         ("batch.longest=1", "All 300 training pairs have"),
         ("training.precision=fp16", "cpu has only"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             planned(setting)
 
 
@@ -120,23 +112,23 @@ def test_a_place_that_the_run_would_refuse_is_refused(
     notes: list[Event] = []
     planned("training.max_steps=9", report=notes.append)
     assert Note(f"{run} has 4 steps of this plan already") in notes
-    for setting, told in (
+    for setting, message in (
         ("model.width=32", "model.width: 16 -> 32"),
         ("training.max_steps=3", "has 4 steps already, more than --max-steps=3"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             planned(setting)
     make(tmp_path / "other", [toy], "tokenizer.kind=word")
     with pytest.raises(UserError, match="was trained with another vocabulary"):
         forecast(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
 
 
-def test_what_is_frozen_and_taken_over_is_told(planned: Planned, go: Go, tmp_path: Path) -> None:
+def test_frozen_and_copied_parameters_are_reported(planned: Planned, go: Go, tmp_path: Path) -> None:
     go(out=tmp_path / "model")
     events: list[Event] = []
     planned(f'start.model="{tmp_path}/model"', 'start.freeze=["encoder.*"]', report=events.append)
-    told = [event.text for event in events if isinstance(event, Note)]
-    assert [text.split()[0] for text in told] == ["starting", "frozen:"]
+    message = notes(events)
+    assert [text.split()[0] for text in message] == ["starting", "frozen:"]
 
 
 def test_the_longest_batch_is_tried(planned: Planned, dataset: Dataset) -> None:

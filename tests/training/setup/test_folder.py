@@ -1,4 +1,4 @@
-"""The run folder: one run in it at a time."""
+"""The run folder holds one run at a time."""
 
 from pathlib import Path
 

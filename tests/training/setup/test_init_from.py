@@ -1,4 +1,4 @@
-"""Starting from another model: what is taken, what is refused, and what stays frozen."""
+"""Starting from another model: copied, refused and frozen parameters."""
 
 import json
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.training.tracking.events import Event, Note
+from nmt_cli.training.tracking.events import Event
+from tests.training.runs import Go, notes
 
-Go = Callable[..., tuple[bool, list[Event]]]
 Init = Callable[..., tuple[bool, list[Event]]]
 Tensors = dict[str, torch.Tensor]
 
@@ -31,7 +31,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def init(go: Go, parent: Path, tmp_path: Path) -> Init:
-    """Trains from `parent`, a run of the tiny model that is made where it is not there yet."""
+    """Return a function that trains from `parent`, a run of the tiny model."""
     if not parent.exists():
         go("training.seed=5", out=parent)
 
@@ -45,10 +45,6 @@ def weights_of(run: Path) -> Tensors:
     return load_file(run / "last/model.safetensors")
 
 
-def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
-
-
 def complaint(init: Init, *assignments: str, **arguments: Any) -> str:
     with pytest.raises(UserError) as caught:
         init(*assignments, **arguments)
@@ -56,8 +52,8 @@ def complaint(init: Init, *assignments: str, **arguments: Any) -> str:
     return str(caught.value)
 
 
-def differing(found: Tensors, expected: Tensors) -> set[str]:
-    return {n for n in found if n not in expected or not torch.equal(found[n], expected[n])}
+def differing(actual: Tensors, expected: Tensors) -> set[str]:
+    return {n for n in actual if n not in expected or not torch.equal(actual[n], expected[n])}
 
 
 def test_a_run_starts_with_the_weights_of_the_model(go: Go, init: Init, parent: Path, tmp_path: Path) -> None:
@@ -69,7 +65,7 @@ def test_a_run_starts_with_the_weights_of_the_model(go: Go, init: Init, parent: 
     assert differing(weights_of(tmp_path / "anew"), weights_of(parent))
 
 
-def test_optimiser_steps_and_data_begin_anew(init: Init, tmp_path: Path) -> None:
+def test_optimiser_steps_and_data_start_from_scratch(init: Init, tmp_path: Path) -> None:
     init()
     log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8").splitlines()
     assert [(line["step"], line["epoch"]) for line in map(json.loads, log)] == [(n, 0) for n in range(1, 5)]
@@ -77,14 +73,14 @@ def test_optimiser_steps_and_data_begin_anew(init: Init, tmp_path: Path) -> None
     assert {float(tensor) for name, tensor in optimizer.items() if name.endswith(".step")} == {4.0}
 
 
-def test_the_moving_average_is_what_is_taken_where_there_is_one(go: Go, tmp_path: Path) -> None:
+def test_the_moving_average_is_copied_if_there_is_one(go: Go, tmp_path: Path) -> None:
     go("optimizer.ema=0.5", out=tmp_path / "averaged")
     go(f'start.model="{tmp_path}/averaged"', *STILL, out=tmp_path / "run")
     ema = load_file(tmp_path / "averaged/last/ema.safetensors")
     assert differing(weights_of(tmp_path / "run"), ema) == set()
 
 
-def test_going_on_needs_the_model_no_more(go: Go, tmp_path: Path) -> None:
+def test_resuming_does_not_need_the_parent_model(go: Go, tmp_path: Path) -> None:
     go(out=tmp_path / "model")
     settings = f'start.model="{tmp_path}/model"'
     go(settings, "training.max_steps=2", out=tmp_path / "run")
@@ -110,7 +106,7 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
         ("model.heads=4", ["is another kind of model: heads is 2 there, but 4 here; d_k is 8 there, but 4 "]),
     ],
 )
-def test_what_differs_is_listed_and_refused(
+def test_differences_are_listed_and_refused(
     init: Init, tmp_path: Path, setting: str, told: list[str]
 ) -> None:
     message = complaint(init, setting)
@@ -125,17 +121,17 @@ def test_a_surplus_is_refused_too(go: Go, tmp_path: Path) -> None:
     assert "encoder.1.after_attention.norm.bias is surplus" in message
 
 
-def test_what_is_allowed_by_name_is_drawn_anew_and_told(
+def test_allowed_differences_start_from_random_values_and_are_reported(
     go: Go, init: Init, parent: Path, tmp_path: Path
 ) -> None:
     go(*STILL, DEEPER, out=tmp_path / "anew")
     _, events = init(*STILL, DEEPER, 'start.allow=["encoder.1.*"]')
     (note,) = (text for text in notes(events) if text.startswith("starting from"))
     assert "(26 of 36 parameters by name; as allowed: encoder.1." in note
-    found, drawn = weights_of(tmp_path / "run"), weights_of(tmp_path / "anew")
-    new = {name for name in found if name.startswith("encoder.1.")}
-    assert differing(found, weights_of(parent)) == new
-    assert all(torch.allclose(found[name], drawn[name], rtol=0, atol=1e-20) for name in new)
+    actual, drawn = weights_of(tmp_path / "run"), weights_of(tmp_path / "anew")
+    new = {name for name in actual if name.startswith("encoder.1.")}
+    assert differing(actual, weights_of(parent)) == new
+    assert all(torch.allclose(actual[name], drawn[name], rtol=0, atol=1e-20) for name in new)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +149,7 @@ def test_what_is_allowed_by_name_is_drawn_anew_and_told(
     ],
     ids=["too little", "too much", "nothing"],
 )
-def test_only_what_is_named_is_allowed_and_only_what_differs_is_named(
+def test_each_difference_must_be_allowed_and_each_pattern_must_match_one(
     init: Init, settings: tuple[str, ...], told: str
 ) -> None:
     assert told in complaint(init, *settings)
@@ -193,11 +189,11 @@ def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
         assert f"{len(shared)} of {sum(map(bool, ours))} " in note
 
 
-def test_what_is_no_model_is_told(go: Go, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_model_is_refused(go: Go, tmp_path: Path) -> None:
     assert "is no model: " in complaint(go, f'start.model="{tmp_path}"')
 
 
-def test_allowing_without_a_model_is_told(go: Go) -> None:
+def test_start_allow_without_a_model_is_refused(go: Go) -> None:
     assert "allow has no effect without a model to start from" in complaint(go, 'start.allow=["*"]')
 
 
@@ -205,7 +201,7 @@ FREEZING = 'start.freeze=["encoder.*", "source_embedding.matrix"]'
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_what_is_frozen_stays_as_it_was_and_the_rest_is_trained(
+def test_frozen_parameters_stay_and_the_others_are_trained(
     init: Init, parent: Path, tmp_path: Path, kind: str
 ) -> None:
     decay = ("optimizer.weight_decay=0.1",) if kind == "adamw" else ()
@@ -219,7 +215,7 @@ def test_what_is_frozen_stays_as_it_was_and_the_rest_is_trained(
     assert 0 < count < total
 
 
-def test_what_is_frozen_takes_no_part_in_the_gradient_norm(init: Init, tmp_path: Path) -> None:
+def test_frozen_parameters_do_not_count_in_the_gradient_norm(init: Init, tmp_path: Path) -> None:
     for name, settings in (("frozen", (FREEZING,)), ("free", ())):
         init(*settings, *STILL, out=tmp_path / name)
     norms, losses = (
@@ -233,7 +229,7 @@ def test_what_is_frozen_takes_no_part_in_the_gradient_norm(init: Init, tmp_path:
     assert 0 < norms[0] < norms[1]
 
 
-def test_a_frozen_run_goes_on_bit_by_bit(init: Init, tmp_path: Path) -> None:
+def test_a_frozen_run_resumes_bit_by_bit(init: Init, tmp_path: Path) -> None:
     init(FREEZING, out=tmp_path / "whole")
     init(FREEZING, "training.max_steps=2", out=tmp_path / "parts")
     init(FREEZING, out=tmp_path / "parts")
@@ -248,5 +244,7 @@ def test_a_frozen_run_goes_on_bit_by_bit(init: Init, tmp_path: Path) -> None:
         ('["*"]', "start.freeze names all parameters, so there is nothing left to train."),
     ],
 )
-def test_a_pattern_that_freezes_nothing_or_everything_is_told(init: Init, patterns: str, told: str) -> None:
+def test_a_pattern_that_freezes_nothing_or_everything_is_refused(
+    init: Init, patterns: str, told: str
+) -> None:
     assert told in complaint(init, f"start.freeze={patterns}")

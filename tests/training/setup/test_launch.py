@@ -1,4 +1,4 @@
-"""Several processes started together: all end well, or one ends them all."""
+"""Several processes started together: all succeed, or the failure of one ends all."""
 
 import signal
 import sys
@@ -15,7 +15,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`run(script, stop_wanted)`: two processes of a shell script, which writes in `$OUT`."""
+    """Return `run(script, stop_wanted)`, which runs two processes of a shell script that writes to `$OUT`."""
 
     def run(
         script: str,
@@ -33,13 +33,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def when(path: Path, number: int) -> Callable[[], int]:
-    """The signal, from when there is such a path."""
+    """Return a function that returns the signal `number` once `path` exists, and 0 before."""
     return lambda: number if path.exists() else 0
 
 
 def test_each_process_gets_the_same_arguments_and_a_place_of_its_own(run: Run, tmp_path: Path) -> None:
-    said = '"$* $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR"'
-    assert run(f"echo {said} > $OUT/rank-$RANK") == 0
+    text = '"$* $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR"'
+    assert run(f"echo {text} > $OUT/rank-$RANK") == 0
     for rank in (0, 1):
         line = (tmp_path / f"rank-{rank}").read_text(encoding="utf-8")
         assert line == f"-m nmt_cli train DATA --devices 2 {rank} 2 2 127.0.0.1\n"
@@ -51,7 +51,7 @@ def test_all_processes_are_waited_for(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)])
-def test_where_one_ends_badly_all_end_and_its_code_is_theirs(
+def test_a_failing_process_ends_all_and_its_exit_code_is_returned(
     run: Run, tmp_path: Path, ending: str, code: int
 ) -> None:
     undisturbed = "for i in {1..600}; do sleep 0.1; done; touch $OUT/undisturbed"
@@ -60,9 +60,9 @@ def test_where_one_ends_badly_all_end_and_its_code_is_theirs(
 
 
 def test_one_that_a_signal_ended_is_named(run: Run) -> None:
-    told: list[str] = []
-    run("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", tell=told.append)
-    assert told == ["process 1 was ended by SIGKILL; the others end too."]
+    message: list[str] = []
+    run("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", tell=message.append)
+    assert message == ["process 1 was ended by SIGKILL; the others end too."]
 
 
 def test_one_that_has_saved_lets_the_others_save(run: Run, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_wish_to_stop_reaches_all(run: Run, tmp_path: Path, number: int, name:
 
 
 @pytest.mark.slow
-def test_who_still_saves_when_the_others_have_ended_is_left_in_peace(run: Run, tmp_path: Path) -> None:
-    """A second signal would mean to end at once, which is what `Stop` makes of it."""
+def test_a_process_that_still_saves_gets_no_second_signal(run: Run, tmp_path: Path) -> None:
+    """A second signal would end the process at once (see `Stop`)."""
     script = """
     trap 'exit 99' TERM
     trap 'stop=1' INT

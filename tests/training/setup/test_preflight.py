@@ -1,6 +1,5 @@
-"""The preflight: it finds what would fail, tells what a run takes, and leaves no trace."""
+"""The preflight finds failures early, reports the needs of a run, and leaves no trace."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,35 +22,22 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.setup import trial
 from nmt_cli.training.setup.trial import HEADROOM, first_cut, longest_pairs, try_longest
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
-from nmt_cli.training.tracking.events import Event, Note, Warned
 from nmt_cli.training.validation.metrics import Judge, Judgement
 from nmt_cli.units import duration
+from tests.training.runs import Complaint, Go, Tiny, notes, timeless, warnings
 
-Go = Callable[..., tuple[bool, list[Event]]]
-Tiny = Callable[..., TrainConfig]
-Complaint = Callable[..., str]
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
 DROPPING = (
     *("model.residual_dropout=0.3", "model.attention_dropout=0.2", "validation.every_steps=2"),
     *("optimizer.ema=0.9", "checkpoints.every_steps=1", "training.log_every=1"),
 )
-
-
-def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
-
-
-def timeless(run: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    return [{k: v for k, v in line.items() if k not in ("tokens_per_second", "waiting")} for line in lines]
 
 
 def assert_nothing_begun(run: Path) -> None:
@@ -64,7 +50,7 @@ def assert_nothing_begun(run: Path) -> None:
 def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
     go: Go, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # filler and rounding all the same
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # keeps filler and rounding
     settings = (*DROPPING, f"training.compile={compiled}")
     go(*settings, out=tmp_path / "with")
     config, cpu = tiny(*settings), torch.device("cpu")
@@ -84,10 +70,10 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
     assert [state["scores"] for state in states] == [states[0]["scores"]] * 2
 
 
-def test_it_tells_what_the_run_will_take(go: Go) -> None:
+def test_it_reports_the_needs_of_the_run(go: Go) -> None:
     _, events = go("training.max_steps=2")
-    told = notes(events)[0]
-    assert told.startswith("preflight (")
+    message = notes(events)[0]
+    assert message.startswith("preflight (")
     for part in (
         "the longest batch, ",
         " tokens, took ",
@@ -95,8 +81,8 @@ def test_it_tells_what_the_run_will_take(go: Go) -> None:
         "7 of them ",
         " free",
     ):
-        assert part in told
-    assert "; 2 steps take about " in told
+        assert part in message
+    assert "; 2 steps take about " in message
 
 
 @pytest.mark.parametrize(("times", "measured"), [([100.0, 2.0], 2.0), ([200.0, 2.0], 200.0)])
@@ -114,27 +100,27 @@ def test_it_is_run_before_the_first_step_only(go: Go) -> None:
     assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
 
-def test_a_disk_that_is_too_full_for_a_checkpoint_is_told_at_once(
+def test_a_disk_that_is_too_full_for_a_checkpoint_is_reported_first(
     run: Path, full_disk: FullDisk, complaint: Complaint
 ) -> None:
     with full_disk(9000):
-        told = complaint()
-    assert told.startswith(f"{run}/checkpoints can't be written: ")
+        message = complaint()
+    assert message.startswith(f"{run}/checkpoints can't be written: ")
     assert_nothing_begun(run)
 
 
-def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
+def test_a_disk_without_space_for_all_checkpoints_is_reported_first(
     go: Go, run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
-    told = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
-    assert told.startswith(f"{run} will hold 12 checkpoints of ")
-    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; free some space", told)
+    message = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
+    assert message.startswith(f"{run} will hold 12 checkpoints of ")
+    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; free some space", message)
     assert_nothing_begun(run)
     assert go("checkpoints.keep_last=1", "checkpoints.keep_best=0")[0]
 
 
-def test_a_disk_that_gives_back_other_bytes_is_told_at_once(
+def test_a_disk_that_returns_other_bytes_is_reported_first(
     run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     def other_bytes(path: Path) -> dict[str, torch.Tensor]:
@@ -145,7 +131,7 @@ def test_a_disk_that_gives_back_other_bytes_is_told_at_once(
     assert_nothing_begun(run)
 
 
-def test_a_validation_that_fails_is_told_at_once(
+def test_a_validation_that_fails_is_reported_first(
     run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     asked = []
@@ -164,7 +150,7 @@ def test_a_validation_that_fails_is_told_at_once(
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """A machine that has memory for so many source tokens; the list has what was tried."""
+    """Limit the memory to `most` source tokens. Return the list of tried numbers of tokens."""
     forward, tried = Transformer.forward, []
 
     def limited(self: Transformer, source: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -177,7 +163,7 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     return tried
 
 
-def test_a_longest_pair_that_does_not_fit_is_told_at_once(
+def test_a_longest_pair_that_does_not_fit_is_reported_first(
     run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     short_of_memory(monkeypatch, 10)
@@ -185,16 +171,18 @@ def test_a_longest_pair_that_does_not_fit_is_told_at_once(
     assert_nothing_begun(run)
 
 
-def test_a_batch_that_does_not_fit_is_halved_as_in_training_and_told(
+def test_a_batch_that_does_not_fit_is_halved_as_in_training_with_a_warning(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = short_of_memory(monkeypatch, 150)
     complete, events = go("training.max_steps=2")
     assert complete
     assert tried[0] > 300 > tried[1] > 150 > tried[2] > 60
-    told = [event.text for event in events if isinstance(event, Warned)]
-    assert all("tokens do not fit the memory of cpu; lower --max-tokens-per-device" in text for text in told)
-    assert told
+    message = warnings(events)
+    assert all(
+        "tokens do not fit the memory of cpu; lower --max-tokens-per-device" in text for text in message
+    )
+    assert message
 
 
 def halved_on_a_gpu(
@@ -215,8 +203,8 @@ def halved_on_a_gpu(
     config, cpu = tiny(*settings), torch.device("cpu")
     fake = SimpleNamespace(config=config, precision=SimpleNamespace(device=cpu), try_out=try_out)
     cut = first_cut(config, cpu, Process())
-    found = try_longest(cast(Trainer, fake), dataset.splits["train"], cut, lambda event: None)
-    return attempts, found.cut.max_tokens
+    actual = try_longest(cast(Trainer, fake), dataset.splits["train"], cut, lambda event: None)
+    return attempts, actual.cut.max_tokens
 
 
 def test_on_a_gpu_the_whole_share_is_one_micro_batch_if_it_fits(
@@ -258,13 +246,13 @@ def test_the_longest_batch_holds_the_longest_pairs_that_training_takes(
     fits = np.maximum(source, target) <= longest
     ranked = np.sort((source + target)[fits])[::-1]
     expected = ranked[: max(1, int((np.cumsum(ranked) <= most).sum()))]
-    found = longest_pairs(split, BatchConfig(longest=longest), most)
-    assert len(set(found.tolist())) == len(found)
-    assert sorted((source + target)[found], reverse=True) == expected.tolist()
-    assert fits[found].all()
+    actual = longest_pairs(split, BatchConfig(longest=longest), most)
+    assert len(set(actual.tolist())) == len(actual)
+    assert sorted((source + target)[actual], reverse=True) == expected.tolist()
+    assert fits[actual].all()
 
 
-def test_a_run_of_pairs_that_are_all_too_long_is_told(dataset: Dataset) -> None:
+def test_pairs_that_are_all_too_long_are_refused(dataset: Dataset) -> None:
     split = dataset.splits["train"]
     with pytest.raises(UserError, match="All 300 training pairs have more than 1 tokens on a side"):
         longest_pairs(split, BatchConfig(longest=1), 100)
@@ -274,7 +262,7 @@ def test_a_run_of_pairs_that_are_all_too_long_is_told(dataset: Dataset) -> None:
     assert sorted(longest_pairs(some, BatchConfig(), 8192).tolist()) == [0, 1]
 
 
-def test_what_a_killed_preflight_left_is_swept_up(go: Go, run: Path) -> None:
+def test_leftovers_of_a_killed_preflight_are_removed(go: Go, run: Path) -> None:
     go("training.max_steps=1")
     left = run / "checkpoints/.step-trial.abc"
     left.mkdir()

@@ -1,7 +1,6 @@
-"""Runs in this process: how they go on where they stood, and what keeps them from beginning."""
+"""Runs in this process: how they resume, and errors that keep them from starting."""
 
 import fcntl
-import json
 import os
 import shutil
 import sys
@@ -22,45 +21,18 @@ from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
-
-Go = Callable[..., tuple[bool, list[Event]]]
-Complaint = Callable[..., str]
+from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Warned
+from tests.training.runs import Complaint, Go, lines_of, messages, of_kind, steps_of, timeless, warnings
 
 PATIENCE = 60.0
 
 DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2")
 SLOW_START = "schedule.warmup=50"
-"""So that a handful of steps changes the model, and does not throw it about."""
-
-
-TIMES = ("tokens_per_second", "waiting")
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def steps_of(run: Path) -> list[int]:
-    return [line["step"] for line in lines_of(run) if "valid" not in line]
-
-
-def timeless(run: Path) -> list[dict[str, Any]]:
-    """All that the log says but how fast it went."""
-    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines_of(run)]
+"""A learning rate at which a few steps change the model only a little."""
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors") | load_file(folder / "optimizer.safetensors")
-
-
-def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note | Warned)]
-
-
-def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    found = [event for event in events if isinstance(event, kind)]
-    return [event.step for event in found if isinstance(event, Doing | Progress | Validated | Saved)]
 
 
 def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Callable[..., Any]) -> None:
@@ -69,31 +41,31 @@ def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Calla
     complete, events = go("validation.every_steps=2")
     assert complete
     assert digests(run) == before
-    assert notes(events) == [f"resuming from step 4 ({run}/checkpoints/step-00000004)"]
+    assert messages(events) == [f"resuming from step 4 ({run}/checkpoints/step-00000004)"]
 
 
-def test_an_end_that_lies_behind_it_is_refused_and_nothing_touched(
+def test_fewer_steps_than_taken_are_refused_and_nothing_changes(
     go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
 ) -> None:
     go()
     before = digests(run)
-    told = complaint("training.max_steps=3")
-    assert told.endswith("has 4 steps already, more than --max-steps=3; raise it, or choose another --out.")
+    message = complaint("training.max_steps=3")
+    assert message.endswith(
+        "has 4 steps already, more than --max-steps=3; raise it, or choose another --out."
+    )
     assert digests(run) == before
 
 
-def test_it_may_be_given_more_steps_and_tells_what_changed(go: Go, run: Path) -> None:
+def test_a_run_resumes_with_more_steps_and_reports_the_change(go: Go, run: Path) -> None:
     go()
     _, events = go("training.max_steps=6", "training.log_every=1")
-    assert notes(events)[0] == "changed: training.max_steps: 4 -> 6"
+    assert messages(events)[0] == "changed: training.max_steps: 4 -> 6"
     assert of_kind(Progress, events) == [5, 6]
     assert steps_of(run) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("kind", [(), ("optimizer.kind=adamw", "schedule.kind=cosine")], ids=["", "adamw"])
-def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(
-    go: Go, tmp_path: Path, kind: tuple[str, ...]
-) -> None:
+def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: tuple[str, ...]) -> None:
     settings = (*DROPPING, *kind, "training.max_steps=7", "training.log_every=1", "validation.every_steps=3")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     go(*settings, out=whole)
@@ -103,13 +75,13 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(
         assert of_kind(Saved, events)[-1] == step
     assert go(*settings, out=parts)[0]
     assert timeless(parts) == timeless(whole)
-    expected, found = (tensors_of(checkpoints(folder)[7]) for folder in (whole, parts))
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, actual = (tensors_of(checkpoints(folder)[7]) for folder in (whole, parts))
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
     assert read_state(checkpoints(parts)[7])["scores"] == read_state(checkpoints(whole)[7])["scores"]
 
 
-def test_what_was_logged_behind_the_checkpoint_is_taken_again(go: Go, run: Path) -> None:
+def test_steps_logged_after_the_checkpoint_are_taken_again(go: Go, run: Path) -> None:
     go("checkpoints.every_steps=2", "training.max_steps=6")
     shutil.rmtree(checkpoints(run)[6])
     before = timeless(run)
@@ -146,7 +118,7 @@ def test_the_seed_decides_weights_and_batches(go: Go, tmp_path: Path) -> None:
     assert timeless(tmp_path / "a")[0]["pairs"] != timeless(tmp_path / "c")[0]["pairs"]
 
 
-def test_what_is_no_dataset_is_told_before_anything_is_made(
+def test_a_folder_that_is_not_a_dataset_is_refused_before_files_are_written(
     tmp_path: Path, run: Path, complaint: Complaint
 ) -> None:
     assert complaint(dataset=tmp_path).startswith(f"{tmp_path} is not a dataset folder")
@@ -155,7 +127,7 @@ def test_what_is_no_dataset_is_told_before_anything_is_made(
 
 @pytest.fixture
 def damaged(tmp_path: Path, toy_dataset: Path) -> Callable[[str, Callable[[bytes], bytes]], Path]:
-    """A copy of `toy_dataset` with one file changed."""
+    """Return a function that copies `toy_dataset` and changes one file."""
 
     def damaged(name: str, change: Callable[[bytes], bytes]) -> Path:
         copy = Path(shutil.copytree(toy_dataset, tmp_path / "damaged"))
@@ -198,7 +170,7 @@ def all_ones(content: bytes) -> bytes:
         "tokeniser",
     ],
 )
-def test_a_damaged_dataset_is_told_and_nothing_of_it_saved(
+def test_a_damaged_dataset_is_reported_and_nothing_is_saved(
     run: Path, damaged: Callable[..., Path], name: str, change: Callable[[bytes], bytes], complaint: Complaint
 ) -> None:
     dataset = damaged(name, change)
@@ -240,15 +212,15 @@ def test_nothing_is_saved_on_the_way_before_the_dataset_is_checked(
             threading.Timer(0.3, step_taken.set).start()
 
     monkeypatch.setattr(guard_module, "verify", slow)
-    told = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
-    assert told == "it is not what was written"
+    message = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
+    assert message == "it is not what was written"
     assert steps_of(run) == [1]
     assert checkpoints(run) == {}
 
 
 @pytest.fixture
 def copied(tmp_path: Path, toy_dataset: Path) -> Path:
-    """`toy_dataset`, which may be changed here."""
+    """Return a copy of `toy_dataset` that a test may change."""
     return Path(shutil.copytree(toy_dataset, tmp_path / "copied"))
 
 
@@ -260,7 +232,7 @@ def at_step(step: int, do: Callable[[], object]) -> Callable[[Event], None]:
     return report
 
 
-def test_what_was_learnt_of_a_dataset_changed_on_the_way_is_not_saved(
+def test_nothing_is_saved_after_the_dataset_changed(
     go: Go, run: Path, copied: Path, complaint: Complaint
 ) -> None:
     path = copied / "train.source.tokens.npy"
@@ -271,38 +243,40 @@ def test_what_was_learnt_of_a_dataset_changed_on_the_way_is_not_saved(
             file.write(last_bit(before))
 
     settings = ("checkpoints.every_steps=2", "training.max_steps=6")
-    told = complaint(*settings, dataset=copied, report=at_step(3, change))
-    assert told.startswith(f"{path} was changed while it was in use")
+    message = complaint(*settings, dataset=copied, report=at_step(3, change))
+    assert message.startswith(f"{path} was changed while it was in use")
     assert list(checkpoints(run)) == [2]
     path.write_bytes(before)
     assert go(*settings, dataset=copied)[0]
     assert steps_of(run) == [1, 2, 3, 4, 5, 6]
 
 
-def test_files_cut_short_on_the_way_are_told_and_do_not_end_the_process(
+def test_files_cut_short_during_training_are_reported_without_a_crash(
     run: Path, copied: Path, complaint: Complaint
 ) -> None:
     path = copied / "train.target.tokens.npy"
     settings = ("checkpoints.every_steps=2", "training.max_steps=1000")
 
     def cut() -> None:
-        # Between two looks: within the moment of a batch that is being read, it could not be caught.
+        # Cut while the loader waits. While it reads a batch, the process would crash.
         (loader,) = (each for each in threading.enumerate() if each.name == "loader")
         while sys._current_frames()[loader.ident or 0].f_code.co_name != "wait":
             time.sleep(0.01)
         os.truncate(path, 200)
 
-    told = complaint(*settings, dataset=copied, report=at_step(3, cut))
-    assert told.startswith(f"{path} was changed while it was in use")
+    message = complaint(*settings, dataset=copied, report=at_step(3, cut))
+    assert message.startswith(f"{path} was changed while it was in use")
     assert list(checkpoints(run)) == [2]
 
 
-def test_a_dataset_that_was_moved_is_told_when_the_run_is_saved(
+def test_a_moved_dataset_is_reported_after_the_run_is_saved(
     go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint
 ) -> None:
     settings = ("validation.every_steps=4", "training.max_steps=6")
-    told = complaint(*settings, dataset=copied, report=at_step(2, lambda: copied.rename(tmp_path / "moved")))
-    assert told == (
+    message = complaint(
+        *settings, dataset=copied, report=at_step(2, lambda: copied.rename(tmp_path / "moved"))
+    )
+    assert message == (
         "the dataset was moved, removed or replaced, so step 4 cannot be validated; "
         "put it back, and run the same command again to resume from step 4."
     )
@@ -322,14 +296,14 @@ def test_a_run_of_another_dataset_is_refused(
 ) -> None:
     go()
     make(tmp_path / "same-vocabulary", [dev], reuse=toy_dataset)
-    told = complaint(dataset=tmp_path / "same-vocabulary")
-    assert told.endswith("step-00000004 was trained on another dataset; choose another --out.")
+    message = complaint(dataset=tmp_path / "same-vocabulary")
+    assert message.endswith("step-00000004 was trained on another dataset; choose another --out.")
     make(tmp_path / "other-vocabulary", [toy], "tokenizer.kind=word")
-    told = complaint(dataset=tmp_path / "other-vocabulary")
-    assert told.endswith("step-00000004 was trained with another vocabulary; choose another --out.")
+    message = complaint(dataset=tmp_path / "other-vocabulary")
+    assert message.endswith("step-00000004 was trained with another vocabulary; choose another --out.")
 
 
-def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:
+def test_a_damaged_checkpoint_is_reported_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:
     go()
     path = checkpoints(run)[4] / "optimizer.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
@@ -337,14 +311,14 @@ def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path, complaint
     assert steps_of(run) == [1, 2, 3, 4]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, complaint: Complaint) -> None:
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file. Choose another --out."
     assert complaint(out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, complaint: Complaint) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/dear.txt").touch()
     assert complaint(out=tmp_path / "letters") == (
@@ -353,7 +327,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, complaint: Compl
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["dear.txt"]
 
 
-def test_an_empty_folder_will_do(go: Go, run: Path) -> None:
+def test_an_empty_folder_can_be_the_run_folder(go: Go, run: Path) -> None:
     run.mkdir()
     assert go("training.max_steps=1")[0]
 
@@ -363,15 +337,15 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) 
     other = os.open(run, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     try:
-        told = complaint()
+        message = complaint()
     finally:
         os.close(other)
-    assert told == f"another process is training in {run} now; wait for it, or choose another --out."
+    assert message == f"another process is training in {run} now; wait for it, or choose another --out."
     assert go("training.max_steps=1")[0]
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (("training.precision=fp16",), "training.precision is fp16, but cpu has only fp32, bf16."),
         (("batch.longest=1",), "All 300 training pairs have more than 1 tokens on a side. "),
@@ -380,16 +354,16 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) 
     ],
     ids=["precision", "longest", "tokens", "positions"],
 )
-def test_settings_that_do_not_go_together_are_told(
-    settings: tuple[str, ...], told: str, complaint: Complaint
+def test_settings_that_do_not_fit_together_are_refused(
+    settings: tuple[str, ...], message: str, complaint: Complaint
 ) -> None:
-    assert told in complaint(*settings, "training.max_steps=100")
+    assert message in complaint(*settings, "training.max_steps=100")
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_a_schedule_that_ends_in_0_has_to_know_the_last_step(kind: str, complaint: Complaint) -> None:
-    told = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
-    assert f"a {kind} schedule has to know the last step; give training.max_steps in place" in told
+    message = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
+    assert f"a {kind} schedule has to know the last step; give training.max_steps in place" in message
 
 
 def test_one_matrix_for_two_vocabularies_is_refused(
@@ -415,7 +389,7 @@ def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
     assert all(tensor.dtype == torch.float32 for tensor in tensors_of(checkpoints(run)[4]).values())
 
 
-def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, complaint: Complaint) -> None:
+def test_a_run_without_its_settings_resumes_with_a_warning(go: Go, run: Path, complaint: Complaint) -> None:
     go("training.max_steps=6", "checkpoints.every_steps=2")
     whole = timeless(run)
     shutil.rmtree(checkpoints(run)[6])
@@ -423,14 +397,14 @@ def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, co
     assert "model.norm: " in complaint("training.max_steps=6", "model.norm=pre")
     assert not (run / "config.toml").exists()
     _, events = go("training.max_steps=6")
-    assert [event.text for event in events if isinstance(event, Warned)] == [
+    assert warnings(events) == [
         f"{run}/config.toml is missing, so only the settings of the model could be compared; "
         "it is written again"
     ]
     assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
 
 
-def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
+def test_a_run_copied_without_its_links_resumes_with_one_warning_for_each(
     go: Go, run: Path, tmp_path: Path, digests: Callable[..., Any]
 ) -> None:
     settings = ("validation.every_steps=2", "checkpoints.every_steps=2")
@@ -439,7 +413,7 @@ def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
     before = digests(copy / "last")
     complete, events = go(*settings, "training.max_steps=8", out=copy)
     assert complete
-    warned = [event.text for event in events if isinstance(event, Warned)]
+    warned = warnings(events)
     assert [text.split(" is a folder instead")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
     assert (copy / "last").resolve() == checkpoints(copy)[8]
     assert digests(copy / "last.1") == before

@@ -1,4 +1,4 @@
-"""Who takes part, by the variables of torchrun and of Slurm; and groups of one and of two."""
+"""Ranks from the variables of torchrun and Slurm, and groups of one and two processes."""
 
 import multiprocessing
 import os
@@ -41,7 +41,7 @@ def test_without_a_launcher_one_process_is_alone_and_first() -> None:
     assert process_from_environment().first
 
 
-def test_torchrun_says_where_a_process_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_sets_the_rank_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, RANK="9", WORLD_SIZE="16", LOCAL_RANK="1", LOCAL_WORLD_SIZE="8")
     assert process_from_environment() == Process(9, 16, 1, 8)
     assert not process_from_environment().first
@@ -65,7 +65,7 @@ SLURM = {
 }
 
 
-def test_srun_says_where_a_process_stands_and_where_all_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_srun_sets_the_rank_of_a_process_and_the_meeting_point(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **SLURM)
     assert process_from_environment() == Process(5, 8, 1, 4)
     assert os.environ["MASTER_ADDR"] == "gpu07"
@@ -125,7 +125,7 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_a_launchers_variable_that_is_missing_or_no_number_is_named_in_one_line(
+def test_a_launchers_variable_that_is_missing_or_not_a_number_is_named(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str | None], message: str
 ) -> None:
     setenv(monkeypatch, **{name: value for name, value in variables.items() if value})
@@ -219,7 +219,7 @@ def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
 
 
 def _in_processes(*works: Callable[[Group], None]) -> list[str]:
-    """What each rank, a fork of this process, fails with; "" where it does not."""
+    """Run `work` on each rank, a fork of this process. Return the errors, "" for none."""
     context = multiprocessing.get_context("fork")
     told: multiprocessing.Queue[tuple[int, str]] = context.Queue()
     with socket.socket() as probe:
@@ -238,10 +238,10 @@ def _in_processes(*works: Callable[[Group], None]) -> list[str]:
     processes = [context.Process(target=work, args=(rank,)) for rank in range(len(works))]
     for process in processes:
         process.start()
-    found = dict(told.get(timeout=60) for _ in processes)
+    actual = dict(told.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()
-    return [found[rank] for rank in range(len(works))]
+    return [actual[rank] for rank in range(len(works))]
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_rank_that_is_busy_for_longer_than_the_timeout_ends_nobody_where_all_meet() -> None:
+def test_a_rank_may_be_busy_for_longer_than_the_timeout_if_all_meet() -> None:
     def busy(group: Group) -> None:
         group.busy("saving")
         time.sleep(3)
@@ -273,7 +273,7 @@ def test_a_rank_that_is_busy_for_longer_than_the_timeout_ends_nobody_where_all_m
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_rank_that_waited_too_long_tells_for_whom_and_what_that_one_did() -> None:
+def test_a_rank_that_waited_too_long_reports_the_other_ranks_activity() -> None:
     def busy(group: Group) -> None:
         group.busy("validating")
         time.sleep(4)
@@ -290,10 +290,10 @@ def test_a_rank_that_waited_too_long_tells_for_whom_and_what_that_one_did() -> N
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_rank_that_can_t_say_what_it_does_has_lost_contact() -> None:
+def test_a_rank_that_cannot_publish_its_activity_has_lost_contact() -> None:
     def go_on(group: Group) -> None:
         group.meet("starting")
-        for number in range(100):  # the first that finds nobody may still be taken by the system
+        for number in range(100):  # the system may accept the first messages after the other rank ended
             group.busy(f"training {number}")
             time.sleep(0.05)
 

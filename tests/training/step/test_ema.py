@@ -1,7 +1,6 @@
-"""The moving average of the weights: what it is, who decodes it, and that it goes on where it stood."""
+"""The moving average of the weights: its values, its use in validation, and how it resumes."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import MixedPrecision
-from nmt_cli.training.tracking.events import Event, Validated
+from nmt_cli.training.tracking.events import Validated
 from nmt_cli.training.validation.metrics import Judge
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go
 
 CPU = torch.device("cpu")
 AVERAGING = ("optimizer.ema=0.9", "training.max_steps=6", "schedule.warmup=3")
@@ -68,7 +66,7 @@ def test_a_checkpoint_has_it_beside_the_weights_and_training_is_as_without(go: G
     assert not any(torch.equal(mean[name], weights[name]) for name in mean)
 
 
-def test_it_goes_on_where_it_stood(go: Go, tmp_path: Path) -> None:
+def test_the_average_is_restored(go: Go, tmp_path: Path) -> None:
     go(*AVERAGING, out=tmp_path / "whole")
     go(*AVERAGING, "training.max_steps=2", out=tmp_path / "parts")
     go(*AVERAGING, out=tmp_path / "parts")
@@ -90,7 +88,7 @@ def test_a_run_may_begin_to_average_on_its_way(go: Go, run: Path) -> None:
 
 
 def judged(dataset: Dataset, identity: Identity, folder: Path, name: str) -> float:
-    """The NLL of the first validation set, by weights in a file."""
+    """Return the NLL of the first validation set with the weights in a file."""
     model = identity.build()
     for key, parameter in model.named_parameters():
         parameter.data.copy_(of(folder, name)[key])
@@ -108,7 +106,7 @@ def judged(dataset: Dataset, identity: Identity, folder: Path, name: str) -> flo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ema", "decoded"), [(0.9, "ema"), (0.0, "weights")])
-def test_validation_decodes_it_and_says_which_it_decoded(
+def test_validation_uses_the_average_and_reports_that(
     go: Go, run: Path, dataset: Dataset, identity: Identity, ema: float, decoded: str
 ) -> None:
     _, events = go(*AVERAGING, f"optimizer.ema={ema}", "validation.every_steps=6")
@@ -128,6 +126,6 @@ def test_the_model_that_is_read_from_a_run_is_the_one_that_was_judged(go: Go, ru
 
 
 @pytest.mark.parametrize("ema", ["-0.1", "1.0"])
-def test_a_share_that_is_none_is_told(go: Go, ema: str) -> None:
+def test_an_invalid_decay_is_refused(go: Go, ema: str) -> None:
     with pytest.raises(UserError, match=r"ema must be at least 0 and less than 1 \(got"):
         go(f"optimizer.ema={ema}")

@@ -1,4 +1,4 @@
-"""Parameters and gradients that are parts of one vector each."""
+"""Parameters and gradients that are views of one vector each."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def test_parameters_keep_their_values_and_are_parts_of_the_vector(model: Transfo
     assert all(parameter.data_ptr() % 64 == 0 for parameter in model.parameters())
 
 
-def test_frozen_parameters_are_no_part_of_it(model: Transformer) -> None:
+def test_frozen_parameters_are_not_in_the_vector(model: Transformer) -> None:
     model.encoder[0].feed_forward.requires_grad_(False)
     parameters = Parameters(model)
     parameters.vector.fill_(2.0)
@@ -39,7 +39,7 @@ def test_the_gradients_are_one_vector_before_and_after_backward(model: Transform
     gradients = Gradients(Parameters(model))
     gradients.flat.fill_(2.0)
     loss = torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+    loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
     assert torch.equal(gradients.flat, torch.full_like(gradients.flat, 3.0))
     gradients.flat.copy_(torch.arange(len(gradients.flat)))
     views = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
@@ -47,15 +47,13 @@ def test_the_gradients_are_one_vector_before_and_after_backward(model: Transform
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
-def test_the_first_gradients_replace_what_was_there_and_others_add_to_it(
-    model: Transformer, half: bool
-) -> None:
+def test_the_first_gradients_overwrite_and_later_ones_add(model: Transformer, half: bool) -> None:
     halves = Halves(model, torch.bfloat16) if half else None
     gradients = Gradients(Parameters(model), halves)
     gradients.all.fill_(7.0)
     one = torch.ones(())
     for first in (True, False):
-        # Some parameters have nothing to do with the loss.
+        # The loss does not depend on some parameters.
         with torch.enable_grad():
             used = halves.instead_of([*model.parameters()][:5]) if halves else [*model.parameters()][:5]
             loss = torch.stack([parameter.float().sum() for parameter in used]).sum()

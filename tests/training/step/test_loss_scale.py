@@ -1,4 +1,4 @@
-"""The loss scale of fp16: halved, doubled, and put back where it stood."""
+"""The loss scale of fp16 is halved, doubled and restored."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_the_loss_scale_halves_at_a_bad_step_and_doubles_after_many_good_ones(
     assert seen == [1, 1, 2, 2, 2, 1, 1, 1, 2, 1, 0.5]
 
 
-def test_the_loss_scale_goes_on_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_scale_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_module, "GROWTH_STEPS", 3)
     before, after = (LossScale(MixedPrecision("fp16", CPU)) for _ in range(2))
     for bad in (1.0, 0.0, 0.0):

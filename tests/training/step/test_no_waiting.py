@@ -1,4 +1,4 @@
-"""In a training step, from the forward pass to the gradients, the host never waits for the GPU."""
+"""The host never waits for the GPU between the forward pass and the gradients of a step."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ REAL = torch.ones(3)
 LONGEST = 8
 
 LENGTHS = (([5, 3], [1, 6]), ([4, 4], [3, 4]), ([3, 5], [6, 1]), ([1, 7], [4, 3]))
-"""Of sources and targets: different ones, of as many tokens."""
+"""Different lengths of sources and targets with the same sum."""
 
 
 def micro_batch(
@@ -59,7 +59,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def on_device(part: MicroBatch) -> MicroBatch:
-    """As it comes from the loader: fakes of the device; what plans attention stays real."""
+    """Return a micro-batch with fake device tensors and real host tensors that plan attention."""
     there = part.to("meta")
 
     def fake(thing: Any) -> Any:
@@ -124,7 +124,7 @@ def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:
     ],
     ids=["item", "nonzero", "masked", "constant", "host", "bool"],
 )
-def test_what_waits_is_noticed(wrong: Callable[[Tensor], object]) -> None:
+def test_an_operation_that_waits_is_detected(wrong: Callable[[Tensor], object]) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         x = torch.ones(3)
         with Strict(), pytest.raises((AssertionError, RuntimeError)):

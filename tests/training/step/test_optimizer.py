@@ -1,4 +1,4 @@
-"""Adam against its definition written out in float64, shares of its state, and state by name."""
+"""Adam against its definition in float64, shares of its state, and its state by name."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -26,7 +26,7 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def drawn(model: nn.Module, count: int) -> list[Tensor]:
-    """Gradients at random, of very different sizes."""
+    """Return random gradients of very different magnitudes."""
     draw = torch.Generator().manual_seed(7)
     size = len(flat(model))
     return [torch.randn(size, generator=draw) * 10.0 ** (i % 5 - 4) for i in range(count)]
@@ -37,7 +37,7 @@ def take(optimizer: Optimizer, gradient: Tensor, rate: float, *, bad: bool = Fal
 
 
 def adam(x: Tensor, gradients: list[Tensor], rates: list[float], config: OptimizerConfig) -> Tensor:
-    """Algorithm 1 of Kingma and Ba; with decay apart, algorithm 2 of Loshchilov and Hutter."""
+    """Compute Adam (Kingma and Ba, algorithm 1) or AdamW (Loshchilov and Hutter, algorithm 2)."""
     x, mean, square = x.double(), torch.zeros_like(x).double(), torch.zeros_like(x).double()
     for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
         g = gradient.double()
@@ -89,8 +89,8 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def kept(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What a checkpoint would hold."""
+def stored(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the state as a checkpoint stores it."""
     return {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
 
 
@@ -99,7 +99,7 @@ def test_state_is_known_by_name_and_comes_back_bit_by_bit(identity: Identity, mo
     *first, last = drawn(model, 4)
     for gradient in first:
         take(optimizer, gradient, 0.01)
-    state = kept(optimizer)
+    state = stored(optimizer)
     names = [name for name, _ in model.named_parameters()]
     assert sorted(state) == sorted(f"{n}.{what}" for n in names for what in ("exp_avg", "exp_avg_sq", "step"))
     assert {name: state[f"{name}.exp_avg"].shape for name in names} == {
@@ -113,11 +113,11 @@ def test_state_is_known_by_name_and_comes_back_bit_by_bit(identity: Identity, mo
     take(restored, last, 0.01)
     assert torch.equal(flat(other), flat(model))
     assert same(restored.tensors(), optimizer.tensors())
-    assert float(state[f"{names[0]}.step"]) == 3.0  # a copy: what was read is not what goes on
+    assert float(state[f"{names[0]}.step"]) == 3.0  # a copy of the live counter
 
 
 class Odd(nn.Module):
-    """Parameters of sizes that no vector instruction has, and one that a share's end cuts in two."""
+    """Return parameters of odd sizes. The end of a share splits one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,19 +145,19 @@ def test_one_vector_gets_the_bits_that_parameters_get_one_by_one(config: Optimiz
         theirs.param_groups[0]["lr"] = 1e-3 * number
         theirs.step()
         take(ours, gradient, 1e-3 * number)
-    for (name, right), found in zip(plain.named_parameters(), model.parameters(), strict=True):
-        assert torch.equal(found, right), name
+    for (name, right), actual in zip(plain.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(actual, right), name
         assert torch.equal(ours.tensors()[f"{name}.exp_avg_sq"], theirs.state[right]["exp_avg_sq"])
 
 
 @pytest.mark.parametrize("shares", [2, 3, 40], ids="{} shares".format)
-def test_shares_of_the_state_make_up_the_whole_and_are_cut_from_it_anew(shares: int) -> None:
+def test_shares_of_the_state_join_to_the_full_state_and_are_restored_from_it(shares: int) -> None:
     whole = Optimizer(Odd(), ADAM)
     take_all(whole, range(1, 4))
     others = [Optimizer(Odd(), ADAM, share, shares) for share in range(shares)]
     together(others, range(1, 4))
-    assert same(gathered(others), kept(whole))
-    # A checkpoint of so many ranks goes on with one, and the other way round.
+    assert same(gathered(others), stored(whole))
+    # A checkpoint of several ranks resumes with one, and the reverse.
     alone, apart = Optimizer(Odd(), ADAM), [Optimizer(Odd(), ADAM, share, 2) for share in range(2)]
     for one in (alone, *apart):
         one.restore(gathered(others))
@@ -171,11 +171,11 @@ def test_shares_of_the_state_make_up_the_whole_and_are_cut_from_it_anew(shares: 
     for name, parameter in whole.parameters.by_name.items():
         assert torch.equal(alone.parameters.by_name[name], parameter)
         assert torch.equal(apart[0].parameters.by_name[name], parameter)
-    assert same(gathered(apart), kept(whole)) and same(kept(alone), kept(whole))
+    assert same(gathered(apart), stored(whole)) and same(stored(alone), stored(whole))
 
 
 def take_all(optimizer: Optimizer, numbers: range) -> None:
-    """Steps with the same gradients for each parameter, wherever it lies in the vector."""
+    """Take steps with the same gradients for each parameter, at any position in the vector."""
     for number in numbers:
         draw = torch.Generator().manual_seed(number)
         gradient = torch.zeros_like(optimizer.parameters.vector)
@@ -185,7 +185,7 @@ def take_all(optimizer: Optimizer, numbers: range) -> None:
 
 
 def together(optimizers: list[Optimizer], numbers: range) -> None:
-    """Steps of all shares, each of which then has the others' weights."""
+    """Take steps with all shares, which then exchange their weights."""
     for number in numbers:
         for optimizer in optimizers:
             take_all(optimizer, range(number, number + 1))
@@ -195,7 +195,7 @@ def together(optimizers: list[Optimizer], numbers: range) -> None:
 
 
 def gathered(optimizers: list[Optimizer]) -> dict[str, Tensor]:
-    """The state of all shares by name, as the first one would save it."""
+    """Return the state of all shares by name, as the first rank saves it."""
     whole = {
         what: torch.cat([each._means[what] for each in optimizers]) for what in ("exp_avg", "exp_avg_sq")
     }
@@ -203,20 +203,22 @@ def gathered(optimizers: list[Optimizer]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in optimizers[0].tensors(lambda _: next(parts)).items()}
 
 
-def test_a_parameter_that_was_frozen_goes_on_where_it_was_and_a_new_one_begins(model: Transformer) -> None:
+def test_the_state_of_a_frozen_parameter_is_restored_and_a_new_one_starts_from_zero(
+    model: Transformer,
+) -> None:
     first, later = "decoder.0.feed_forward.inner.bias", "decoder.0.feed_forward.outer.bias"
     names = dict(model.named_parameters())
     names[later].requires_grad_(False)
     optimizer = Optimizer(model, ADAM)
     take_all(optimizer, range(1, 3))
-    state = kept(optimizer)
+    state = stored(optimizer)
     assert f"{later}.step" not in state
     names[first].requires_grad_(False)
     names[later].requires_grad_(True)
     other = Optimizer(model, ADAM)
     other.restore(state)
     take_all(other, range(3, 4))
-    after = kept(other)
+    after = stored(other)
     assert torch.equal(after[f"{first}.exp_avg"], state[f"{first}.exp_avg"])
     steps = {name: float(tensor) for name, tensor in after.items() if name.endswith(".step")}
     assert (steps.pop(f"{first}.step"), steps.pop(f"{later}.step")) == (2.0, 1.0)

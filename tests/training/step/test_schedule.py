@@ -1,4 +1,4 @@
-"""The learning rate against the paper's formula, and the named curves against their closed forms."""
+"""The learning rate against the paper's formula, and other schedules against their closed forms."""
 
 import math
 
@@ -23,7 +23,7 @@ def test_noam_is_the_papers_equation_3(width: int, factor: float) -> None:
     assert rates(config, *STEPS, width=width) == pytest.approx(equation, rel=1e-14)
 
 
-def test_noam_rises_up_to_the_end_of_the_warmup_and_falls_from_there() -> None:
+def test_noam_rises_during_warmup_and_falls_after_it() -> None:
     rising = rates(ScheduleConfig(warmup=100), *range(1, 101))
     falling = rates(ScheduleConfig(warmup=100), *range(100, 400))
     assert rising == sorted(set(rising))
@@ -31,7 +31,7 @@ def test_noam_rises_up_to_the_end_of_the_warmup_and_falls_from_there() -> None:
 
 
 @pytest.mark.parametrize(("width", "peak"), [(512, "6.99e-04"), (1024, "4.94e-04")], ids=["base", "big"])
-def test_noam_of_the_paper_peaks_at_what_inverse_sqrt_has_to_be_told(width: int, peak: str) -> None:
+def test_noam_of_the_paper_equals_inverse_sqrt_with_its_peak(width: int, peak: str) -> None:
     noam = ScheduleConfig(kind="noam", factor=1.0, warmup=4000)
     assert f"{rates(noam, 4000, width=width)[0]:.2e}" == peak
     same = ScheduleConfig(kind="inverse-sqrt", peak=rates(noam, 4000, width=width)[0], warmup=4000)
@@ -93,7 +93,7 @@ def test_after_the_warmup_each_goes_down_as_it_is_named(
         ("inverse-sqrt", 40, 0.9, 1.0),
     ],
 )
-def test_with_a_limit_of_hours_the_decay_follows_what_ends_first(
+def test_with_a_limit_of_hours_the_decay_follows_the_first_limit(
     kind: str, step: int, time_used: float, expected: float
 ) -> None:
     config = settings.read(
@@ -103,7 +103,7 @@ def test_with_a_limit_of_hours_the_decay_follows_what_ends_first(
     assert rate == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_a_plateau_lowers_the_rate_behind_the_warmup_each_time() -> None:
+def test_each_plateau_after_warmup_lowers_the_rate() -> None:
     config = ScheduleConfig(kind="plateau", peak=2.0, warmup=4, decay=0.1)
     lowered = [learning_rate(config, step, 512, 100, plateaus) for step, plateaus in ((2, 0), (4, 1), (9, 3))]
     assert lowered == pytest.approx([1.0, 0.2, 0.002], rel=1e-12)

@@ -1,4 +1,4 @@
-"""A step against plain float64 autograd on the whole batch, and what happens where one goes wrong."""
+"""A step against plain float64 autograd on the whole batch, and steps that fail."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,15 +29,15 @@ from nmt_cli.training.step import trainer as step_module
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
+from tests.training.runs import Tiny
 
 CPU = torch.device("cpu")
 PAIRS = np.arange(3, 27)
 WHOLE = Cut(0, 1, 10**6)
 SMOOTH = "optimizer.epsilon=0.01"
-"""With it, Adam's first steps are no jump: gradients that agree to rounding give weights that do."""
+"""With a large epsilon, gradients that agree to rounding give weights that agree to rounding."""
 
 Forward = Callable[..., Tensor]
-Tiny = Callable[..., TrainConfig]
 New = Callable[[], Transformer]
 
 
@@ -48,7 +48,7 @@ def split(dataset: Dataset) -> Split:
 
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[Loader]:
-    """What halves the steps that these tests make."""
+    """Return a loader, which halves steps."""
     batches = Batches(split, BatchConfig(), 1, tmp_path_factory.mktemp("plan"), planner=True)
     with Loader(batches, WHOLE, CPU) as loader:
         yield loader
@@ -56,7 +56,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[L
 
 @pytest.fixture(scope="module")
 def new_model(identity: Identity) -> New:
-    """The same weights each time."""
+    """Return a function that builds a model with the same weights each time."""
 
     def new() -> Transformer:
         torch.manual_seed(1)
@@ -86,7 +86,7 @@ def flat(model: Transformer) -> Tensor:
 
 
 def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[float, float, Tensor]:
-    """Sums of smoothed loss and NLL over PAIRS, and the gradient of the former's mean, in float64."""
+    """Return in float64 the sums of smoothed loss and NLL over PAIRS, and the gradient of the mean loss."""
     exact = deepcopy(model).double()
     exact.zero_grad()
     whole = assemble(split, PAIRS)
@@ -95,7 +95,7 @@ def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[f
     log_p = exact.logits(decoded).log_softmax(-1)
     nll = -log_p[torch.arange(len(targets)), targets].sum()
     smoothed = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
-    (smoothed / len(targets)).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+    (smoothed / len(targets)).backward()  # type: ignore[no-untyped-call]  # untyped in torch
     gradients = [parameter.grad.flatten() for parameter in exact.parameters() if parameter.grad is not None]
     return smoothed.item(), nll.item(), torch.cat(gradients)
 
@@ -158,7 +158,7 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
         return func(*args, **kwargs or {})
 
 
-def test_where_launches_cost_time_gradients_are_added_by_one_operation(
+def test_on_a_gpu_gradients_are_added_by_one_operation(
     split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (part,) = cut(split).micro_batches
@@ -180,7 +180,7 @@ def test_where_launches_cost_time_gradients_are_added_by_one_operation(
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("changed", [{}, {"attention_bias": True, "decoder_history": "ssru"}], ids=str)
-def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
+def test_copies_in_half_precision_equal_autocast_bit_by_bit(
     split: Split, identity: Identity, tiny: Tiny, precision: str, changed: dict[str, Any]
 ) -> None:
     other = replace(identity, config=replace(identity.config, residual_dropout=0.2, **changed))
@@ -189,7 +189,7 @@ def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
     autocast = deepcopy(model)
     trainer, step = trainer_of(model, config, precision=precision), cut(split, Cut(0, 1, 300))
     assert len(step.micro_batches) > 2
-    for number in (1, 2):  # in the second step the weights are others
+    for number in (1, 2):  # the second step has other weights
         autocast.load_state_dict(model.state_dict())
         autocast.zero_grad()
         trainer._add_gradients(number, step, cast(Loader, None))
@@ -200,7 +200,7 @@ def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
                 features = autocast.projected(decoded.to(trainer.precision.dtype))
                 factor = trainer.scale.scale / step.target_tokens
                 smoothed, _ = cross_entropy(*features, part.labels, smoothing=0.1, grad_scale=factor)
-            smoothed.backward(factor)  # type: ignore[no-untyped-call]  # torch leaves it so
+            smoothed.backward(factor)  # type: ignore[no-untyped-call]  # untyped in torch
         views = trainer.optimizer.parameters.views(trainer.gradients.flat)
         for (name, parameter), gradient in zip(autocast.named_parameters(), views, strict=True):
             assert parameter.grad is not None and torch.equal(gradient, parameter.grad), name
@@ -219,7 +219,7 @@ def test_gradients_and_losses_are_summed_over_the_ranks_at_once(
 
 
 class Sabotage:
-    """The model, but something happens in chosen calls: 1 is the first."""
+    """The model with a fault in some calls, counted from 1."""
 
     def __init__(self, model: Transformer, calls: set[int]) -> None:
         self.model, self.calls, self.count = model, calls, 0
@@ -235,7 +235,7 @@ class Sabotage:
 
 class InBackward(Sabotage):
     def spoil(self, out: Tensor) -> Tensor:
-        out.register_hook(self.fail)  # type: ignore[no-untyped-call]  # torch leaves it so
+        out.register_hook(self.fail)  # type: ignore[no-untyped-call]  # untyped in torch
         return out
 
     def fail(self, gradient: Tensor) -> None:
@@ -249,7 +249,7 @@ class OfTheMachine(Sabotage):
 
 @pytest.mark.parametrize("kind", [Sabotage, InBackward, OfTheMachine], ids=["forward", "backward", "host"])
 @pytest.mark.parametrize("calls", [{1}, {3}, {4}, {2, 4, 9}], ids=str)
-def test_running_out_of_memory_changes_no_loss_no_gradient_and_no_weight(
+def test_running_out_of_memory_does_not_change_the_step(
     loader: Loader, split: Split, new_model: New, tiny: Tiny, kind: type[Sabotage], calls: set[int]
 ) -> None:
     undisturbed, model = trainer_of(new_model(), tiny(SMOOTH)), new_model()
@@ -258,8 +258,8 @@ def test_running_out_of_memory_changes_no_loss_no_gradient_and_no_weight(
     step = cut(split, Cut(0, 1, 300))
     assert len(step.micro_batches) == 4
     for number in (1, 2):
-        expected, found = (trainer.step(number, 0.01, step, loader) for trainer in (undisturbed, disturbed))
-        assert found.tolist() == pytest.approx(expected.tolist(), rel=2e-6)
+        expected, actual = (trainer.step(number, 0.01, step, loader) for trainer in (undisturbed, disturbed))
+        assert actual.tolist() == pytest.approx(expected.tolist(), rel=2e-6)
         difference = disturbed.gradients.flat - undisturbed.gradients.flat
         assert difference.norm() < 3e-6 * undisturbed.gradients.flat.norm()
     assert forward.count > 8 + max(calls) // 4
@@ -267,7 +267,7 @@ def test_running_out_of_memory_changes_no_loss_no_gradient_and_no_weight(
 
 
 class Small(Sabotage):
-    """A device that holds so many target tokens."""
+    """A device whose memory holds `tokens` target tokens."""
 
     def __init__(self, model: Transformer, tokens: int) -> None:
         super().__init__(model, set())
@@ -288,7 +288,7 @@ def test_micro_batches_are_halved_until_they_fit(
     assert_as_defined(trainer, trainer.step(1, 0.0, cut(split), loader), exact)
 
 
-def test_a_pair_that_fits_nowhere_ends_the_run_in_one_line(
+def test_a_pair_that_does_not_fit_ends_the_run_in_one_line(
     loader: Loader, split: Split, new_model: New, tiny: Tiny
 ) -> None:
     model = new_model()
@@ -312,7 +312,7 @@ def test_another_error_is_not_taken_for_want_of_memory(
 
 
 class LossSpoilt(Sabotage):
-    """A loss that is no number."""
+    """A loss that is nan."""
 
     def spoil(self, out: Tensor) -> Tensor:
         return out * torch.nan
@@ -322,7 +322,7 @@ class GradientSpoilt(Sabotage):
     """A finite loss with an infinite gradient."""
 
     def spoil(self, out: Tensor) -> Tensor:
-        out.register_hook(self.blow_up)  # type: ignore[no-untyped-call]  # torch leaves it so
+        out.register_hook(self.blow_up)  # type: ignore[no-untyped-call]  # untyped in torch
         return out
 
     def blow_up(self, gradient: Tensor) -> Tensor:
@@ -377,7 +377,7 @@ def test_only_longer_gradients_are_scaled_down_to_the_norm(
     measured = trainer.step(1, 0.0, cut(split), loader)
     rough = 1e-2 if precision == "fp16" else 1e-5
     assert measured[2].item() == pytest.approx(norm, rel=rough)
-    applied = trainer.gradients.flat.norm()  # the optimiser takes the scale off
+    applied = trainer.gradients.flat.norm()  # the optimiser divides by the scale
     assert applied.item() == pytest.approx(min(share, 1.0) * norm, rel=rough)
 
 
@@ -391,7 +391,7 @@ def test_the_rate_is_that_of_the_step(loader: Loader, split: Split, new_model: N
 
 
 def draws(trainer: Trainer, seen: list[float], number: int, step: LocalBatch, loader: Loader) -> list[float]:
-    """What each micro-batch of a step finds first at random, whatever was drawn before."""
+    """Return the first random number of each micro-batch of a step."""
     torch.rand(number)
     seen.clear()
     trainer.step(number, 0.0, step, loader)
@@ -409,7 +409,7 @@ def test_random_numbers_follow_from_seed_step_rank_and_micro_batch_alone(
         out: Tensor = model(*inputs)
         return out
 
-    found = {
+    actual = {
         (seed, rank, number): draws(
             trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank), seen, number, step, loader
         )
@@ -417,19 +417,19 @@ def test_random_numbers_follow_from_seed_step_rank_and_micro_batch_alone(
         for rank in (0, 1)
         for number in (1, 2, 11)
     }
-    everything = [draw for drawn in found.values() for draw in drawn]
+    everything = [draw for drawn in actual.values() for draw in drawn]
     assert len(everything) == len(set(everything)) == 2 * 12
-    for (seed, rank, number), drawn in reversed(found.items()):
+    for (seed, rank, number), drawn in reversed(actual.items()):
         again = trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank)
         assert draws(again, seen, number, step, loader) == drawn
 
 
-def test_seeds_are_told_apart_by_their_parts() -> None:
-    found = set()
+def test_seeds_depend_on_each_part() -> None:
+    actual = set()
     for numbers in ((1, 11), (11, 1), (1, 1, 1), (111,), ("1", 11)):
         seed_everything(*numbers)
-        found.add(torch.rand(()).item())
-    assert len(found) == 5
+        actual.add(torch.rand(()).item())
+    assert len(actual) == 5
 
 
 @pytest.mark.parametrize(("precision", "error"), [("bf16", 0.02), ("fp16", 0.003)])
@@ -441,9 +441,9 @@ def test_a_step_in_half_precision_is_a_rougher_one_of_the_same(
         trainer_of(new_model(), tiny(SMOOTH), precision=precision),
     )
     before = flat(exact.model)
-    expected, found = (trainer.step(1, 0.01, cut(split), loader) for trainer in (exact, rough))
-    assert found[:3].tolist() == pytest.approx(expected[:3].tolist(), rel=error)
-    assert found[4] == (step_module.FIRST_SCALE if precision == "fp16" else 1.0)
+    expected, actual = (trainer.step(1, 0.01, cut(split), loader) for trainer in (exact, rough))
+    assert actual[:3].tolist() == pytest.approx(expected[:3].tolist(), rel=error)
+    assert actual[4] == (step_module.FIRST_SCALE if precision == "fp16" else 1.0)
     difference = (flat(rough.model) - flat(exact.model)).norm()
     assert 0 < difference < 2 * error * (flat(exact.model) - before).norm()
     assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())

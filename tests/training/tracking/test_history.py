@@ -1,4 +1,4 @@
-"""What a run has measured: every line once, thinned without losing what stands out."""
+"""The history of a run has each line once, and thinning keeps extreme values."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def history() -> History:
     return History()
 
 
-def test_a_run_that_took_no_step_yet_has_none(history: History) -> None:
+def test_a_new_run_has_an_empty_history(history: History) -> None:
     assert (history.now.step, history.points, history.validations) == (0, [], [])
 
 
@@ -52,7 +52,7 @@ def test_every_line_counts_once_in_whatever_groups_they_come(history: History) -
     assert [(v.at.step, v.name, v.scores) for v in history.validations] == [(3, "dev", {"bleu": 12.5})]
 
 
-def test_a_resumed_run_has_what_its_log_says(history: History, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_history_of_its_log(history: History, tmp_path: Path) -> None:
     lines = [*(step_line(step, loss=1 / step) for step in range(1, 8)), valid_line(7, 1 / 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     history.add(lines)
@@ -76,7 +76,7 @@ def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(hist
     assert high[0].end.step - high[0].steps < spike <= high[0].end.step
 
 
-def test_what_is_not_finite_is_left_out_of_the_curves(history: History) -> None:
+def test_values_that_are_not_finite_are_left_out_of_the_curves(history: History) -> None:
     history.add([step_line(1, loss=None, skipped=True)])
     assert [point.values["loss"].count for point in history.points] == [0]
     assert [point.values["nll"].count for point in history.points] == [1]

@@ -1,4 +1,4 @@
-"""Pairs that are too long: told when an epoch has shown them all, and the same number only once."""
+"""Pairs that are too long are reported at the end of an epoch, and the same number only once."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,11 @@ import pytest
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Event, Warned
 from nmt_cli.training.tracking.left_out import LeftOut
+from tests.training.runs import warnings
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "message"),
     [
         ([(0, 0), (1, 0)], []),
         ([(0, 3), (0, 7)], ["7"]),
@@ -22,8 +23,8 @@ from nmt_cli.training.tracking.left_out import LeftOut
     ids=str,
 )
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_number_is_told_once_at_the_end_of_its_epoch(
-    tiny: Callable[..., TrainConfig], seen: list[tuple[int, int]], told: list[str], sampled: bool
+def test_the_number_of_left_out_pairs_is_reported_once_at_the_end_of_an_epoch(
+    tiny: Callable[..., TrainConfig], seen: list[tuple[int, int]], message: list[str], sampled: bool
 ) -> None:
     events: list[Event] = []
     config = tiny("batch.longest=20", *(["sampling.source_dropout=0.1"] if sampled else []))
@@ -31,25 +32,25 @@ def test_a_number_is_told_once_at_the_end_of_its_epoch(
     for epoch, count in seen:
         left_out.seen(epoch, count)
     left_out.end()
-    texts = [event.text for event in events if isinstance(event, Warned)]
-    assert [text.split(" pairs")[0] for text in texts] == told
+    texts = warnings(events)
+    assert [text.split(" pairs")[0] for text in texts] == message
     assert all(("segments them" in text) is sampled for text in texts)
     assert all("more than 20 tokens on a side and are left out (batch.longest)" in text for text in texts)
 
 
 @pytest.mark.parametrize(
-    ("longest", "tokens", "told"),
+    ("longest", "tokens", "message"),
     [
         (20, 30, "20 tokens on a side and are left out (batch.longest)"),
         (30, 20, "20 tokens on a side and are left out (batch.tokens)"),
     ],
 )
 def test_the_limit_that_left_them_out_is_named(
-    tiny: Callable[..., TrainConfig], longest: int, tokens: int, told: str
+    tiny: Callable[..., TrainConfig], longest: int, tokens: int, message: str
 ) -> None:
     events: list[Event] = []
     left_out = LeftOut(tiny(f"batch.longest={longest}", f"batch.tokens={tokens}"), events.append)
     left_out.seen(0, 5)
     left_out.end()
     (event,) = events
-    assert isinstance(event, Warned) and event.text.endswith(told)
+    assert isinstance(event, Warned) and event.text.endswith(message)

@@ -1,4 +1,4 @@
-"""`log.jsonl`: what a line holds, when it is written, and what a resumed run finds in it."""
+"""`log.jsonl`: the content of lines, when they are written, and how a resumed run reads them."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ FullDisk = Callable[[int], AbstractContextManager[None]]
 
 OF_STEPS = {"step", "loss", "nll", "learning_rate", "target_tokens", "tokens_per_second"}
 OF_VALIDATIONS = {"step", "valid", "nll", "perplexity", "word_perplexity", "bleu", "chrf", "signatures"}
-"""What others rely on to find in a line."""
+"""Keys that readers of the log use."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Time stands still; `clock.now` moves it."""
+    """Replace the time by `clock.now`."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(log_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     return clock
@@ -70,7 +70,7 @@ def measured(
 
 
 def strict(text: str) -> Any:
-    """JSON as every other program reads it: NaN and Infinity are none."""
+    """Parse JSON as other programs do, without NaN and Infinity."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON")
@@ -82,7 +82,9 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [strict(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_line_tells_all_of_a_step_per_target_token(clock: SimpleNamespace, log: Log, path: Path) -> None:
+def test_a_line_has_the_measurements_of_a_step_per_target_token(
+    clock: SimpleNamespace, log: Log, path: Path
+) -> None:
     log.add(12, 0.5, a_step(), measured())
     clock.now += 2.0
     returned = log.flush(0.25)
@@ -118,14 +120,14 @@ def test_steps_are_written_in_groups_each_once_and_in_order(log: Log, path: Path
     assert [line["step"] for line in lines_of(path)] == [1, 2, 3, 4, 5]
 
 
-def test_what_is_left_is_written_at_the_end(path: Path) -> None:
+def test_the_remaining_steps_are_written_at_the_end(path: Path) -> None:
     log = Log(path)
     log.add(1, 0.1, a_step(), measured())
     log.__exit__(None)
     assert [line["step"] for line in lines_of(path)] == [1]
 
 
-def test_a_log_goes_on_behind_what_is_there(path: Path) -> None:
+def test_a_log_is_appended_to(path: Path) -> None:
     for number in (1, 2):
         log = Log(path)
         log.write([{"step": number}])
@@ -177,20 +179,20 @@ def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None
 
 
 def step(number: int, **changes: object) -> bytes:
-    """A line of a step."""
+    """Return the line of a step."""
     counts = {"epoch": 0, "source_tokens": 9, "target_tokens": 9, "tokens_per_second": 1.5}
     return json.dumps({"step": number, **counts, "skipped": False, **changes}).encode() + b"\n"
 
 
 def valid(number: int, **changes: object) -> bytes:
-    """A line of a validation."""
+    """Return the line of a validation."""
     numbers = {"nll": 1.0, "perplexity": None, "word_perplexity": 9.0, "bleu": 3}
     line = {"step": number, "valid": "a", **numbers, "signatures": {"bleu": "x"}, **changes}
     return json.dumps(line).encode() + b"\n"
 
 
 def at(step: int, *validated: int, log: bytes | None = None) -> Position:
-    """A position whose checkpoint knows the hash of this log, or none as older versions left it."""
+    """Return a position with the hash of this log, or without one as in older versions."""
     known = (0, "") if log is None else (len(log), hashlib.sha256(log).hexdigest())
     scores = {str(number): 1.0 for number in validated}
     return Position(step=step, scores=scores, log_bytes=known[0], log_sha256=known[1])
@@ -207,7 +209,7 @@ def at(step: int, *validated: int, log: bytes | None = None) -> Position:
     ],
     ids=["as it stands", "later steps", "half a line", "rubbish"],
 )
-def test_behind_the_restored_step_the_log_is_cut_without_a_word(
+def test_lines_after_the_restored_step_are_removed_without_a_warning(
     path: Path, ours: bytes, behind: bytes, hashed: bool
 ) -> None:
     path.write_bytes(ours + behind)
@@ -239,7 +241,7 @@ RUBBISH = (
 
 @pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
 @pytest.mark.parametrize(
-    ("found", "stays", "told"),
+    ("actual", "stays", "message"),
     [
         *((step(1) + line + b"\n" + valid(2) + step(3), None, "1 damaged lines, 1 ") for line in RUBBISH),
         (step(1) + valid(2) + step(3), None, "1 missing steps"),
@@ -248,35 +250,35 @@ RUBBISH = (
         (b"", None, "3 missing steps, 1 missing validations"),
     ],
 )
-def test_what_is_lost_of_the_log_is_counted_and_the_file_kept(
-    path: Path, found: bytes, stays: bytes | None, told: str, hashed: bool
+def test_losses_of_the_log_are_counted_and_the_file_is_copied(
+    path: Path, actual: bytes, stays: bytes | None, message: str, hashed: bool
 ) -> None:
-    path.write_bytes(found)
+    path.write_bytes(actual)
     position = at(3, 2, log=WHOLE if hashed else None)
     said = cut_behind(path, position)
-    assert said.startswith(f"{path} is damaged ({told}")
+    assert said.startswith(f"{path} is damaged ({message}")
     assert path.read_bytes() == b"".join(
-        line for line in found.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)
+        line for line in actual.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)
     )
-    if stays is not None or "damaged" in told:
+    if stays is not None or "damaged" in message:
         assert said.endswith("; intact lines stay, and the damaged log is copied to log.jsonl.1")
-        assert (path.parent / "log.jsonl.1").read_bytes() == found
-    assert cut_behind(path, position).endswith("intact lines stay")  # it is not kept twice
+        assert (path.parent / "log.jsonl.1").read_bytes() == actual
+    assert cut_behind(path, position).endswith("intact lines stay")  # no second copy
 
 
-def test_a_number_that_changed_is_noticed_and_told(path: Path) -> None:
+def test_a_changed_number_is_reported(path: Path) -> None:
     path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
     said = cut_behind(path, at(3, 2, log=WHOLE))
     assert said == f"{path} is damaged (some bytes changed); intact lines stay"
 
 
-def test_lines_that_are_there_twice_are_taken_once(path: Path) -> None:
+def test_repeated_lines_count_once(path: Path) -> None:
     path.write_bytes(WHOLE + WHOLE + step(3, epoch=7))
     assert cut_behind(path, at(3, 2)) == ""
     assert path.read_bytes() == WHOLE
 
 
-def test_a_log_that_is_gone_is_told_and_where_there_is_none_yet_none_is_made(path: Path) -> None:
+def test_a_missing_log_is_reported_and_a_new_run_has_none(path: Path) -> None:
     assert "3 missing steps" in cut_behind(path, at(3, 2, log=WHOLE))
     assert cut_behind(path, at(0)) == ""
     assert not path.exists()
@@ -292,7 +294,7 @@ def test_a_log_knows_its_hash_after_whatever_happened_to_it(path: Path, full_dis
         assert log.written == (len(content), hashlib.sha256(content).hexdigest())
 
 
-def test_a_run_tells_what_was_lost_of_its_log_once(go: Go, tmp_path: Path) -> None:
+def test_a_run_reports_losses_of_its_log_once(go: Go, tmp_path: Path) -> None:
     log = tmp_path / "run/log.jsonl"
     go("training.max_steps=4")
     lines = log.read_bytes().splitlines(keepends=True)
@@ -303,7 +305,7 @@ def test_a_run_tells_what_was_lost_of_its_log_once(go: Go, tmp_path: Path) -> No
     assert not [e for e in go("training.max_steps=6")[1] if isinstance(e, Warned)]
 
 
-def test_lines_that_found_no_room_are_written_when_there_is_some(path: Path, full_disk: FullDisk) -> None:
+def test_lines_that_a_full_disk_refused_are_written_later(path: Path, full_disk: FullDisk) -> None:
     log = Log(path)
     with full_disk(10):
         log.write([{"step": 1}, {"step": 2}])
@@ -325,17 +327,17 @@ def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path:
     assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
 
 
-def test_a_log_that_is_no_ordinary_file_is_refused_and_not_waited_for(path: Path) -> None:
+def test_a_log_that_is_not_an_ordinary_file_is_refused_without_blocking(path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(UserError, match=r"log\.jsonl is not an ordinary file"):
         cut_behind(path, Position(3))
 
 
 @pytest.mark.parametrize("line", [b"3", b"null", b"[]", b'""', b'{"step": 1}', b'{"format": 1, "files": {}}'])
-def test_another_file_in_place_of_the_log_is_told_of_and_kept(path: Path, line: bytes) -> None:
+def test_another_file_instead_of_the_log_is_reported_and_kept(path: Path, line: bytes) -> None:
     path.write_bytes(line + b"\n")
     said = cut_behind(path, Position(3))
     assert "3 missing steps" in said
     assert read_history(path) == History()
-    (kept,) = path.parent.glob("log.jsonl.*")
-    assert kept.read_bytes() == line + b"\n"
+    (stored,) = path.parent.glob("log.jsonl.*")
+    assert stored.read_bytes() == line + b"\n"

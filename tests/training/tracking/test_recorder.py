@@ -1,4 +1,4 @@
-"""What a run writes down after its steps, and what it tells of them."""
+"""The log lines and the events that a run writes after its steps."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def take(recorder: Recorder, position: Position, nll: float, tokens: int, bad: f
     position.step += 1
 
 
-def test_losses_are_told_as_the_mean_of_all_tokens(
+def test_reported_losses_are_means_over_tokens(
     recorder: Recorder, position: Position, events: list[Event]
 ) -> None:
     take(recorder, position, nll=30.0, tokens=10)
@@ -60,7 +60,7 @@ def test_losses_are_told_as_the_mean_of_all_tokens(
     assert (progress.nll, progress.loss, progress.skipped) == (1.0, 2.0, 0)
 
 
-def test_a_step_that_is_not_finite_hides_no_other(
+def test_a_step_that_is_not_finite_does_not_count(
     recorder: Recorder, position: Position, events: list[Event], path: Path
 ) -> None:
     take(recorder, position, nll=20.0, tokens=10)
@@ -71,14 +71,12 @@ def test_a_step_that_is_not_finite_hides_no_other(
     assert [json.loads(line)["nll"] for line in path.read_text().splitlines()] == [2.0, None]
 
 
-def test_nothing_is_told_where_no_step_was_taken(recorder: Recorder, events: list[Event]) -> None:
+def test_without_a_step_nothing_is_reported(recorder: Recorder, events: list[Event]) -> None:
     assert recorder.flush(0.0) == []
     assert events == []
 
 
-def test_a_validation_is_written_told_and_the_history_knows_it(
-    recorder: Recorder, events: list[Event], path: Path
-) -> None:
+def test_a_validation_is_logged_and_reported(recorder: Recorder, events: list[Event], path: Path) -> None:
     judgement = Judgement("dev", 1.0, 2.7, 3.0, [Score("bleu", "BLEU", "", 12.5, "", "")], ["a"])
     recorder.validated([judgement], "weights", best=True, seconds=1.0)
     (line,) = map(json.loads, path.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run stay, and what a save that fails leaves behind."""
+"""Which checkpoints of a run are kept, and the state after a failed save."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ def saving(
     position: Position,
     events: list[Event],
 ) -> Make:
-    """A saver of a run in `tmp_path` whose checkpoints hold a tiny model, but no optimiser."""
+    """Return a saver in `tmp_path` whose checkpoints contain a tiny model without optimiser."""
     model = identity.build()
 
     def saving(first: bool = True, **config: int) -> Saver:
@@ -85,7 +85,7 @@ def test_without_validation_only_the_newest_stay(tmp_path: Path, saving: Make, p
     assert list(checkpoints(tmp_path)) == [3] and not (tmp_path / BEST).exists()
 
 
-def test_best_of_what_is_there_counts_not_what_was_removed(saving: Make, position: Position) -> None:
+def test_only_existing_checkpoints_can_be_the_best(saving: Make, position: Position) -> None:
     saver = saving(keep_best=2)
     position.scores |= {"1": 50.0, "2": 40.0}
     save_at(saver, position, 3, 1.0)
@@ -93,7 +93,7 @@ def test_best_of_what_is_there_counts_not_what_was_removed(saving: Make, positio
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_run_folder_that_is_gone_is_not_made_again(
+def test_a_removed_run_folder_is_not_created_again(
     tmp_path: Path, saving: Make, position: Position, replaced: bool
 ) -> None:
     saver = saving()

@@ -1,4 +1,4 @@
-"""TensorBoard's files: the numbers of the log, where they are asked for and can be written."""
+"""TensorBoard files contain the numbers of the log."""
 
 import json
 import sys
@@ -13,23 +13,23 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt_cli.errors import UserError
 from nmt_cli.training.tracking.events import Event, Warned
 from nmt_cli.training.tracking.tensorboard import Scalars
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go
 
 ON = "training.tensorboard=true"
 
 
 def curves_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads there."""
-    found = EventAccumulator(str(folder))
-    found.Reload()
+    """Return the values that TensorBoard itself reads."""
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
     return {
-        name: [(event.step, event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]
+        name: [(event.step, event.value) for event in accumulator.Scalars(name)]
+        for name in accumulator.Tags()["scalars"]
     }
 
 
 def single(value: float) -> float:
-    """As TensorBoard keeps it, in four bytes."""
+    """Return the value in float32, as TensorBoard stores it."""
     return float(np.float32(value))
 
 
@@ -58,7 +58,7 @@ def test_steps_that_are_taken_again_count_once(tmp_path: Path) -> None:
     assert curves_of(tmp_path) == {"training/loss": [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]}
 
 
-def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
+def test_a_missing_library_is_one_error_before_the_run_starts(
     go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
@@ -71,10 +71,10 @@ def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
 def test_a_full_disk_ends_its_curves_and_not_the_run(
     go: Go, full_disk: Callable[[int], AbstractContextManager[None]], tmp_path: Path
 ) -> None:
-    told: list[Event] = []
-    scalars = Scalars(tmp_path, 0, told.append)
+    message: list[Event] = []
+    scalars = Scalars(tmp_path, 0, message.append)
     with full_disk(500):
         for step in range(1, 20):
             scalars.write([{"step": step, "loss": 1.0}])
     scalars.close()
-    assert [type(event) for event in told] == [Warned]
+    assert [type(event) for event in message] == [Warned]

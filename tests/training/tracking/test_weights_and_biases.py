@@ -1,8 +1,7 @@
-"""What is sent to Weights & Biases, with a stand-in for their client, which wants an account."""
+"""The numbers sent to Weights & Biases, with a fake client that needs no account."""
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +9,14 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.tracking.events import Event, Warned
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from nmt_cli.training.tracking.events import Warned
+from tests.training.runs import Go
 
 ON = "training.wandb=true"
 
 
 class Client:
-    """Their client, as far as it is used."""
+    """A fake of the parts of the client that are used."""
 
     def __init__(self) -> None:
         self.begun: list[dict[str, Any]] = []
@@ -41,9 +39,9 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    found = Client()
-    monkeypatch.setitem(sys.modules, "wandb", found)
-    return found
+    actual = Client()
+    monkeypatch.setitem(sys.modules, "wandb", actual)
+    return actual
 
 
 def test_the_numbers_are_those_of_the_log(go: Go, run: Path, client: Client) -> None:
@@ -57,21 +55,21 @@ def test_the_numbers_are_those_of_the_log(go: Go, run: Path, client: Client) -> 
     assert (begun["name"], begun["config"]["model"]["width"], client.finished) == ("run", 16, 1)
 
 
-def test_a_run_that_goes_on_is_the_same_run_there(go: Go, client: Client) -> None:
+def test_a_resumed_run_keeps_its_id(go: Go, client: Client) -> None:
     go(ON, "training.max_steps=2")
     go(ON)
     assert len({begun["id"] for begun in client.begun}) == 1
     assert [step for step, _ in client.logged] == [1, 2, 3, 4]
 
 
-def test_a_failure_there_ends_the_curves_and_not_the_run(go: Go, client: Client) -> None:
+def test_a_failure_of_the_client_ends_the_curves_but_not_the_run(go: Go, client: Client) -> None:
     client.fails = True
     complete, events = go(ON)
     assert complete
     assert sum(isinstance(event, Warned) and "nobody there" in event.text for event in events) == 1
 
 
-def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
+def test_a_missing_library_is_one_error_before_the_run_starts(
     go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)

@@ -1,4 +1,4 @@
-"""The judge against float64, pair by pair, and against `scoring` on its own translations."""
+"""The validation loss against float64 pair by pair, and the scores against `scoring`."""
 
 import math
 import sys
@@ -62,7 +62,7 @@ def references(toy_dataset: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
-    """A judge of `toy_dataset`'s validation set."""
+    """Return a judge of the validation set of `toy_dataset`."""
 
     def judge(config: ValidationConfig = ALL, group: Group = ALONE) -> Judge:
         return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, MixedPrecision("fp32", CPU))
@@ -72,12 +72,12 @@ def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
 
 @pytest.fixture(scope="module")
 def judgement(judge: Callable[..., Judge], model: Transformer, valid: Split) -> Judgement:
-    found: Judgement = judge().judge(model, valid)
-    return found
+    actual: Judgement = judge().judge(model, valid)
+    return actual
 
 
 def brute_force(model: Transformer, split: Split) -> float:
-    """The NLL of all target tokens, one pair at a time."""
+    """Return the NLL of all target tokens, computed one pair at a time."""
     exact, total = deepcopy(model).double(), 0.0
     for pair in range(len(split)):
         part = assemble(split, np.array([pair]))
@@ -96,7 +96,7 @@ def test_the_loss_is_that_of_every_target_token_end_marks_too(
     assert judgement.perplexity == pytest.approx(math.exp(nll), rel=1e-5)
 
 
-def test_perplexity_is_told_per_word_of_the_raw_text_too(
+def test_perplexity_per_word_of_the_raw_text_is_reported(
     judgement: Judgement, valid: Split, references: list[str]
 ) -> None:
     words = sum(len(line.split()) + 1 for line in references)
@@ -109,8 +109,8 @@ def test_scores_are_those_of_the_translations_against_the_raw_lines(
 ) -> None:
     assert judgement.name == "dev"
     assert list(judgement.scores) == score(list(judgement.translations), [references])
-    assert [found.metric for found in judgement.scores] == ["bleu", "chrf"]
-    assert all("version:" in found.signature for found in judgement.scores)
+    assert [actual.metric for actual in judgement.scores] == ["bleu", "chrf"]
+    assert all("version:" in actual.signature for actual in judgement.scores)
 
 
 def test_scores_are_those_that_nmt_score_gives_for_the_language(
@@ -130,13 +130,13 @@ def test_translations_are_in_the_order_of_the_lines(
     for pair in range(len(valid)):
         part = assemble(valid, np.array([pair]))
         source = part.source_tokens[:-1].tolist()
-        ((found, *_),) = translate_ids([model], [source], SEARCH)
-        alone.append(target.decode(found.tokens))
+        ((actual, *_),) = translate_ids([model], [source], SEARCH)
+        alone.append(target.decode(actual.tokens))
     assert list(judgement.translations) == alone
     assert len(set(alone)) > 5
 
 
-def test_only_so_many_sentences_are_translated_but_the_loss_is_that_of_all(
+def test_the_number_of_translated_sentences_does_not_limit_the_loss(
     judge: Callable[..., Judge],
     judgement: Judgement,
     model: Transformer,
@@ -150,7 +150,7 @@ def test_only_so_many_sentences_are_translated_but_the_loss_is_that_of_all(
     assert some.word_perplexity == pytest.approx(judgement.word_perplexity, rel=1e-5)
 
 
-def test_a_translation_never_says_unknown(
+def test_a_translation_never_contains_the_unknown_token(
     judge: Callable[..., Judge], model: Transformer, valid: Split
 ) -> None:
     eager = deepcopy(model)
@@ -160,12 +160,12 @@ def test_a_translation_never_says_unknown(
         eager.output_matrix[unknown] = 20 * torch.randn(16)
     sources = [assemble(valid, np.array([pair])).source_tokens[:-1].tolist() for pair in range(len(valid))]
     said = translate_ids([eager], sources, replace(SEARCH, unknown=True))
-    assert unknown in {token for found in said for token in found[0].tokens}
+    assert unknown in {token for actual in said for token in actual[0].tokens}
     assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
 
 
 @pytest.mark.parametrize("sentences", [20, 1000])
-def test_more_sentences_than_there_are_are_all(
+def test_a_number_larger_than_the_set_means_all_sentences(
     judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, sentences: int
 ) -> None:
     config = ValidationConfig(sentences=sentences)
@@ -174,7 +174,7 @@ def test_more_sentences_than_there_are_are_all(
 
 @dataclass
 class Thread:
-    """A rank that is a thread; `gather` and `meet` as `Group` has them."""
+    """A rank that is a thread, with the methods `gather` and `meet` of `Group`."""
 
     process: Process
     everybodys: list[Any]
@@ -197,11 +197,11 @@ def test_ranks_share_the_work_and_all_learn_the_result_of_one(
     everybodys, barrier = [None] * world, Barrier(world)
     ranks = [cast(Group, Thread(Process(rank, world), everybodys, barrier)) for rank in range(world)]
     with ThreadPoolExecutor(world) as threads:
-        found = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
-    assert all(theirs.translations == judgement.translations for theirs in found)
-    assert all(theirs.scores == judgement.scores for theirs in found)
-    assert {theirs.nll for theirs in found} == {found[0].nll}
-    assert found[0].nll == pytest.approx(judgement.nll, rel=1e-12)
+        actual = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
+    assert all(theirs.translations == judgement.translations for theirs in actual)
+    assert all(theirs.scores == judgement.scores for theirs in actual)
+    assert {theirs.nll for theirs in actual} == {actual[0].nll}
+    assert actual[0].nll == pytest.approx(judgement.nll, rel=1e-12)
     shares = [sum(tokens for _, tokens in losses) for losses, _ in cast(list[Any], everybodys)]
     assert sum(shares) == len(valid.target.tokens)
     assert max(shares) < sum(shares)
@@ -255,7 +255,7 @@ def bounds(split: Split, lines: list[int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("lang", ["ja", "ko"])
-def test_a_language_whose_tokeniser_is_not_installed_is_counted_in_characters_and_told(
+def test_without_the_tokeniser_of_a_language_bleu_counts_characters_with_a_warning(
     dataset: Dataset,
     identity: Identity,
     model: Transformer,

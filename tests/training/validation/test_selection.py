@@ -1,4 +1,4 @@
-"""Selecting by validation: real averages on a real set, and which of them is kept."""
+"""Selection by validation: averages are validated, and the best one is selected."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -29,8 +29,8 @@ def tried(run: Path) -> list[Trial]:
     return trials
 
 
-def names(found: list[Average]) -> dict[str, list[int]]:
-    return {each.name: [int(folder.name[5:]) for folder in each.folders] for each in found}
+def names(actual: list[Average]) -> dict[str, list[int]]:
+    return {each.name: [int(folder.name[5:]) for folder in each.folders] for each in actual}
 
 
 def complaint(run: Path) -> str:
@@ -45,7 +45,7 @@ def test_a_checkpoint_names_its_dataset(go: Go, run: Path, toy_dataset: Path) ->
     assert read_state(run / "last")["dataset"] == str(toy_dataset.resolve())
 
 
-def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
+def test_candidates_are_the_last_the_best_and_averages_of_existing_checkpoints(
     run: Path, identity: Identity
 ) -> None:
     weights = dict(identity.build().named_parameters())
@@ -63,32 +63,32 @@ def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
                     },
                 }[step]
             )
-    found = names(averages(run))
-    assert list(found) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10, 20, 40))]
-    assert found["average of 40"] == list(range(1, 41))
+    actual = names(averages(run))
+    assert list(actual) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10, 20, 40))]
+    assert actual["average of 40"] == list(range(1, 41))
 
 
 @pytest.mark.parametrize("scores", [{}, {"1": 0.5, "2": 0.75}], ids=["never judged", "the last is the best"])
-def test_there_is_no_best_but_the_last(run: Path, identity: Identity, scores: Mapping[str, float]) -> None:
+def test_the_last_checkpoint_is_not_listed_again_as_the_best(
+    run: Path, identity: Identity, scores: Mapping[str, float]
+) -> None:
     weights = dict(identity.build().named_parameters())
     for step in (1, 2):
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
     assert names(averages(run)) == {"last": [2], "average of 2": [1, 2]}
 
 
-def test_moving_averages_of_weights_are_candidates_where_there_are_some(
-    run: Path, identity: Identity
-) -> None:
+def test_moving_averages_of_weights_are_candidates_if_they_exist(run: Path, identity: Identity) -> None:
     weights = dict(identity.build().named_parameters())
     for step in (1, 2):
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": {"1": 2.0}}, ema=weights))
-    found = averages(run)
+    actual = averages(run)
     names_found = ["last", "best", "average of 2", "EMA of last", "EMA of best"]
-    assert names(found) == dict(zip(names_found, ([2], [1], [1, 2], [2], [1]), strict=True))
-    assert [each.file for each in found] == ["model.safetensors"] * 3 + ["ema.safetensors"] * 2
+    assert names(actual) == dict(zip(names_found, ([2], [1], [1, 2], [2], [1]), strict=True))
+    assert [each.file for each in actual] == ["model.safetensors"] * 3 + ["ema.safetensors"] * 2
 
 
-def test_the_moving_average_wins_where_it_is_better_and_is_what_is_kept(
+def test_the_moving_average_wins_if_it_is_better_and_is_written(
     go: Go, run: Path, identity: Identity, tmp_path: Path
 ) -> None:
     go(*LEARN)
@@ -104,9 +104,9 @@ def test_the_moving_average_wins_where_it_is_better_and_is_what_is_kept(
     assert won is trials[1]
     assert trials[1].score > trials[0].score + 0.1
     average(won.average.folders, tmp_path / "model", won.average.file)
-    kept = read_model(tmp_path / "model")
-    assert all(torch.equal(p, weights[name]) for name, p in kept.transformer.named_parameters())
-    (part,) = kept.description["averaged"]
+    stored = read_model(tmp_path / "model")
+    assert all(torch.equal(p, weights[name]) for name, p in stored.transformer.named_parameters())
+    (part,) = stored.description["averaged"]
     assert (part["step"], part["ema"]) == (100, True)
     assert not (tmp_path / "model/ema.safetensors").exists()
 
@@ -116,7 +116,7 @@ LEARN = ("training.max_steps=60", "validation.metric=nll", "schedule.warmup=20",
 
 @pytest.fixture
 def noisy(go: Go, run: Path, identity: Identity) -> Path:
-    """A run of two checkpoints that lie on both sides of a good model, which is not there any more."""
+    """Return a run with two checkpoints whose mean is a good model."""
     go(*LEARN)
     (good,) = checkpoints(run).values()
     weights, progress = load_file(good / "model.safetensors"), {"dataset": read_state(good)["dataset"]}
@@ -129,7 +129,7 @@ def noisy(go: Go, run: Path, identity: Identity) -> Path:
     return run
 
 
-def test_the_average_wins_where_it_is_better_than_each(noisy: Path) -> None:
+def test_the_average_wins_if_it_is_better_than_its_parts(noisy: Path) -> None:
     trials = tried(noisy)
     assert [trial.average.name for trial in trials] == ["last", "average of 2"]
     assert [trial.steps for trial in trials] == [[101], [100, 101]]
@@ -137,13 +137,13 @@ def test_the_average_wins_where_it_is_better_than_each(noisy: Path) -> None:
     assert trials[1].score == -trials[1].judgements[0].nll > trials[0].score + 0.1
 
 
-def test_a_trial_is_what_the_judge_says_of_that_checkpoint(go: Go, run: Path, dataset: Any) -> None:
+def test_a_trial_has_the_validation_results_of_its_checkpoint(go: Go, run: Path, dataset: Any) -> None:
     _, events = go("training.max_steps=2", "validation.every_steps=2", "validation.metric=chrf")
-    (told,) = (event.judgements for event in events if hasattr(event, "judgements"))
+    (message,) = (event.judgements for event in events if hasattr(event, "judgements"))
     (trial,) = tried(run)
-    assert trial.judgements[0].scores == told[0].scores
-    assert trial.judgements[0].nll == pytest.approx(told[0].nll, rel=1e-6)
-    assert (trial.metric, trial.score) == ("chrf", told[0].scores[1].value)
+    assert trial.judgements[0].scores == message[0].scores
+    assert trial.judgements[0].nll == pytest.approx(message[0].nll, rel=1e-6)
+    assert (trial.metric, trial.score) == ("chrf", message[0].scores[1].value)
 
 
 def test_the_sets_are_decoded_whole_although_training_took_some_sentences(go: Go, run: Path) -> None:
@@ -158,7 +158,7 @@ def made_up(name: str, score: float) -> Trial:
 
 
 @pytest.mark.parametrize(
-    ("scores", "kept"),
+    ("scores", "stored"),
     [
         ([1.0, 2.0, 3.0, 4.0], "average of 3"),
         ([5.0, 2.0, 3.0, 4.0], "last"),
@@ -169,10 +169,10 @@ def made_up(name: str, score: float) -> Trial:
     ],
     ids=str,
 )
-def test_the_best_is_kept_and_of_equals_the_simplest(scores: list[float], kept: str) -> None:
+def test_the_best_is_kept_and_of_equals_the_simplest(scores: list[float], stored: str) -> None:
     order = ["last", "best", "average of 2", "average of 3"]
     trials = [made_up(name, score) for name, score in zip(order, scores, strict=True)]
-    assert winner(trials).average.name == kept
+    assert winner(trials).average.name == stored
 
 
 def test_a_test_set_is_never_looked_at(
@@ -200,7 +200,7 @@ def test_a_test_set_is_never_looked_at(
     assert [judgement.name for judgement in trial.judgements] == ["dev"]
 
 
-def test_a_dataset_that_moved_is_told_with_what_to_do(
+def test_a_moved_dataset_is_reported_with_a_remedy(
     go: Go, run: Path, tmp_path: Path, toy_dataset: Path
 ) -> None:
     there = tmp_path / "dataset"
@@ -216,7 +216,7 @@ def test_a_dataset_that_moved_is_told_with_what_to_do(
 
 
 @pytest.mark.parametrize("other", ["vocabulary", "text"])
-def test_a_dataset_made_anew_with_another_content_is_told(
+def test_a_dataset_with_other_contents_is_refused(
     go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str, dev: str, other: str
 ) -> None:
     there = tmp_path / "dataset"
@@ -232,7 +232,7 @@ def test_a_dataset_made_anew_with_another_content_is_told(
     )
 
 
-def test_a_dataset_without_a_validation_set_is_told(
+def test_a_dataset_without_a_validation_set_is_refused(
     go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str
 ) -> None:
     make(tmp_path / "dataset", [toy])
@@ -240,7 +240,7 @@ def test_a_dataset_without_a_validation_set_is_told(
     assert complaint(run).startswith(f"{tmp_path / 'dataset'} has no validation set to select by; ")
 
 
-def test_a_checkpoint_that_names_no_dataset_is_told(go: Go, run: Path, identity: Identity) -> None:
+def test_a_checkpoint_that_names_no_dataset_is_refused(go: Go, run: Path, identity: Identity) -> None:
     go("training.max_steps=1")
     weights = load_file(run / "last/model.safetensors")
     folder = save_checkpoint(run, identity, Checkpoint(2, weights, {}, {}))

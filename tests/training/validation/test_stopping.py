@@ -1,34 +1,20 @@
-"""Patience and plateaus: what counts as an improvement, and runs that end or slow down for lack of one."""
+"""Early stopping and the plateau schedule: improvements, and runs without any."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.tracking.events import Event, Note
 from nmt_cli.training.validation import stopping
 from nmt_cli.training.validation.stopping import Judged, improvements, patience_ended, plateaus
-
-Go = Callable[..., tuple[bool, list[Event]]]
-Tiny = Callable[..., TrainConfig]
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+from tests.training.runs import Go, Tiny, lines_of, notes
 
 
 def rates_of(run: Path) -> list[float]:
     return [line["learning_rate"] for line in lines_of(run) if "valid" not in line]
-
-
-def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +53,7 @@ def history(metric: str, *values: float) -> Judged:
     ],
     ids=str,
 )
-def test_patience_ends_after_so_many_validations_without_improvement(
+def test_patience_ends_after_n_validations_without_improvement(
     tiny: Tiny, watched: str, values: list[float], ended: bool
 ) -> None:
     config = tiny("validation.every_steps=10", "validation.patience=2", f'validation.watched="{watched}"')
@@ -76,7 +62,7 @@ def test_patience_ends_after_so_many_validations_without_improvement(
     assert not patience_ended(without, history(watched, *values))
 
 
-def test_what_is_watched_is_the_runs_own_metric_unless_another_is_named(tiny: Tiny) -> None:
+def test_the_watched_metric_defaults_to_that_of_the_run(tiny: Tiny) -> None:
     patient = ("validation.every_steps=10", "validation.patience=1", "validation.metric=nll")
     worse_and_better = {"10": {"nll": 1.0, "bleu": 1.0}, "20": {"nll": 2.0, "bleu": 2.0}}
     assert patience_ended(tiny(*patient), worse_and_better)
@@ -98,7 +84,7 @@ PLATEAU = ("schedule.kind=plateau", "schedule.warmup=15", "validation.every_step
     ],
     ids=str,
 )
-def test_plateaus_are_counted_behind_the_warmup_and_patience_begins_anew(
+def test_plateaus_are_counted_after_warmup_and_patience_starts_again(
     tiny: Tiny, values: list[float], count: int
 ) -> None:
     config = tiny(*PLATEAU, "schedule.patience=2")
@@ -115,14 +101,14 @@ def _no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_improvement")
-def test_a_run_ends_when_patience_does_and_stays_ended_until_there_is_more_of_it(go: Go, run: Path) -> None:
+def test_a_run_ends_by_patience_and_resumes_only_with_more_of_it(go: Go, run: Path) -> None:
     settings = (*HOPELESS, "training.max_steps=9")
     complete, events = go(*settings, "validation.patience=2")
     assert complete
-    told = "nll has not improved in 2 validations; the run ends at step 3 (validation.patience)"
-    assert notes(events)[-1] == told
+    message = "nll has not improved in 2 validations; the run ends at step 3 (validation.patience)"
+    assert notes(events)[-1] == message
     assert (run / "last").resolve().name == "step-00000003"
-    assert notes(go(*settings, "validation.patience=2")[1])[-1] == told
+    assert notes(go(*settings, "validation.patience=2")[1])[-1] == message
     assert len(rates_of(run)) == 3
     go(*settings, "validation.patience=4")
     assert len(rates_of(run)) == 5
@@ -146,12 +132,12 @@ LOWERING = (
 
 
 @pytest.mark.usefixtures("_no_improvement")
-def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stands_still(go: Go, run: Path) -> None:
+def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stops_improving(go: Go, run: Path) -> None:
     _, events = go(*LOWERING)
     expected = [0.005, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025]
     assert rates_of(run) == pytest.approx(expected, rel=1e-12)
-    told = [text for text in notes(events) if text.startswith("a plateau: ")]
-    assert told == [
+    message = [text for text in notes(events) if text.startswith("a plateau: ")]
+    assert message == [
         f"a plateau: the learning rate is {rate} from here on"
         for rate in ("5.00e-03", "2.50e-03", "1.25e-03")
     ]
@@ -172,7 +158,7 @@ def test_the_plateau_schedule_outlives_a_stop_bit_by_bit(go: Go, tmp_path: Path,
 
 
 @pytest.mark.parametrize("setting", ["validation.patience=2", "schedule.kind=plateau"])
-def test_nothing_to_watch_is_told_before_anything_is_made(
+def test_a_run_with_nothing_to_watch_is_refused_before_it_writes_files(
     go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str, setting: str
 ) -> None:
     with pytest.raises(UserError, match=r"nothing to watch without validation; set validation\.every_steps"):

@@ -1,4 +1,4 @@
-"""When validations are due, and what of them a checkpoint keeps."""
+"""When validations are due, and which of their results a checkpoint stores."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ Validators = Callable[..., Validator]
 
 @pytest.fixture
 def validator(tiny: Callable[..., TrainConfig]) -> Validators:
-    """A validator of sets of which each has a loss of 2 and the scores that are given."""
+    """Return a function that makes a validator of sets with a loss of 2 and fixed scores."""
 
     def make(step: int, *settings: str, sets: Sequence[str] = ("dev",), **scores: float) -> Validator:
         def judged(model: object, split: str) -> Judgement:
-            found = [
+            actual = [
                 Score(cast(Metric, metric), metric, "", score, "", "") for metric, score in scores.items()
             ]
-            return Judgement(split, 2.0, 7.4, 9.0, found, [])
+            return Judgement(split, 2.0, 7.4, 9.0, actual, [])
 
         judge = SimpleNamespace(sets=sets, judge=judged)
         config = tiny("validation.every_steps=10", *settings)
@@ -37,7 +37,7 @@ def validator(tiny: Callable[..., TrainConfig]) -> Validators:
 
 
 @pytest.mark.parametrize(("step", "due"), [(10, True), (15, False), (20, True)])
-def test_they_are_due_every_so_many_steps(validator: Validators, step: int, due: bool) -> None:
+def test_validations_are_due_every_n_steps(validator: Validators, step: int, due: bool) -> None:
     assert validator(step).due is due
 
 
@@ -57,8 +57,8 @@ def test_the_first_set_gives_the_score_of_the_step_and_larger_is_better(
     assert some.position.scores == {"10": score}
 
 
-def test_what_was_judged_comes_back_from_a_checkpoint_as_it_was(validator: Validators) -> None:
+def test_a_checkpoint_restores_the_validations(validator: Validators) -> None:
     some = validator(10, bleu=20.0, chrf=40.0)
     some.validate()
-    kept = json.loads(json.dumps(asdict(some.position)))
-    assert Position(**kept) == some.position
+    stored = json.loads(json.dumps(asdict(some.position)))
+    assert Position(**stored) == some.position

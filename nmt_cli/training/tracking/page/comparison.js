@@ -81,7 +81,8 @@ function buildScores() {
       score(set && set.scores.chrf && most(set.scores.chrf)),
     ];
   });
-  const head = ["Step", "Target tokens", "Time", "Set", "Lowest loss", "Perplexity per word", "Best BLEU", "Best chrF"];
+  const best = ["Lowest loss", "Perplexity per word", "Best BLEU", "Best chrF"];
+  const head = ["Step", "Target tokens", "Time", "Set", ...best];
   grid(byId("scores"), "Summary", head, rows);
 }
 

@@ -223,9 +223,8 @@ function buildAbout() {
     card,
     "p",
     { className: "soft under" },
-    `Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 estimates the cost as hours × devices × ${
-      scientific(cost.device_flops)
-    } operations per second, for any device.`,
+    "Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 estimates the cost " +
+      `as hours × devices × ${scientific(cost.device_flops)} operations per second, for any device.`,
   );
   const settings = put(byId("about"), "details", { className: "card" });
   put(settings, "summary", {}, "All settings (config.toml)");
@@ -251,5 +250,6 @@ run.samples.forEach(buildSamples);
 buildScores();
 buildAbout();
 byId("foot").textContent =
-  "Made by nmt train from log.jsonl, which has every step. In long curves a point is the mean of a few steps, and the band is their minimum and maximum. The training loss is the mean of the last 50 steps.";
+  "Made by nmt train from log.jsonl, which has every step. In long curves a point is the mean of a few steps, " +
+  "and the band is their minimum and maximum. The training loss is the mean of the last 50 steps.";
 if (run.state === "training") reloadNowAndThen();

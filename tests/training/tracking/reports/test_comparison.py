@@ -1,4 +1,4 @@
-"""Several runs on one page, made of what is in their folders."""
+"""A page that compares several run folders."""
 
 import json
 import os
@@ -13,31 +13,30 @@ from xml.etree import ElementTree
 import pytest
 
 from nmt_cli.errors import Caution, UserError
-from nmt_cli.training.tracking.events import Event
 from nmt_cli.training.tracking.reports.comparison import write_comparison
+from tests.training.runs import Go
 
-Go = Callable[..., tuple[bool, list[Event]]]
 GOLDEN = Path(__file__).parents[3] / "golden" / "run"
 
 
 def content_of(page: Path) -> dict[str, Any]:
-    (found,) = re.findall(
+    (actual,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
     )
-    content: dict[str, Any] = json.loads(found)
+    content: dict[str, Any] = json.loads(actual)
     return content
 
 
 @pytest.fixture
 def runs(go: Go, tmp_path: Path) -> list[Path]:
-    """Two that differ in their seed, one of them with a validation."""
+    """Return two runs with different seeds. One of them has a validation."""
     folders = [tmp_path / "a" / "one", tmp_path / "b" / "one"]
     go("training.seed=1", "validation.every_steps=2", "validation.sentences=10", out=folders[0])
     go("training.seed=2", "training.max_steps=3", out=folders[1])
     return folders
 
 
-def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
+def test_curves_scores_environment_and_differences_are_those_of_the_runs(
     runs: list[Path], tmp_path: Path
 ) -> None:
     write_comparison([*runs, GOLDEN], tmp_path / "page.html")
@@ -58,7 +57,7 @@ def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
     assert "model.tie" not in differing
 
 
-def test_a_folder_that_is_no_run_is_refused_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_refused(runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config\.toml, so it is not a run folder"):
         write_comparison([runs[0], tmp_path], tmp_path / "page.html")
     (runs[1] / "log.jsonl").write_text("")
@@ -96,11 +95,11 @@ def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path
     [b"{", b"\xff", b"[1]", b'{"step": 1}', b"[" * 100_000, b'{"step": 3, "target_tokens": null}', b"nul"],
     ids=["cut", "no text", "a list", "a step of nothing", "deep", "no number", "a cut word"],
 )
-def test_what_is_damaged_in_a_log_is_counted_and_left_out(tmp_path: Path, line: bytes) -> None:
+def test_damaged_lines_of_a_log_are_counted_and_left_out(tmp_path: Path, line: bytes) -> None:
     run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
     lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
-    told = json.loads(lines[3])
-    wrong = json.dumps({**told, **json.loads(line)}).encode() if b"null" in line else line
+    message = json.loads(lines[3])
+    wrong = json.dumps({**message, **json.loads(line)}).encode() if b"null" in line else line
     (run / "log.jsonl").write_bytes(b"".join([*lines[:3], wrong + b"\n", *lines[4:], b'{"being": "writ']))
     (run / "environment.jsonl").write_bytes(b'{"command": 3}\n[]\n\xff\n')
     with pytest.warns(Caution, match=r"log\.jsonl has 1 damaged lines, which are left out"):
@@ -110,7 +109,7 @@ def test_what_is_damaged_in_a_log_is_counted_and_left_out(tmp_path: Path, line: 
     assert content["environment"] == {}
 
 
-def test_settings_that_are_no_toml_are_named(tmp_path: Path) -> None:
+def test_settings_that_are_not_toml_are_reported_with_their_file(tmp_path: Path) -> None:
     run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
     for content in (b"a = ", b"\xff\xfe", b"a = " + b"[" * 100_000):
         (run / "config.toml").write_bytes(content)
@@ -119,7 +118,7 @@ def test_settings_that_are_no_toml_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "environment.jsonl"])
-def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_not_ordinary_is_refused_without_blocking(tmp_path: Path, name: str) -> None:
     run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
     (run / name).unlink()
     os.mkfifo(run / name)

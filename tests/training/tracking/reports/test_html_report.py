@@ -1,4 +1,4 @@
-"""`report.html`: all of a run in one file, written anew at each validation, on its own and whole."""
+"""`report.html` shows the whole run in one file, and each validation replaces it atomically."""
 
 import json
 import re
@@ -19,8 +19,7 @@ from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Stan
 from nmt_cli.training.tracking.history import POINTS, History
 from nmt_cli.training.tracking.reports.html_report import About, HtmlReport
 from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
-
-Go = Callable[..., tuple[bool, list[Event]]]
+from tests.training.runs import Go, lines_of
 
 VALIDATED = ("validation.every_steps=2", "training.max_steps=5")
 SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
@@ -29,16 +28,12 @@ NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語
 
 
 def content_of(page: Path) -> dict[str, Any]:
-    found = re.findall(
+    actual = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
     )
-    assert len(found) == 1
-    content: dict[str, Any] = json.loads(found[0])
+    assert len(actual) == 1
+    content: dict[str, Any] = json.loads(actual[0])
     return content
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def rounded(values: list[float]) -> list[float]:
@@ -47,9 +42,9 @@ def rounded(values: list[float]) -> list[float]:
 
 @pytest.fixture
 def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., HtmlReport]:
-    """Makes a report of a run with so many steps, and a validation at the last."""
+    """Return a function that writes a report of N steps with a validation after the last."""
 
-    def report(steps: int, told: Callable[[Event], None] = lambda event: None) -> HtmlReport:
+    def report(steps: int, message: Callable[[Event], None] = lambda event: None) -> HtmlReport:
         step = {"epoch": 0, "learning_rate": 1e-3, "source_tokens": 3, "target_tokens": 4, "skipped": False}
         measured = {"loss": 2.5, "nll": 1.25, "gradient_norm": 0.123456, "tokens_per_second": 1000.0}
         validation = {
@@ -63,7 +58,7 @@ def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., Ht
         about = About("en", "de", {"Dataset": NASTY}, {NASTY: {4: (NASTY, "ein Satz")}}, tiny())
         history = History()
         history.add(lines)
-        return HtmlReport(tmp_path, about, history, told)
+        return HtmlReport(tmp_path, about, history, message)
 
     return report
 
@@ -119,30 +114,30 @@ def test_it_is_written_at_each_validation(go: Go, run: Path) -> None:
 def test_a_resumed_run_shows_all_of_it(go: Go, run: Path) -> None:
     go("validation.every_steps=2", "training.max_steps=2")
     before = content_of(run / "report.html")
-    (kept,) = checkpoints(run).values()
-    told: list[tuple[float, float] | None] = []
+    (stored,) = checkpoints(run).values()
+    message: list[tuple[float, float] | None] = []
 
     def look(event: Event) -> None:
         if isinstance(event, Progress):
-            told.append(event.bleu)
+            message.append(event.bleu)
 
     go("validation.every_steps=2", "training.max_steps=4", "training.log_every=1", report=look)
     after = content_of(run / "report.html")
     assert after["curves"]["step"] == [1, 2, 3, 4]
     assert after["validations"][0]["step"] == [2, 4]
     assert after["cost"]["model_flops"] > 1.5 * before["cost"]["model_flops"]
-    # What came after the last checkpoint, the page's own making among it, is no part of the resumed run.
-    assert after["cost"]["device_hours"] > read_state(kept)["device_seconds"] / 3600
+    # Seconds after the last checkpoint, such as those of writing the page, do not count in a resumed run.
+    assert after["cost"]["device_hours"] > read_state(stored)["device_seconds"] / 3600
     (bleu,) = before["validations"][0]["scores"]["bleu"]
-    assert told[0] == pytest.approx((bleu, bleu), abs=1e-3)
+    assert message[0] == pytest.approx((bleu, bleu), abs=1e-3)
 
 
-def test_a_run_that_was_stopped_says_so(go: Go, run: Path) -> None:
+def test_a_stopped_run_is_shown_as_stopped(go: Go, run: Path) -> None:
     go("training.max_steps=50", stop_at=1)
     assert content_of(run / "report.html")["state"] == "stopped"
 
 
-def test_the_cost_counts_every_token_and_every_device_and_stands_beside_the_papers(
+def test_the_cost_counts_all_tokens_and_devices(
     go: Go, run: Path, dataset: Dataset, tiny: Callable[..., TrainConfig]
 ) -> None:
     _, events = go()
@@ -173,9 +168,7 @@ def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp
     assert re.findall(r"@import|url\((?!#)|<link(?! rel=\"icon\" href=\"data:,\")|\ssrc=\"", page) == []
 
 
-def test_what_was_translated_can_do_nothing_to_the_page(
-    report: Callable[..., HtmlReport], tmp_path: Path
-) -> None:
+def test_translations_cannot_inject_html(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
     report(3)(TRAINING)
     content = content_of(tmp_path / "report.html")
     assert content["samples"][0]["sentences"][0]["translations"] == [NASTY]
@@ -183,7 +176,7 @@ def test_what_was_translated_can_do_nothing_to_the_page(
     assert (tmp_path / "report.html").read_text("utf-8").count("</script>") == 2
 
 
-def test_a_long_run_makes_no_larger_file(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+def test_a_long_run_has_no_larger_report(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
     sizes = []
     for steps in (2 * POINTS, 9 * POINTS):
         report(steps)(TRAINING)
@@ -191,7 +184,7 @@ def test_a_long_run_makes_no_larger_file(report: Callable[..., HtmlReport], tmp_
     assert sizes[1] < 1.1 * sizes[0] < 300_000
 
 
-def test_a_full_disk_leaves_the_page_before_and_is_no_more_than_a_warning(
+def test_a_full_disk_keeps_the_old_page_and_warns(
     report: Callable[..., HtmlReport],
     tmp_path: Path,
     full_disk: Callable[[int], AbstractContextManager[None]],
@@ -217,8 +210,8 @@ def test_a_browser_draws_it(
     shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
-    for told in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):
-        assert told in drawn
+    for message in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):
+        assert message in drawn
     assert "ein Satz" in drawn
     assert "&lt;/script&gt;" in drawn
     assert "<img" not in drawn
