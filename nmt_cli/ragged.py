@@ -1,6 +1,6 @@
-"""Ragged batches: segments of any length, one after another in a flat tensor, and where each of them lies.
+"""Ragged batches: segments of any length in one flat tensor, without padding.
 
-A segment is one sentence; nothing is padded.
+A segment is one sentence.
 """
 
 from __future__ import annotations
@@ -24,57 +24,58 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the segments of a flat tensor lie; made once a batch, on the host.
+    """The positions of segments in a flat tensor. It is made once per batch, on the host.
 
-    Its tensors are on the device of the tokens, but `lengths` always on the host, so that nothing that looks
-    at them waits for the device.
+    Its tensors are on the device of the tokens, except `lengths`, which are always on the host. Reading them
+    never waits for the device.
     """
 
     starts: Tensor
     """[segments + 1], int32: segment i is tokens starts[i] to starts[i + 1]."""
 
     segments: Tensor
-    """[tokens], int32: the segment each token belongs to."""
+    """[tokens], int32: the segment of each token."""
 
     positions: Tensor
     """[tokens], int32: the position of each token in its segment, from 0."""
 
     lengths: Tensor
-    """[segments], int32, on the host: how many tokens each segment has."""
+    """[segments], int32, on the host: the number of tokens of each segment."""
 
     longest: int
-    """No less than any length. May be more: where it is rounded up, fewer values occur, and `torch.compile`
-    compiles less often."""
+    """Upper bound of the lengths. It may be rounded up, so that `torch.compile` sees fewer values."""
 
     groups: Plan | None = None
-    """Those of segments that attend to themselves; None if nobody has asked for them yet."""
+    """Plan for segments that attend to themselves, if made. See `attention.groups`."""
 
     pair_groups: Plan | None = None
-    """Those of each segment and its partner, to which it attends; None if nobody has asked."""
+    """Plan for segments that attend to those of another layout, if made."""
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
-        """The layout of segments of these lengths, on the host; `longest` raises what it says of the
-        longest."""
+        """Return the layout of segments with these lengths, on the host.
+
+        A larger `longest` raises the attribute of that name.
+        """
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         positions = np.arange(starts[-1], dtype=np.int32) - starts[segments]
         host = torch.from_numpy
-        most = max(int(lengths.max(initial=0)), longest or 0)
-        # A copy, since the tensor would share memory with an array that the caller may change.
-        return cls(host(starts), host(segments), host(positions), host(lengths.copy()), most)
+        longest = max(int(lengths.max(initial=0)), longest or 0)
+        # A copy, because the caller may change the array.
+        return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
 
     def to(self, device: torch.device | str) -> Layout:
-        """The same layout for tokens on `device`; does not wait for the copies where memory is pinned."""
-        return self._each(lambda x: x.to(device, non_blocking=True))
+        """Return the layout for tokens on `device`. Copies from pinned memory do not wait."""
+        return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
-        """The same layout in pinned memory, but for what never leaves the host."""
-        return self._each(Tensor.pin_memory)
+        """Return the layout in pinned memory. Tensors that stay on the host are not pinned."""
+        return self._changed(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Layout:
-        """With every tensor changed that belongs to the device."""
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
+        """Return the layout with `change` applied to every tensor that belongs on the device."""
         return replace(
             self,
             starts=change(self.starts),
@@ -85,16 +86,15 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """The batch in parts of `segments` segments: where the tokens of each part lie, and its own
-        layout."""
+        """Yield the batch in parts of `segments` segments: the slice of tokens and the layout of each."""
         start = 0
         for first in range(0, len(self.lengths), segments):
-            some = Layout.of(self.lengths[first : first + segments].numpy())
-            yield slice(start, start + len(some.segments)), some.to(self.starts.device)
-            start += len(some.segments)
+            part = Layout.of(self.lengths[first : first + segments].numpy())
+            yield slice(start, start + len(part.segments)), part.to(self.starts.device)
+            start += len(part.segments)
 
     def slices(self) -> Iterator[slice]:
-        """Where each segment lies, one after another; for code that is not in a hurry."""
+        """Yield the slice of each segment. This is a slow Python loop."""
         start = 0
         for length in self.lengths.tolist():
             yield slice(start, start + length)
@@ -102,13 +102,13 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """[segments + 1]: where each segment begins, and where the last one ends."""
+    """Return [segments + 1]: the start of each segment, and the end of the last one."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
-    """The ids of all sentences one after another, int64, and their layout; both on `device`."""
+    """Return the concatenated ids of all sentences, int64, and their layout, both on `device`."""
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
     return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

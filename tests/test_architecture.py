@@ -80,7 +80,6 @@ NESTING_BUDGET = 3
 CLASS_BUDGET, FIELD_BUDGET = 150, 10
 
 OVER_BUDGET = {
-    "nmt_cli.decoding.search.compiled.go_on",
     "nmt_cli.interop.exporters.argos.write",
     "nmt_cli.interop.exporters.ctranslate2._fill_stack",
     "nmt_cli.api.model.Model",

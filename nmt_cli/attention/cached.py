@@ -1,10 +1,9 @@
-"""Attention in a step of decoding: the newest token of each hypothesis over cached keys and values.
+"""Attention in a decoding step: the newest token of each hypothesis over cached keys and values.
 
-B sentences are searched at once, each with N places, one for each hypothesis that it may have at a time;
-place n of sentence b has the number b x N + n. Some places are not in use; the newest tokens at the others
-are the R rows of a step, in the order of their places. The cache of a sentence has M nodes, with keys [B, H,
-M, K] and values [B, H, M, V], for all of its hypotheses: tokens that any of them has taken, or the source's.
-A mask `seen_BNM` tells which of the nodes the row at a place attends to.
+B sentences have N slots for hypotheses each. Slot n of sentence b has the number b x N + n. The R rows of a
+step are the newest tokens of the slots in use, in ascending order. The cache of a sentence has M nodes with
+keys [B, H, M, K] and values [B, H, M, V], shared by its hypotheses. A node is a token of a hypothesis, or a
+source token. A mask `seen_BNM` has the nodes that the row of a slot attends to.
 """
 
 from __future__ import annotations
@@ -26,114 +25,119 @@ from nmt_cli.runtime.kernels.arrays import as_array
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 ROUND = 8
-"""Rows beyond this many are rounded up to a multiple of it: libraries prepare something for each new number
-of rows, which costs more than the added rows do; among only a few, an added row would cost more."""
+"""More rows than this are rounded up to a multiple of it. Libraries prepare kernels for each new number of
+rows, which costs more than the added rows. Among fewer rows, an added row costs more."""
 
 
 def kernels() -> ModuleType | None:
-    """`compiled.py`, whose kernels compute in one thread of a CPU; None without Numba. The first call
-    compiles."""
+    """Return the module `compiled.py`, for one thread of a CPU, or None without Numba.
+
+    The first call compiles.
+    """
     return compiled_kernels("attention")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The places of a step's rows, and how values move between rows and places.
+    """The slots of a step's rows, and copies between rows and slots.
 
-    Behind the R rows come dummy rows up to a multiple of `ROUND`; their results are never used.
+    Dummy rows follow the R rows, up to a multiple of `ROUND`. Their results are never used.
     """
 
     to_places: Tensor
-    """[R]: where `spread` puts each row; dummy rows go to an extra place behind the last one."""
+    """[R]: slots to which `spread` copies. Dummy rows go to an extra slot after the last."""
 
     from_places: Tensor
-    """[R]: where `gathered` takes each row from; dummy rows are copies of the first row."""
+    """[R]: slots from which `gathered` copies. Dummy rows are copies of the first row."""
 
     full: bool
-    """Whether every place is in use and has its row, so that nothing needs to move."""
+    """Whether every slot has its row, so that no copies are needed."""
 
     shape: tuple[int, int]
     """B and N."""
 
     @staticmethod
-    def at(places_R: Tensor, sentences: int, places: int, rounded: bool = True) -> Rows:
-        """Rows at the places `places_R`, which ascend, of so many sentences with so many places each; with no
-        dummy rows unless they are `rounded` up."""
-        extra = -len(places_R) % ROUND if rounded and len(places_R) > ROUND else 0
-        shape, everywhere = (sentences, places), sentences * places
+    def at(slots_R: Tensor, sentences: int, slots: int, rounded: bool = True) -> Rows:
+        """Return the rows of the slots `slots_R`, ascending, of sentences with `slots` slots each.
+
+        There are dummy rows only if the number is `rounded` up.
+        """
+        extra = -len(slots_R) % ROUND if rounded and len(slots_R) > ROUND else 0
+        shape, total = (sentences, slots), sentences * slots
         if not extra:
-            return Rows(places_R, places_R, len(places_R) == everywhere, shape)
+            return Rows(slots_R, slots_R, len(slots_R) == total, shape)
         return Rows(
-            to_places=F.pad(places_R, (0, extra), value=everywhere),
-            from_places=torch.cat([places_R, places_R[:1].expand(extra)]),
+            to_places=F.pad(slots_R, (0, extra), value=total),
+            from_places=torch.cat([slots_R, slots_R[:1].expand(extra)]),
             full=False,
             shape=shape,
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """[B, N, H, C]: the rows at their places; places not in use hold arbitrary values."""
+        """Return [B, N, H, C]: the rows in their slots. Slots that are not in use hold arbitrary values."""
         if not self.full:
-            everywhere = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
-            x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
+            slots_PHC = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
+            x_RHC = slots_PHC.index_copy_(0, self.to_places, x_RHC)[:-1]
         return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
     def gathered(self, x_BNHC: Tensor) -> Tensor:
-        """[R, H x C]: the inverse of `spread`, heads side by side."""
+        """Return [R, H x C]: the inverse of `spread`, with heads side by side."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_places)
 
 
 class Seen(Protocol):
-    """Which nodes each row of a step attends to; the same for all layers, so made once a step."""
+    """The nodes that each row of a step attends to. It is made once per step, for all layers."""
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """[R, H x V]: the attention of each row over the nodes that it sees."""
+        """Return [R, H x V]: the attention of each row over the nodes that it sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The nodes that each row sees as a list, which a compiled kernel follows; no other node is read."""
+    """The nodes that each row sees, as lists for a compiled kernel. No other node is read."""
 
     sentences_R: NDArray[np.int64]
     """The sentence of each row."""
 
     nodes_RM: NDArray[np.int32]
     counts_R: NDArray[np.int32]
-    """How many entries of each row of `nodes_RM` are set."""
+    """Number of set entries of each row of `nodes_RM`."""
 
     compiled: ModuleType
-    """See `kernels`."""
+    """The module that `kernels` returns."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """The lists for `seen_BNM`, whose N may be 1 for all places."""
+        """List for each row the nodes that `seen_BNM` shows it. N may be 1 for all slots."""
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
-        places = rows.from_places.numpy()
-        nodes = np.empty((len(places), seen_BNM.shape[2]), np.int32)
-        counts = np.empty(len(places), np.int32)
-        compiled.list_nodes(seen_BNM.numpy(), places, nodes, counts)
-        return Paths(places // rows.shape[1], nodes, counts, compiled)
+        slots = rows.from_places.numpy()
+        nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)
+        counts = np.empty(len(slots), np.int32)
+        compiled.list_nodes(seen_BNM.numpy(), slots, nodes, counts)
+        return Paths(slots // rows.shape[1], nodes, counts, compiled)
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """See `Seen`."""
         query_RC = query_RHK.flatten(1)
         arrays = [as_array(x) for x in (query_RC.float().contiguous(), keys_BHMK, values_BHMV)]
-        return self._by(self.compiled.attend, arrays, query_RC, values_BHMV)
+        return self._call(self.compiled.attend, arrays, query_RC, values_BHMV)
 
     def attend_newest(
         self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
     ) -> Tensor:
-        """As `attend`, once the keys and values of the rows are kept; see `dispatch.attend_newest`."""
+        """Store the new keys and values, then `attend`. See `dispatch.attend_newest`."""
         arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
-        return self._by(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
+        return self._call(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
 
-    def _by(
+    def _call(
         self,
         kernel: Callable[..., None],
         arrays: Sequence[NDArray[np.generic]],
         x_RC: Tensor,
         values_BHMV: Tensor,
     ) -> Tensor:
+        """Call `kernel`. Return its result in the dtype of `x_RC`."""
         _, heads, _, width = values_BHMV.shape
         mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
         kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
@@ -142,23 +146,21 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Scores of each row with all nodes, of which a mask hides those that the row does not see."""
+    """A mask of the nodes that each row sees, for scores with all nodes."""
 
     rows: Rows
     bias: Tensor
-    """[B, 1, N, M], added to scores: 0 for what is seen, very negative for the rest; N may be 1 for all
-    places."""
+    """[B, 1, N, M], added to scores: 0 for seen nodes, very negative for others. N may be 1 for all slots."""
 
     parts: Sequence[tuple[slice, int]]
-    """Runs of sentences to compute at a time, and how far: no sentence of the run sees a node from there
-    on."""
+    """Ranges of sentences to compute at once, with the number of leading nodes that they may see."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """The mask for `seen_BNM`, and runs of `part` sentences; 0 for all at once."""
+        """Make the mask of `seen_BNM`, and ranges of `part` sentences. 0 is all at once."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
-        # Not -inf: a place that is not in use sees nothing, and its softmax would be nan.
+        # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
         bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
         if not part or sentences <= part or not nodes:
             return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
@@ -183,24 +185,27 @@ class Masked:
 def whole_segments(
     layout: Layout, heads: Heads, compiled: ModuleType
 ) -> tuple[Paths, Tensor, Tensor, Tensor]:
-    """Return paths, nodes [T, H], and room for keys and values, for tokens that see their whole segment."""
+    """Return lists and memory for tokens that see their whole segment.
+
+    They are the lists, the nodes [T, H] of the tokens, and uninitialised keys and values.
+    """
     segments_T = layout.segments.long()
     firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
     nodes_TM = np.tile(np.arange(layout.longest, dtype=np.int32), (len(segments_T), 1))
     paths = Paths(segments_T.numpy(), nodes_TM, layout.lengths.int()[segments_T].numpy(), compiled)
-    room = len(layout.lengths), heads.number, layout.longest
-    keys, values = torch.empty(*room, heads.keys), torch.empty(*room, heads.values)
+    shape = len(layout.lengths), heads.number, layout.longest
+    keys, values = torch.empty(*shape, heads.keys), torch.empty(*shape, heads.values)
     return paths, firsts_TH + layout.positions[:, None], keys, values
 
 
 def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
     """Return [T, H, V], the attention of each token over its whole segment, as compiled steps compute it."""
-    paths, *room = whole_segments(layout, heads, compiled)
-    return paths.attend_newest(projected_TC.contiguous(), *room).view(-1, heads.number, heads.values)
+    paths, *memory = whole_segments(layout, heads, compiled)
+    return paths.attend_newest(projected_TC.contiguous(), *memory).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """[B, N, M]: what each place weighs what it sees with, the mean of the heads; 0 at places not in use."""
+    """Return [B, N, M]: attention weights as the mean of the heads, 0 for slots that are not in use."""
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)

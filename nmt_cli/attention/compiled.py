@@ -1,9 +1,9 @@
-"""What a step of decoding computes besides matrix products, compiled for the CPU by Numba.
+"""Attention of a decoding step, compiled for the CPU by Numba. The reference is `cached.Masked`.
 
-B sentences have cached keys and values of H heads at M nodes each; R rows are the newest tokens of their
-hypotheses (`cached.py` says more). Attention reads those nodes only that a row sees, its path, and rows of
-one sentence are neighbours, so that the nodes they share are read from memory once. Cached numbers are
-float32, or bfloat16 as uint16.
+B sentences have cached keys and values of H heads and M nodes each. R rows are the newest tokens of their
+hypotheses, C columns. K and V are the channels of a head's keys and values. See `cached.py`. A kernel reads
+only the nodes that a row sees. Rows of a sentence are neighbours, so that shared nodes are read from memory
+once. Cached values are float32, or bfloat16 as uint16.
 """
 
 import math
@@ -15,23 +15,23 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rou
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
-def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
-    """Write the nodes that the row at each place sees, in ascending order, and how many they are."""
-    places = seen_BNM.shape[1]
-    for row in range(len(places_R)):
+def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
+    """Write the nodes that the row of each slot sees, in ascending order, and their number."""
+    slots = seen_BNM.shape[1]
+    for row in range(len(slots_R)):
         count = 0
         for node in range(seen_BNM.shape[2]):
-            if seen_BNM[places_R[row] // places, places_R[row] % places, node]:
+            if seen_BNM[slots_R[row] // slots, slots_R[row] % slots, node]:
                 nodes_RM[row, count] = node
                 count += 1
         counts_R[row] = count
 
 
 @njit(**OPTIONS)
-def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
-    """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
+def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
+    """Write the attention of one row and head over `nodes` of its sentence to `mixed_V`.
 
-    `scores` is room to work in, for at least as many numbers as there are nodes.
+    `scores` is a buffer with at least one value per node.
     """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):
@@ -55,22 +55,22 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
 
 @njit(**OPTIONS)
 def attend_head(
-    head, first, behind, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R
+    head, first, end, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R
 ):
-    """The part of `attend` that is one head of some neighbouring rows.
+    """Compute `attend` for one head of the rows from `first` to `end`.
 
-    `work` is room for a query, a value, and as many numbers as a row may see nodes.
+    `work` is a buffer for a query, a value, and a score for each node that a row may see.
     """
-    width, wide = keys_BHMK.shape[3], values_BHMV.shape[3]
+    width, value_width = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
-    query_K, mixed_V, scores = work[:width], work[width : width + wide], work[width + wide :]
-    for row in range(first, behind):
+    query_K, mixed_V, scores = work[:width], work[width : width + value_width], work[width + value_width :]
+    for row in range(first, end):
         keys_MK, values_MV = keys_BHMK[sentences_R[row], head], values_BHMV[sentences_R[row], head]
         for k in range(width):
             query_K[k] = query_RC[row, head * width + k] * scale
-        _walk(query_K, keys_MK, values_MV, nodes_RM[row, : counts_R[row]], scores, mixed_V)
-        for v in range(wide):
-            mixed_RC[row, head * wide + v] = mixed_V[v]
+        _attend_row(query_K, keys_MK, values_MV, nodes_RM[row, : counts_R[row]], scores, mixed_V)
+        for v in range(value_width):
+            mixed_RC[row, head * value_width + v] = mixed_V[v]
 
 
 @njit(**OPTIONS)
@@ -80,17 +80,17 @@ def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, c
     first, rows = 0, len(mixed_RC)
     while first < rows:
         sentence = sentences_R[first]
-        behind = first + 1
-        while behind < rows and sentences_R[behind] == sentence:
-            behind += 1
-        # All rows with one head, then the next: what they share is still in the processor's cache.
+        end = first + 1
+        while end < rows and sentences_R[end] == sentence:
+            end += 1
+        # Heads in the outer loop: nodes that rows share are still in the processor's cache.
         for head in range(keys_BHMK.shape[1]):
-            attend_head(head, first, behind, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
-        first = behind
+            attend_head(head, first, end, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        first = end
 
 
 SEEN = int64[::1], int32[:, ::1], int32[::1]
-"""The sentence of each row, neighbours where it is the same; the nodes that it sees; how many these are."""
+"""Types of the sentence of each row, the nodes that it sees, and their number."""
 
 
 def _attend_signature(kept):
@@ -100,26 +100,27 @@ def _attend_signature(kept):
 
 @njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
 def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write to `mixed_RC` the attention of each row, heads side by side, over what it sees."""
+    """Write the attention of each row over the nodes that it sees to `mixed_RC`, heads side by side."""
     _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
 
 
 @njit(**OPTIONS)
-def _keep(new_C, kept_C):
-    for c in range(len(kept_C)):
-        kept_C[c] = rounded_as(new_C[c], kept_C[c])
+def _store(new_C, cached_C):
+    """Copy a vector to the cache, in its precision."""
+    for c in range(len(cached_C)):
+        cached_C[c] = rounded_as(new_C[c], cached_C[c])
 
 
 @njit(**OPTIONS)
-def keep_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """The part of `attend_newest` that keeps the keys and values of one head."""
+def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
+    """Store the new keys and values of one head. See `attend_newest`."""
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
     for row in range(len(nodes_RH)):
         node = nodes_RH[row, head]
-        _keep(projected_RC[row, (heads + head) * width :], keys_NK[node])
-        _keep(projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :], values_NV[node])
+        _store(projected_RC[row, (heads + head) * width :], keys_NK[node])
+        _store(projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :], values_NV[node])
 
 
 def _newest_signature(kept):
@@ -129,12 +130,11 @@ def _newest_signature(kept):
 
 @njit([_newest_signature(float32), _newest_signature(uint16)], **OPTIONS)
 def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Keep the keys and values of each row where `nodes_RH` says, among all nodes of all sentences; then as
-    `attend`.
+    """Store the key and value of each row at its nodes `nodes_RH` of [B x H x M], then `attend`.
 
-    A row of `projected_RC` is a query, a key and a value, each with its heads side by side. Rows behind those
-    of `nodes_RH` are of no use.
+    A row of `projected_RC` is a query, a key and a value, each with its heads side by side. Rows after those
+    of `nodes_RH` are dummies.
     """
     for head in range(keys_BHMK.shape[1]):
-        keep_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)
+        store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)
     _attend(projected_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)

@@ -1,6 +1,6 @@
-"""Choose the implementation of attention.
+"""Attention on any device: chooses among the reference, padded, compiled and fused implementations.
 
-It is the only module of the room that asks which device it is on.
+No other module of this subpackage checks the device.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
-"""The most channels a head may have in the fused kernel, by the bytes of a number."""
+"""Maximum channels of a head in the fused kernel, by bytes per value."""
 
 PART = {"cpu": 16}
-"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
-their keys and values to stay near the processor. All of them where no number is given, and in training."""
+"""Number of segments that are padded and computed at once, by device type.
 
+So few keys and values stay in the processor's cache. Other devices and training compute all at once."""
 
 LONGEST_WALKED = 256
-"""Tokens of the longest segment that the compiled kernel takes: matrix products are faster beyond."""
+"""Maximum length of a segment for the compiled kernel. Matrix products are faster for longer ones."""
 
 FEW_ROWS = 64
-"""Of so many one thread computes attention in less time than others need to begin."""
+"""Up to this number of rows, one thread is done before other threads have started."""
 
 
 def attend(
@@ -38,12 +38,11 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Attend within each segment of a ragged batch; no query sees another segment's keys.
+    """Compute attention within each segment of a ragged batch.
 
     T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. Returns [T, H, V] in
-    the dtype of `q_THK`; a query whose segment has no keys gets zeros. `causal` hides the keys behind it, and
-    `window` all but the `window` keys around it (0: none); both need one layout for queries and keys.
-    `drop` is the dropout of the probabilities; its mask follows from `seed`, one int64 on the device.
+    the dtype of `q_THK`. A query whose segment has no keys gets zeros. Causal order and windows need the same
+    layout for queries and keys.
     """
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
@@ -58,11 +57,11 @@ def attend(
     part = PART.get(q_THK.device.type, len(q.lengths))
     if part >= len(q.lengths) or options.drop or torch.is_grad_enabled():
         return padded.attend(q_THK, k_SHK, v_SHV, q, k, options)
-    each = [
-        padded.attend(q_THK[mine], k_SHK[theirs], v_SHV[theirs], some, others, options)
-        for (mine, some), (theirs, others) in zip(q.parts(part), k.parts(part), strict=True)
+    outputs = [
+        padded.attend(q_THK[queries], k_SHK[keys], v_SHV[keys], q_part, k_part, options)
+        for (queries, q_part), (keys, k_part) in zip(q.parts(part), k.parts(part), strict=True)
     ]
-    return torch.cat(each)
+    return torch.cat(outputs)
 
 
 def attend_projected(
@@ -72,13 +71,13 @@ def attend_projected(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """`attend` to what `parts_of` finds in the projections, whose gradients come whole: nobody has to put
-    them together.
+    """Compute `attend` for the queries, keys and values in `projections`. See `parts_of`.
 
-    Without gradients, one thread of a CPU computes each segment to the same bits whatever the others are.
+    Each projection gets its gradient as one tensor, without concatenation. Without gradients and in one
+    thread of a CPU, the bits of a segment's result do not depend on the other segments.
     """
-    used_later = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    plain = len(projections) == 1 and not (any(options[:3]) or used_later)
+    needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
     tokens_TC = projections[0]
     if (
         plain
@@ -98,17 +97,17 @@ def attend_projected(
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Who computes attention with heads of these widths: "fused" or "padded"; whoever trains says which."""
+    """Return the implementation for heads of these widths: "fused" or "padded"."""
     widest = WIDEST.get(dtype.itemsize, 0)
     fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
-    """What each of `rows`, of `dtype`, sees of what is kept from step to step: the first M keys at most.
+    """Return the cached nodes that each row of a step attends to, for the implementation that suits.
 
-    N may be 1 here, where all places of a sentence see the same. `widths` are those of a head's keys and
-    values.
+    `seen_BNM` is a mask of the first M nodes. N may be 1 if all slots of a sentence see the same nodes.
+    `dtype` is that of the rows. `widths` are the channels of a head's keys and values.
     """
     device = seen_BNM.device
     if rows.full and implementation(device, *widths, dtype) == "fused":
@@ -121,7 +120,7 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """The kernels that follow the paths of `rows`, of `dtype`, where they are to."""
+    """Return the compiled kernels if they suit these rows and their dtype, else None."""
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_places.device, len(rows.from_places)) if fits else None
 
@@ -129,16 +128,17 @@ def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
 def attend_newest(
     projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen
 ) -> Tensor:
-    """[R, H x V]: what each of R rows gets of the nodes that it has `seen`, itself among them.
+    """Store the new keys and values of R rows, and return the attention of each row, [R, H x V].
 
-    Its key and value are kept at its node of [B x H x M] before; rows behind those of `nodes_RH` have none.
+    Key and value go to the row's node of the [B x H x M] cached ones, which `seen` includes. `nodes_RH` may
+    have fewer rows than `projected_RC`: the others are dummies without a node.
     """
     if isinstance(seen, Paths):
         return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)
     query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
-    for new_RHC, kept_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):
-        rows = new_RHC[: len(nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
-        kept_BHMC.view(-1, kept_BHMC.shape[3]).index_copy_(0, nodes_RH.flatten(), rows)
+    for new_RHC, cached_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):
+        rows = new_RHC[: len(nodes_RH)].to(cached_BHMC.dtype).flatten(0, 1)
+        cached_BHMC.view(-1, cached_BHMC.shape[3]).index_copy_(0, nodes_RH.flatten(), rows)
     return seen.attend(query_RHK, keys_BHMK, values_BHMV)
 
 

@@ -1,6 +1,7 @@
-"""Ragged attention by our own kernels, without padding: neighbouring segments share a tile where they fit.
+"""Ragged attention by Triton kernels, without padding: short neighbouring segments share a tile.
 
-Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
+Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. `one_tile` computes
+groups of segments that fit a tile, `streaming` larger ones. The reference is `reference.py`.
 """
 
 from collections.abc import Sequence
@@ -19,32 +20,32 @@ from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.ragged import Layout
 
 TILE_WARPS = {64: 4, 128: 8}
-"""Rows of a tile, which are those that a group may have, and the warps that compute it."""
+"""Warps of a program, by the rows of its tile, which are the maximum rows of a group."""
 
 LARGEST_TILE = 128
 LARGEST_BLOCK, BLOCK_WARPS = 64, 4
 LARGEST_EXACT = 32
-"""Rows of 32-bit tiles and blocks: their products have no tensor cores, and more would not fit registers."""
+"""Maximum rows of 32-bit tiles and blocks. Without tensor cores, more would not fit registers."""
 
 TILE_BYTES = 16 * 1024
-"""What a tile or block of queries, keys or values may hold, so that the backward programs fit."""
+"""Maximum bytes of a tile or block of queries, keys or values, so that the backward programs fit."""
 
-WARP_BYTES, MOST_WARPS = 128, 8
-"""The numbers of warps here are for rows of so many bytes; wider rows get more, up to a limit."""
+WARP_BYTES, MAX_WARPS = 128, 8
+"""The numbers of warps above are for rows of this many bytes. Wider rows get more, up to the maximum."""
 
 Launch = dict[str, int]
-"""The arguments of one launch: which groups it computes, and with what tiles or blocks."""
+"""Arguments of one launch: its groups, and the size of tiles or blocks."""
 
 
 class Tiles(NamedTuple):
-    """A launch of `one_tile` for so many groups."""
+    """A launch of `one_tile` for `groups` groups."""
 
     groups: int
     options: Launch
 
 
 class Blocks(NamedTuple):
-    """A launch of `streaming` for so many groups, of which the largest has so many blocks."""
+    """A launch of `streaming` for `groups` groups, with the number of blocks of the largest one."""
 
     groups: int
     queries: int
@@ -53,7 +54,7 @@ class Blocks(NamedTuple):
 
 
 FAR = 1 << 30
-"""A distance beyond any key of any segment; twice of it still is an int32, in which kernels reckon."""
+"""A distance beyond any key of a segment. Kernels compute in int32, which also holds twice of it."""
 
 
 def attend(
@@ -64,7 +65,10 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Do what `dispatch.attend` promises, for heads of 8, 16, ... 512 channels in 16 bits, 256 in 32."""
+    """Compute attention. See `dispatch.attend`.
+
+    Heads have a multiple of 8 channels, at most 512 in 16 bits and 256 in 32 bits.
+    """
     heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
     flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
     return attend_projected(flat, heads, q, k, options)
@@ -77,14 +81,14 @@ def attend_projected(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
+    """Compute attention of projections. See `dispatch.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
     return out_THV
 
 
-# An operator that torch.compile does not look into: which launches there are depends on the lengths.
+# A custom operator, because the launches depend on the lengths and `torch.compile` must not trace them.
 @torch.library.custom_op("nmt::attend", mutates_args=())
 def _attend(
     projections: Sequence[Tensor],
@@ -95,7 +99,11 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The output, and [T, H] the logarithms to base 2 of the softmax's divisors, for the backward pass."""
+    """Return the output, and [T, H] the base-2 logarithms of the softmax divisors, for the backward pass.
+
+    `heads` are the values of `Heads`. `batch` is the places of groups, segments and positions of queries and
+    keys as the kernels name them, and the counts of groups.
+    """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)
     arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
@@ -122,7 +130,7 @@ def _attend_backward(
     drop: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """The gradients of the projections, whose parts the kernels write in their places."""
+    """Return the gradients of the projections. The kernels write directly to their columns."""
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
@@ -144,10 +152,10 @@ def _attend_backward(
 
 
 def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
-    """The launches of `one_tile` that have groups to compute, and that of `streaming`, if a group is large.
+    """Return the launches of `one_tile` that have groups, and that of `streaming` if a group is large.
 
-    `counts` are those of `Groups`, on the host: nothing waits for the device. `width` is the wider of keys
-    and values, in channels.
+    `counts` are those of `Groups`, on the host, so nothing waits for the device. `width` is the larger number
+    of channels of keys and values.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -159,7 +167,7 @@ def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Bl
     low = 0
     for number, tile in enumerate(fitting):
         first, end = borders[2 * number : 2 * number + 2]
-        warps = min(MOST_WARPS, TILE_WARPS[tile] * more_warps)
+        warps = min(MAX_WARPS, TILE_WARPS[tile] * more_warps)
         if first < end:
             options = {"first": first, "low": low, "high": tile, "TILE": tile, "num_warps": warps}
             tiles.append(Tiles(end - first, options))
@@ -167,7 +175,7 @@ def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Bl
     first, end = borders[2 * len(fitting)], borders[-1]
     if first == end:
         return tiles, None
-    block, warps = min(rows, LARGEST_BLOCK), min(MOST_WARPS, BLOCK_WARPS * more_warps)
+    block, warps = min(rows, LARGEST_BLOCK), min(MAX_WARPS, BLOCK_WARPS * more_warps)
     options = {"first": first, "low": low, "BLOCK": block, "num_warps": warps}
     return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)
 
@@ -179,7 +187,7 @@ def _arguments(
     batch: Sequence[Tensor],
     options: Options,
 ) -> dict[str, Any]:
-    """The arguments that all kernels have."""
+    """Return the arguments that all kernels share. See `_attend` for `batch`."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
     names = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
     return {
@@ -204,11 +212,12 @@ def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
 
 
 def _padded(width: int) -> int:
-    """The width of a tile: a power of two, as Triton wants, and at least 16, as `tl.dot` wants."""
+    """Return the columns of a tile: a power of two for Triton, and at least 16 for `tl.dot`."""
     return max(16, triton.next_power_of_2(width))
 
 
 def _dense(x: Tensor) -> Tensor:
+    """Return `x` with adjacent channels in memory."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -227,11 +236,11 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
     return [x.new_empty(x.shape) for x in projections]
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     projections, ctx.heads, batch, *ctx.options, seed = inputs
     ctx.save_for_backward(output[1], seed, *batch, *projections)
     ctx.mark_non_differentiable(output[1])
-    # The logarithms get no gradient: zeros would be made for them.
+    # Otherwise PyTorch would make gradients of zeros for the logarithms.
     ctx.set_materialize_grads(False)
 
 
@@ -242,4 +251,4 @@ def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
     return gradients, None, [None] * 6, None, None, None, None
 
 
-_attend.register_autograd(_differentiate, setup_context=_remember)
+_attend.register_autograd(_differentiate, setup_context=_save)

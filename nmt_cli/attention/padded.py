@@ -1,4 +1,7 @@
-"""Ragged attention by PyTorch's own kernels: gathers to a padded view, for the attention only, and back."""
+"""Ragged attention in PyTorch's kernels, on a padded copy of queries, keys and values.
+
+B segments, M queries and N keys of the longest segments, H heads. G is a head of a segment. J blocks.
+"""
 
 from typing import Any
 
@@ -11,14 +14,14 @@ from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import softmax_backward
 
-LEAST_BLOCK = 32
-"""Queries that look at their windows together, at least."""
+MIN_BLOCK = 32
+"""Minimum number of queries in a block."""
 
 BLOCKS = 3
-"""Segments so many times as long as what a block sees are computed in blocks."""
+"""Segments are computed in blocks if they are this many times as long as the keys of a block."""
 
 LONG = 512
-"""Longer segments take PyTorch's fused kernel, which holds no weights; up to here it is the slower one."""
+"""Longer segments use PyTorch's fused kernel, which stores no weights. It is slower for shorter ones."""
 
 
 def attend(
@@ -29,10 +32,10 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Do what `dispatch.attend` promises. B segments, M queries and N keys the longest of them have."""
+    """Compute attention on padded tensors. See `dispatch.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
-        nothing = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
-        return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + nothing
+        zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
+        return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
     if options.window and q.longest >= BLOCKS * (_block(options.window) + options.window):
         return _attend_in_blocks(q_THK, k_SHK, v_SHV, q, options)
     q_BHMK, k_BHNK, v_BHNV = padded(q_THK, q), padded(k_SHK, k), padded(v_SHV, k)
@@ -49,7 +52,7 @@ def attend(
         out_GMV = out_BHMV.flatten(0, 1)
     if _alone(q, len(q_THK)):
         return out_GMV.transpose(0, 1)
-    out_THV: Tensor = _Taken.apply(out_GMV, _places(q, q_THK.shape[1], q.longest))  # type: ignore[no-untyped-call]
+    out_THV: Tensor = _Unpad.apply(out_GMV, _padded_rows(q, q_THK.shape[1], q.longest))  # type: ignore[no-untyped-call]
     if not torch.compiler.is_compiling() and k.lengths.all():
         return out_THV
     without_keys_B = k.starts.diff() == 0
@@ -57,29 +60,29 @@ def attend(
 
 
 def _block(window: int) -> int:
-    """How many queries make a block."""
-    return max(window, LEAST_BLOCK)
+    """Return the number of queries in a block."""
+    return max(window, MIN_BLOCK)
 
 
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """The same for windows much smaller than segments: what a block of M queries sees are N keys, no more."""
+    """Compute attention for windows much smaller than segments: a block of M queries sees only N keys."""
     size, heads = _block(options.window), q_THK.shape[1]
-    behind, ahead = options.back, options.ahead
+    back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
     end = blocks * size - layout.longest
     q_BHMK = F.pad(padded(q_THK, layout), (0, 0, 0, end)).unflatten(2, (blocks, size))  # type: ignore[no-untyped-call]
     k_BHJNK, v_BHJNV = (
-        F.pad(padded(x, layout), (0, 0, behind, end + ahead)).unfold(2, behind + size + ahead, size).mT
+        F.pad(padded(x, layout), (0, 0, back, end + ahead)).unfold(2, back + size + ahead, size).mT
         for x in (k_THK, v_THV)
     )
     first_J11 = torch.arange(blocks, dtype=torch.int32, device=q_THK.device)[:, None, None] * size
     queries_JM1 = first_J11 + torch.arange(size, dtype=torch.int32, device=q_THK.device)[:, None]
-    keys_J1N = first_J11 - behind + torch.arange(k_BHJNK.shape[3], dtype=torch.int32, device=q_THK.device)
-    near_JMN = (keys_J1N >= queries_JM1 - behind) & (keys_J1N <= queries_JM1 + ahead) & (keys_J1N >= 0)
+    keys_J1N = first_J11 - back + torch.arange(k_BHJNK.shape[3], dtype=torch.int32, device=q_THK.device)
+    near_JMN = (keys_J1N >= queries_JM1 - back) & (keys_J1N <= queries_JM1 + ahead) & (keys_J1N >= 0)
     lengths_B111 = layout.starts.diff()[:, None, None, None]
-    # A query behind the end sees whatever there is: it is not taken, but must not make gradients nan.
+    # A padding query sees all keys. Its output is not used, but its gradients must not be nan.
     seen_BJMN = near_JMN & (keys_J1N < lengths_B111) | (queries_JM1 >= lengths_B111)
     exact = torch.promote_types(q_THK.dtype, torch.float32)
     hidden_BJMN = torch.zeros_like(seen_BJMN, dtype=exact).masked_fill_(~seen_BJMN, -torch.inf)
@@ -92,15 +95,15 @@ def _attend_in_blocks(
         factors = _factors(numbers, q_THK.dtype, options).flatten(0, 2)
     per_block = (x.flatten(0, 2) for x in (q_BHMK, k_BHJNK, v_BHJNV))
     out_GMV: Tensor = _Attention.apply(*per_block, hidden_GMN, factors)  # type: ignore[no-untyped-call]
-    places_TH = _places(layout, heads, blocks * size)
-    taken: Tensor = _Taken.apply(out_GMV, places_TH)  # type: ignore[no-untyped-call]
-    return taken
+    rows_TH = _padded_rows(layout, heads, blocks * size)
+    out_THV: Tensor = _Unpad.apply(out_GMV, rows_TH)  # type: ignore[no-untyped-call]
+    return out_THV
 
 
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
-    """[segments, heads, longest, D]; what lies behind a segment's end is some other token, to be masked.
+    """Return [segments, heads, longest, D]. Padding holds arbitrary tokens, which must be masked.
 
-    Gradients there are left out: they must be zero.
+    Gradients of padding are ignored, so they must be zero.
     """
     tokens, heads, _ = x_THD.shape
     if _alone(layout, tokens):
@@ -108,84 +111,85 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     columns_M = torch.arange(layout.longest, device=x_THD.device)
     tokens_B1M = (layout.starts[:-1, None, None] + columns_M).clamp(max=tokens - 1)
     heads_H1 = torch.arange(heads, device=x_THD.device)[:, None]
-    spread: Tensor = _Spread.apply(x_THD, tokens_B1M, heads_H1, _places(layout, heads, layout.longest))  # type: ignore[no-untyped-call]
-    return spread
+    rows_TH = _padded_rows(layout, heads, layout.longest)
+    padded_BHMD: Tensor = _Pad.apply(x_THD, tokens_B1M, heads_H1, rows_TH)  # type: ignore[no-untyped-call]
+    return padded_BHMD
 
 
 def _alone(layout: Layout, tokens: int) -> bool:
-    """Whether all tokens are one segment's and nobody wants gradients: then views do, and no indices."""
+    """Return whether views suffice: all tokens belong to one segment, and no gradients are needed."""
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
     return plain and len(layout.lengths) == 1 and layout.longest == tokens
 
 
-def _places(layout: Layout, heads: int, longest: int) -> Tensor:
-    """[T, H]: the row of each token's head in a padded view of so many rows a segment."""
+def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
+    """Return [T, H]: the row of each token's head in a tensor padded to `longest` rows per segment."""
     heads_H = torch.arange(heads, device=layout.starts.device)
     return (layout.segments[:, None] * heads + heads_H) * longest + layout.positions[:, None]
 
 
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
-    """A row for each head of each token, and how many rows two tokens are apart.
+    """Return a matrix with a row for each head of a token, and the number of rows per token.
 
-    No copy is made of one part of a packed projection, which has rows of other parts between its tokens.
+    A part of a packed projection is not copied. Then the rows of other parts are between its tokens.
     """
     tokens, heads, width = x_THD.shape
-    if torch.compiler.is_compiling():  # what it fuses has no memory that could be looked at in another way
+    if torch.compiler.is_compiling():  # fused tensors have no memory to view differently
         return x_THD.reshape(-1, width), heads
     if x_THD.stride(2) == 1 and x_THD.stride(1) == width and x_THD.stride(0) % width == 0:
-        apart = x_THD.stride(0) // width
-        return x_THD.as_strided(((tokens - 1) * apart + heads, width), (width, 1)), apart
+        per_token = x_THD.stride(0) // width
+        return x_THD.as_strided(((tokens - 1) * per_token + heads, width), (width, 1)), per_token
     return x_THD.reshape(-1, width), heads
 
 
-class _Spread(torch.autograd.Function):
-    """Rows to a padded view. Backward is a selection too, which is much faster than PyTorch's own sum."""
+class _Pad(torch.autograd.Function):
+    """Copies rows to a padded tensor. Backward selects rows, which is much faster than PyTorch's sum."""
 
     @staticmethod
-    def forward(ctx: Any, x_THD: Tensor, tokens_B1M: Tensor, heads_H1: Tensor, places_TH: Tensor) -> Tensor:
-        ctx.save_for_backward(places_TH)
-        rows, apart = _rows(x_THD)
-        rows_BHM = tokens_B1M * apart + heads_H1
+    def forward(ctx: Any, x_THD: Tensor, tokens_B1M: Tensor, heads_H1: Tensor, rows_TH: Tensor) -> Tensor:
+        ctx.save_for_backward(rows_TH)
+        rows, per_token = _rows(x_THD)
+        rows_BHM = tokens_B1M * per_token + heads_H1
         return rows.index_select(0, rows_BHM.flatten()).view(*rows_BHM.shape, x_THD.shape[2])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (places_TH,) = ctx.saved_tensors
+        (rows_TH,) = ctx.saved_tensors
         width = grads[0].shape[3]
         rows = grads[0].reshape(-1, width)
-        return rows.index_select(0, places_TH.flatten()).view(*places_TH.shape, width), None, None, None
+        return rows.index_select(0, rows_TH.flatten()).view(*rows_TH.shape, width), None, None, None
 
 
-class _Taken(torch.autograd.Function):
-    """Rows of a padded view, each at most once, so that backward need not sum."""
+class _Unpad(torch.autograd.Function):
+    """Copies rows from a padded tensor, each at most once, so that backward need not sum."""
 
     @staticmethod
-    def forward(ctx: Any, x_GMD: Tensor, places_TH: Tensor) -> Tensor:
-        ctx.save_for_backward(places_TH)
+    def forward(ctx: Any, x_GMD: Tensor, rows_TH: Tensor) -> Tensor:
+        ctx.save_for_backward(rows_TH)
         ctx.shape = x_GMD.shape
         width = x_GMD.shape[2]
-        return x_GMD.reshape(-1, width).index_select(0, places_TH.flatten()).view(*places_TH.shape, width)
+        return x_GMD.reshape(-1, width).index_select(0, rows_TH.flatten()).view(*rows_TH.shape, width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (places_TH,) = ctx.saved_tensors
+        (rows_TH,) = ctx.saved_tensors
         width = ctx.shape[2]
         zeros = grads[0].new_zeros(ctx.shape)
-        zeros.view(-1, width).index_copy_(0, places_TH.flatten().long(), grads[0].reshape(-1, width))
+        zeros.view(-1, width).index_copy_(0, rows_TH.flatten().long(), grads[0].reshape(-1, width))
         return zeros, None
 
 
 class _Attention(torch.autograd.Function):
-    """Attention as products of many small matrices, for which PyTorch's own kernels are slow on a CPU.
+    """Attention as a batch of small matrix products, for which PyTorch's attention is slow on a CPU.
 
-    G is a head of a segment; to products of more axes than three, PyTorch would bring copies.
+    Tensors have three axes because PyTorch would copy those with more.
     """
 
     @staticmethod
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        exact = hidden_GMN.dtype  # rounded to fewer bits, large scores would change the weights by percents
+        exact = hidden_GMN.dtype  # with fewer bits, rounding large scores would change weights by percents
         with torch.autocast(q_GMK.device.type, enabled=False):
             scale = q_GMK.shape[-1] ** -0.5
             scores_GMN = torch.baddbmm(hidden_GMN, q_GMK.to(exact), k_GNK.to(exact).mT, alpha=scale)
@@ -204,11 +208,12 @@ class _Attention(torch.autograd.Function):
 
 
 def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
+    """Return the weights after dropout."""
     return weights_GMN if factors_GMN is None else weights_GMN * factors_GMN
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Which keys a query sees. A segment without keys sees whatever there is; its output is put to zero."""
+    """Return [B, 1, M, N]: the keys that a query sees. Segments without keys see all, and get zeros later."""
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
@@ -223,7 +228,7 @@ def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
 
 
 def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> Tensor:
-    """[G, M, N]: what each weight is multiplied by, 0 or what makes up for those."""
+    """Return [G, M, N]: the factors of weights for dropout, 0 or 1 / (1 - drop)."""
     shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
     segments, heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape
@@ -233,7 +238,7 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """What weights are multiplied by whose segment, head, query and key have such `numbers`."""
+    """Return the dropout factors for `numbers`: segments, heads, queries and keys."""
     assert options.seed is not None
-    kept = dropout.kept(options.seed, *numbers, options.drop)
-    return kept.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)
+    mask = dropout.keep_mask(options.seed, *numbers, options.drop)
+    return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

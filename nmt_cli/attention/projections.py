@@ -1,4 +1,4 @@
-"""Queries, keys and values as projections give them: side by side in the columns of few matrices."""
+"""Queries, keys and values as columns of one, two or three projected matrices."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from torch import Tensor, split
 
 
 class Heads(NamedTuple):
-    """How many heads there are, and the channels of each one's keys (and queries) and values."""
+    """Number of heads, and channels of the keys (and queries) and of the values of a head."""
 
     number: int
     keys: int
@@ -15,18 +15,18 @@ class Heads(NamedTuple):
 
 
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
-    """Views of queries, keys and values, each [tokens, heads, channels].
+    """Return views of queries, keys and values, each [tokens, heads, channels].
 
-    They are side by side, in this order, in one matrix (attention to itself), in two (queries, and what the
-    others offer) or in three.
+    The matrices have them as columns in this order. One matrix is self-attention. Two are queries, and keys
+    with values.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []
     for matrix in projections:
-        here: list[int] = []
-        while sum(here) < matrix.shape[1]:
-            here.append(heads.number * widths[len(parts) + len(here)])
-        parts += [_by_head(part, heads.number) for part in split(matrix, here, dim=1)]
+        columns: list[int] = []
+        while sum(columns) < matrix.shape[1]:
+            columns.append(heads.number * widths[len(parts) + len(columns)])
+        parts += [_by_head(part, heads.number) for part in split(matrix, columns, dim=1)]
     return parts
 
 

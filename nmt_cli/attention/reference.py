@@ -1,4 +1,4 @@
-"""The definition of ragged attention: slow, plain PyTorch, runs anywhere."""
+"""The reference of ragged attention, in plain PyTorch. It is slow and runs on any device."""
 
 import torch
 from torch import Tensor
@@ -16,24 +16,25 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Do what `dispatch.attend` promises, one segment after another."""
-    # An empty tensor first, so that a batch without segments can be concatenated too.
+    """Compute attention segment by segment. See `dispatch.attend`."""
+    # The first tensor is empty, so that a batch without segments can be concatenated.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):
         weights_HTS = _weights(q_THK[t], k_SHK[s], options)
         if options.drop:
-            weights_HTS = weights_HTS * _kept(weights_HTS, segment, options) / (1 - options.drop)
+            weights_HTS = weights_HTS * _keep_mask(weights_HTS, segment, options) / (1 - options.drop)
         outputs.append((weights_HTS.to(v_SHV.dtype) @ v_SHV[s].transpose(0, 1)).transpose(0, 1))
     return torch.cat(outputs)
 
 
 def weights(q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, options: Options = PLAIN) -> list[Tensor]:
-    """The attention weights of each segment, [heads, queries, keys], without dropout."""
+    """Return the attention weights of each segment, [heads, queries, keys], without dropout."""
     pairs = zip(q.slices(), k.slices(), strict=True)
     return [_weights(q_THK[t], k_SHK[s], options) for t, s in pairs]
 
 
 def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
+    """Return [H, T, S]: the softmax weights of one segment."""
     q_HTK, k_HSK = q_THK.transpose(0, 1), k_SHK.transpose(0, 1)
     scores_HTS: Tensor = q_HTK @ k_HSK.mT * q_HTK.shape[-1] ** -0.5
     queries_T1 = torch.arange(scores_HTS.shape[1], device=q_THK.device)[:, None]
@@ -41,16 +42,17 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
     if options.causal:
         scores_HTS = scores_HTS.masked_fill(keys_S > queries_T1, float("-inf"))
     if options.window:
-        far = (keys_S < queries_T1 - options.back) | (keys_S > queries_T1 + options.ahead)
-        scores_HTS = scores_HTS.masked_fill(far, float("-inf"))
+        outside = (keys_S < queries_T1 - options.back) | (keys_S > queries_T1 + options.ahead)
+        scores_HTS = scores_HTS.masked_fill(outside, float("-inf"))
     return scores_HTS.softmax(-1)
 
 
-def _kept(weights_HTS: Tensor, segment: int, options: Options) -> Tensor:
+def _keep_mask(weights_HTS: Tensor, segment: int, options: Options) -> Tensor:
+    """Return [H, T, S]: the dropout mask of one segment. See `dropout.keep_mask`."""
     seed = options.seed
     assert seed is not None
     heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=seed.device) for size in weights_HTS.shape
     )
-    here = torch.tensor(segment, dtype=torch.int32, device=seed.device)
-    return dropout.kept(seed, here, heads[:, None, None], queries[:, None], keys, options.drop)
+    number = torch.tensor(segment, dtype=torch.int32, device=seed.device)
+    return dropout.keep_mask(seed, number, heads[:, None, None], queries[:, None], keys, options.drop)

@@ -1,4 +1,4 @@
-"""The attention weights of every head of every layer, for given pairs of source and translation."""
+"""The attention weights of every head and layer for pairs of source and translation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,38 +14,37 @@ from nmt_cli.ragged import flat
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
-    """The weights of one pair, on the host; L layers, H heads, S source and T target tokens.
+    """The attention weights of one pair, on the host. L layers, H heads, S source and T target tokens.
 
-    The weights of a query add up to 1. Row t of the decoder's maps is the step that writes target token t;
-    its columns are the decoder's inputs, which are the target shifted by one: the start mark, then all tokens
-    but the last.
+    The weights of a query sum to 1. Row t of the decoder's maps is the step that predicts target token t. Its
+    columns are the decoder's inputs: the start mark, then all target tokens except the last.
     """
 
     source: Sequence[int]
-    """S ids, end mark included."""
+    """S ids with the end mark."""
 
     target: Sequence[int]
-    """T ids, end mark included, unless the target is cut where the model's learned positions end."""
+    """T ids with the end mark. Targets longer than the model's learned positions are cut."""
 
     ended: bool
-    """Whether the target still has its end mark."""
+    """Whether the target has its end mark."""
 
     encoder: Tensor
     """[L, H, S, S]: queries, then keys."""
 
     decoder: Tensor
-    """[L, H, T, T]: queries, then keys; L is 0 in decoders that attend to nothing of their own."""
+    """[L, H, T, T]: queries, then keys. L is 0 for decoders without self-attention."""
 
     cross: Tensor
-    """[L, H, T, S]: the decoder's queries over the source."""
+    """[L, H, T, S]: queries of the decoder, then keys of the source."""
 
     def alignment(self) -> list[int]:
-        """For each target piece the number of the source piece with most weight, over all layers and heads.
+        """Return for each target token the index of the source token with the highest mean weight.
 
-        End marks are left out on both sides; a source without pieces gives an empty list.
+        The mean is over all layers and heads. End marks are excluded. An empty source gives an empty list.
         """
-        pieces = len(self.target) - self.ended
-        mean_TS = self.cross.float().mean((0, 1))[:pieces, :-1]
+        length = len(self.target) - self.ended
+        mean_TS = self.cross.float().mean((0, 1))[:length, :-1]
         aligned: list[int] = mean_TS.argmax(-1).tolist() if mean_TS.shape[1] else []
         return aligned
 
@@ -56,11 +55,11 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the maps of each pair of source and target ids, computed in one batch.
 
-    The ids come without end marks.
+    The ids have no end marks.
     """
-    most = model.config.limit or None
+    limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
-    targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
+    targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
     weights = attention_weights(model, source_S, target_T, grouped(source), grouped(target, source))
     kinds = weights.encoder, weights.decoder, weights.cross
@@ -76,11 +75,11 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """The alignment of a line translated in parts, whose pieces are numbered from the line's beginning."""
+    """Return the alignment of a line translated in parts. Source tokens count from the line's start."""
     aligned: list[int] = []
-    before = 0
+    offset = 0
     for source, target in zip(sources, targets, strict=True):
         (maps,) = attention_maps(model, [(source, target)])
-        aligned += [before + place for place in maps.alignment()]
-        before += len(source)
+        aligned += [offset + index for index in maps.alignment()]
+        offset += len(source)
     return aligned

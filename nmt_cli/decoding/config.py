@@ -1,4 +1,4 @@
-"""What the decoding room needs to be told."""
+"""Settings of search, input and output of a translation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,28 +15,35 @@ ONE = "validation searches for the one best translation, and nmt translate has t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputConfig:
-    """What is done with lines that a model was not made for."""
+    """How input lines become sentences for the model."""
 
     too_long: TooLong = setting("split", everyday=True)
-    """A line that is too long is translated in parts that end where sentences do, as far as it has such
-    places ("split"), only its first part is ("cut"), or nothing of it ("skip")."""
+    """Lines that are too long: split, cut or skip them.
+
+    "split" translates all parts of a line, which end where sentences end, if possible. "cut" translates the
+    first part only. "skip" gives an empty translation."""
 
     sentences: Literal["keep", "split"] = setting("keep", everyday=True)
-    """A line of several sentences is translated as it is ("keep"), or each of its sentences by itself, with
-    the same blanks between them, which suits models that were trained on single sentences ("split")."""
+    """Lines with several sentences: keep or split them.
+
+    "keep" translates a line as one. "split" translates each sentence separately, and keeps the whitespace
+    between them. This suits models that were trained on single sentences."""
 
     longest: int = setting(0, least=0)
-    """Most source pieces of a line, or of a part of one, the end mark not counted; 0 is what the model was
-    trained with."""
+    """Maximum source tokens of a line. 0 is the limit in training.
+
+    It also limits the parts of a line. The end mark does not count."""
 
     prefix: bool = setting(False, everyday=True)
-    """Behind a tab, each line says how its translation begins."""
+    """Lines may have a tab and the translation's beginning."""
 
     window: int = setting(8192, least=1, most=1_000_000)
-    """Most lines between input and output; of those that wait, the longest are translated first."""
+    """Maximum number of lines between input and output.
+
+    Of the waiting lines, the longest are translated first."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "most_unknown": Gone("a warning comes where more than a tenth of the pieces is unknown")
+        "most_unknown": Gone("a warning reports that more than a tenth of the tokens is unknown")
     }
 
     def __post_init__(self) -> None:
@@ -45,38 +52,45 @@ class InputConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BeamConfig:
-    """How the best translations are searched for; all that validation during training wants."""
+    """Beam search, as validation during training needs it."""
 
     beam: int = setting(4, least=1, most=1024)
-    """Hypotheses that are followed at a time; 1 is greedy search."""
+    """Beam size. 1 is greedy search."""
 
     length_rule: Rule = setting("gnmt", everyday=True)
-    """What the sum of log-probabilities is divided by: ((5 + n) / 6)^a (gnmt), n^a (power); n is the number
-    of target pieces and the end mark, a the length penalty."""
+    """Length normalisation: ((5 + n) / 6)^a (gnmt) or n^a (power).
+
+    The sum of log-probabilities is divided by it. n is the number of target tokens with the end mark, and a
+    is the length penalty."""
 
     length_penalty: float = setting(0.6, least=0)
-    """The exponent a; 0 for none. The two rules need different ones: gnmt's 0.6 is not power's."""
+    """Exponent of the length rule. 0 is no normalisation.
+
+    The two rules need different values: 0.6 suits gnmt, not power."""
 
     min_length: int = setting(0, least=0, most=10_000)
-    """Least number of target pieces."""
+    """Minimum number of target tokens."""
 
     max_length: int = setting(0, least=0)
-    """Most target pieces, whatever the source; 0 for no such limit."""
+    """Maximum number of target tokens. 0 is no limit."""
 
     cap_ratio: float = setting(1.0, least=0, most=100)
-    """A translation has at most cap_ratio x source pieces + cap_extra pieces."""
+    """At most cap_ratio x source + cap_extra target tokens."""
 
     cap_extra: int = setting(50, least=0, most=10_000)
-    """See cap_ratio."""
+    """Target tokens in addition to cap_ratio x source tokens."""
 
     reach: float = setting(1.5, least=1)
-    """Prunes the search. A hypothesis is dropped if it could not be among the best even after growing, at no
-    cost, to this many times its own length or the source's. The default loses nothing at usual length
-    penalties, but changed 49 of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer."""
+    """Pruning: larger values prune fewer hypotheses.
+
+    A hypothesis is dropped if it could not be among the best even after growing, at no cost, to this many
+    times its own length or the source's. The default loses nothing at usual length penalties, but changed 49
+    of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer."""
 
     stop_early: bool = setting(False)
-    """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do, though a
-    live one may become better."""
+    """End a sentence once `beam` hypotheses have ended.
+
+    fairseq and CTranslate2 do so. A live hypothesis might still become better."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         # Validation once had all settings of a search, and old runs keep them in their files.
@@ -89,8 +103,8 @@ class BeamConfig:
         "seed": Gone(ONE, 1),
         "combine": Gone(ONE, "probability"),
         "weights": Gone(ONE, []),
-        "rows": Gone("as much is worked on at a time as suits the device"),
-        "tokens": Gone("as much is worked on at a time as suits the device"),
+        "rows": Gone("the batch size depends on the device"),
+        "tokens": Gone("the batch size depends on the device"),
     }
 
     def __post_init__(self) -> None:
@@ -101,67 +115,82 @@ class BeamConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchConfig(BeamConfig):
-    """How translations are searched for, or drawn."""
+    """Search or sampling of translations."""
 
     n_best: int = setting(1, least=1, most=1024)
-    """Translations of each sentence, best first."""
+    """Number of translations of each sentence, best first."""
 
     unknown: bool = setting(False)
-    """Let the unknown mark be produced."""
+    """Allow the unknown token in translations."""
 
     ban: tuple[str, ...] = ()
-    """Words or phrases that no translation holds, as they are written between blanks; what begins with the
-    same pieces is banned with them."""
+    """Words or phrases that no translation may contain.
+
+    They are given as they appear between spaces. Words that begin with the same subwords are banned too."""
 
     no_repeat_ngram: int = setting(0, least=0)
-    """No so many pieces in a row come twice in a translation; 0 for no such rule. Three or four end loops."""
+    """Forbid repeated n-grams of this size. 0 allows them.
+
+    3 or 4 stops loops."""
 
     repetition_penalty: float = setting(1.0, least=1)
-    """The log-probability of a piece that a translation has already is multiplied by this; 1 for none."""
+    """Factor that penalises repeated tokens. 1 is none.
+
+    The log-probability of a token that the translation already has is multiplied by it."""
 
     coverage_penalty: float = setting(0.0, least=0)
-    """A score gets this times the sum over the source pieces of log(min(c, 1)), where c is the attention that
-    a piece got in all, the mean of all layers and heads: GNMT's beta, 0.2 there; 0 for none."""
+    """Penalty for source tokens with little attention. 0 is none.
+
+    A score gets this times the sum of log(min(c, 1)) over the source tokens. c is the total attention to a
+    token, as the mean of all layers and heads. GNMT calls it beta and uses 0.2."""
 
     diversity: float = setting(0.0, least=0)
-    """How different those of an n-best list are: a hypothesis's second way on is taken as if it were less
-    likely by this (in log-probability), its third by twice this, and so on; scores stay as they are."""
+    """Diversity of an n-best list. 0 is usual beam search.
+
+    The k-th best continuation of a hypothesis is ranked (k - 1) times this lower, in log-probability. Scores
+    stay the same."""
 
     mbr: Literal["off", "bleu", "chrf"] = setting("off", everyday=True)
-    """Of as many translations as the beam is wide, or as many drawn, take those that agree most with all of
-    them (minimum Bayes risk): in BLEU of pieces, or in chrF, which likes longer ones."""
+    """Minimum Bayes risk: rank by agreement in BLEU or chrF.
+
+    Of `beam` translations, found or sampled, it takes those that agree most with all of them: in BLEU of
+    tokens, or in chrF, which prefers longer ones."""
 
     sample: bool = setting(False, everyday=True)
-    """Draw translations by lot in place of searching for the best ones."""
+    """Sample translations instead of searching for the best."""
 
     temperature: float = setting(1.0, above=0, everyday=True, needs="search.sample=true")
-    """Sampling: probabilities are raised to 1 / temperature; less than 1 prefers the likely ones."""
+    """Sampling: below 1, likely tokens become likelier.
+
+    Probabilities are raised to 1 / temperature."""
 
     top_k: int = setting(0, least=0, everyday=True, needs="search.sample=true")
-    """Sampling: draw from that many of the likeliest tokens only; 0 for all."""
+    """Sampling: number of likeliest tokens to draw from. 0 is all."""
 
     top_p: float = setting(1.0, above=0, most=1, needs="search.sample=true")
-    """Sampling: draw from the fewest likeliest tokens that have this share of the probability."""
+    """Sampling: probability of the tokens to draw from.
+
+    It draws from the smallest set of likeliest tokens that has this probability."""
 
     seed: int = setting(1, least=0, needs="search.sample=true")
-    """Sampling: decides what is drawn for each line."""
+    """Sampling: seed of the random draws."""
 
     combine: Literal["probability", "log-probability"] = setting("probability")
-    """Several models: whether their probabilities are averaged, or the logarithms of these."""
+    """Several models: average probabilities or their logarithms."""
 
     weights: tuple[float, ...] = setting((), above=0, everyday=True)
-    """Several models: how much each counts; as much as the others if not given."""
+    """Several models: weight of each. Equal by default."""
 
     rows: int = setting(0, least=0, most=16_384)
-    """Most hypotheses that are worked on at a time; 0 for what suits the device."""
+    """Maximum hypotheses in a batch. 0 depends on the device."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "tokens": Gone("16,384 source tokens are worked on at a time; search.rows makes it less"),
-        "graphs": Gone("every step asks the GPU for its launches one by one"),
+        "tokens": Gone("a batch has 16,384 source tokens; search.rows makes it smaller"),
+        "graphs": Gone("every step launches its GPU kernels one by one"),
     }
 
     def __post_init__(self) -> None:
-        BeamConfig.__post_init__(self)  # super() would be the class from before it got slots
+        BeamConfig.__post_init__(self)  # super() would refer to the class before slots were added
         if self.n_best > self.beam and self.has_beam:
             instead = "" if self.sample else ", or set sample to true"
             raise UserError(
@@ -187,22 +216,24 @@ class SearchConfig(BeamConfig):
 
     @property
     def has_beam(self) -> bool:
-        """Whether the beam's width is of any effect."""
+        """Whether the beam size has an effect."""
         return not self.sample or self.mbr != "off"
 
     @property
-    def places(self) -> int:
-        """Hypotheses of a sentence that are followed at a time."""
+    def slots(self) -> int:
+        """Number of slots for live hypotheses of a sentence."""
         return self.beam if self.has_beam else self.n_best
 
     @property
-    def found(self) -> int:
-        """Hypotheses of a sentence that the search brings home."""
+    def results(self) -> int:
+        """Maximum number of finished hypotheses that a search returns for a sentence."""
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
-        """The most pieces of the translations of sources of so many; a model may have a `longest` of its own,
-        end mark counted."""
+        """Return the maximum number of target tokens for each source of `pieces` tokens.
+
+        `longest` is the model's limit with the end mark, or 0 for none.
+        """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]
         return [min([cap, *limits]) for cap in caps]
@@ -210,20 +241,24 @@ class SearchConfig(BeamConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig:
-    """What is told of a translation besides its text, and in which form."""
+    """Output besides the text of a translation, and its form."""
 
     alignments: bool = setting(False, everyday=True)
-    """For each piece of the best translation the number of a source piece, the one with most attention in the
-    mean of all layers and heads; in text a last column, " ||| 0-0 1-2", of pairs of words, source first
-    (Pharaoh's format). Takes another pass of the model over each pair."""
+    """Align each token of the best translation with a source token.
+
+    The source token is the one with the highest mean attention over all layers and heads. Text output gets a
+    last column " ||| 0-0 1-2" of word pairs, source first (Pharaoh's format). It takes another pass of the
+    model over each pair."""
 
     trees: Literal["bracketed", "linearised"] = "bracketed"
-    """How parses come out, where bracketed trees were learnt: with the words, or as the model writes them."""
+    """Form of parses: bracketed with words, or linearised.
+
+    It applies to models of bracketed trees. "linearised" is the output of the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateConfig:
-    """Everything that decides what `nmt translate` makes of its input."""
+    """All settings of `nmt translate`."""
 
     search: SearchConfig = field(default_factory=SearchConfig)
     input: InputConfig = field(default_factory=InputConfig)

@@ -1,4 +1,4 @@
-"""The search loop over a batch that is kept full: sentences that are done leave, others take their slots."""
+"""The search loop over a batch with continuous refilling: new sentences replace those that are done."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
@@ -11,36 +11,35 @@ from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import LACKS, out_of_memory
 
 ROWS_ON_CPU = 256
-MOST_ROWS = 2048
+ROWS_ON_GPU = 2048
 LOOK_EVERY = 8
-"""Steps on a GPU from one look at what is done to the next: each makes the host wait for the device."""
+"""Steps between two checks for finished sentences on a GPU. Each check makes the host wait for the device."""
 
 TOKENS = 16_384
-"""Most source tokens of a batch, where each sentence counts as much as the longest."""
+"""Maximum source tokens of a batch. Each sentence counts as long as the longest."""
 
 REFILL = 0.75
-"""Others join once no more than this share of the slots is taken: joining copies the whole cache, which would
-be slow for a few at a time."""
+"""New sentences join once at most this share of the slots is taken. Joining copies the whole cache, which
+would be slow for a few sentences at a time."""
 
 
 class Queue(Protocol):
-    """Where the search takes sentences from."""
+    """A source of sentences for the search."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove up to `slots` sentences from the queue, to join a batch that holds those of `running`.
+        """Remove up to `slots` sentences from the queue, to join the batch of `running`, and return them.
 
-        The whole batch then has at most `tokens` source tokens, where each sentence counts as much as the
-        longest, with its end mark; but a sentence of any length may be alone. The list is empty if none fits
-        or none waits; never blocks.
+        The batch then has at most `tokens` source tokens. Each sentence counts as long as the longest, with
+        its end mark. A single sentence may be longer. The list is empty if no sentence fits or waits. This
+        never blocks.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return sentences that were taken, since the batch did not fit into memory; they are taken again
-        later."""
+        """Return taken sentences to the queue because the batch did not fit into memory."""
 
 
 Found = tuple[Sentence, list[Hypothesis] | None]
-"""A sentence and its hypotheses, best first; None where it does not fit into memory even alone."""
+"""A sentence and its hypotheses, best first, or None if even the single sentence does not fit into memory."""
 
 
 def translated(
@@ -50,15 +49,16 @@ def translated(
     gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
     ready: Callable[[int, Sequence[Sentence]], None] = lambda running, joining: None,
 ) -> Iterator[Found]:
-    """Translate until batch and queue are empty; yields sentences as they are done, in any order.
+    """Translate until batch and queue are empty. Yield sentences as they are done, in any order.
 
-    `gone` is called before each step with the sentences of the batch, and says by their places there which
-    of them nobody wants any more; these leave. An exception in it ends the search. `ready` is called before
-    the device is given work, with how many sentences are in the batch and those that join it.
+    Args:
+        gone: Called before each step with the sentences of the batch. It returns the indices of cancelled
+            sentences, which are dropped. Its exceptions end the search.
+        ready: Called before each step with the number of sentences in the batch and those that join it.
     """
     on_gpu = is_gpu(ensemble.device)
-    most, look_every = (MOST_ROWS, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
-    slots = max(1, (config.rows or most) // config.places)
+    max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
+    slots = max(1, (config.rows or max_rows) // config.slots)
     search = Search(ensemble, config, look_every)
     while True:
         joining: list[Sentence] = []
@@ -69,7 +69,7 @@ def translated(
             ready(len(running), joining)
             if joining:
                 search.join(joining)
-                # From here on the search has them: after an error below, they are not to be put back twice.
+                # They belong to the search now. An error below must not put them back twice.
                 joining = []
             if not search.sentences:
                 return
@@ -80,19 +80,19 @@ def translated(
         except LACKS as error:
             if not out_of_memory(error):
                 raise
-            # All of them begin anew in smaller batches: the step may have failed halfway.
+            # All of them restart in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
             search = Search(ensemble, config, look_every)
             if len(batch) == 1:
                 yield batch[0], None
             else:
-                # And stays so: a batch as large as this would fail again.
+                # The limit stays: another batch of this size would fail again.
                 slots = max(1, len(batch) // 2)
                 queue.put_back(batch)
 
 
 class ListQueue:
-    """A queue whose sentences are all given at the beginning; the longest are taken first."""
+    """A queue of a fixed list of sentences. The longest are taken first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
@@ -109,12 +109,12 @@ class ListQueue:
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove as many of the longest sentences as `Queue.take` allows, from a list that ascends in length."""
+    """Remove the longest sentences that `Queue.take` allows from a list that ascends in length."""
     if not ascending:
         return []
-    # The longest first: what joins later is shorter, and the batch is never padded any further.
+    # The longest first: sentences that join later are shorter and never increase the padding.
     longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *running))
-    # A sentence that would be alone is taken whatever its length, or it would wait forever.
+    # An empty batch accepts one sentence of any length, or that would wait forever.
     fitting = max(tokens // longest - len(running), 0 if running else 1)
     count = min(slots, fitting, len(ascending))
     chosen = ascending[len(ascending) - count :]

@@ -1,4 +1,4 @@
-"""One or more models whose predictions of each next token are averaged."""
+"""An ensemble of one or more models, which averages their predictions of the next token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +18,19 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Models with the same vocabularies, each with its weight; the weights sum to 1."""
+    """Models with the same vocabularies and a weight each. The weights sum to 1."""
 
     models: Sequence[Transformer]
     weights: Sequence[float]
     combine: str
-    """Whether the mean is of "probability" or of "log-probability"."""
+    """The averaged quantity: "probability" or "log-probability"."""
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """The models with the settings' weights; `UserError` where the settings do not suit them."""
+        """Make an ensemble with the weights of the settings.
+
+        Raises `UserError` if the settings do not suit the models.
+        """
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
             raise UserError(
@@ -39,51 +42,52 @@ class Ensemble:
 
     @property
     def device(self) -> torch.device:
-        """Where the models are."""
+        """The device of the models."""
         return self.models[0].device
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The target vocabulary that all of them share."""
+        """The target vocabulary, which all models share."""
         return self.models[0].target_vocabulary
 
     @property
     def longest(self) -> int:
-        """The most tokens that a sentence may have on either side, end mark counted; 0 for no limit."""
+        """Maximum number of source or target tokens with the end mark. 0 is no limit."""
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
-    def start(self, sources: Sequence[Sequence[int]], places: int) -> list[DecodingCache]:
-        """Encode `sources`, ids without end marks; returns each model's cache, with `places` places a
-        sentence."""
+    def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
+        """Encode `sources` and return a cache for each model, with `slots` slots per sentence.
+
+        Sources are ids without end marks.
+        """
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         source = grouped(source)
-        return [model.begin(source_S, source, places) for model in self.models]
+        return [model.begin(source_S, source, slots) for model in self.models]
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
-        """[R, V]: the log-probability of each token that may follow `tokens_R` at the places `rows_R`, in
-        fp32.
+        """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`.
 
-        `longest` is the length of the longest hypothesis with its next token.
+        `rows_R` are the numbers of the slots. `longest` is the length of the longest hypothesis with its next
+        token.
         """
-        each = [
+        log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
             for model, cache in zip(self.models, caches, strict=True)
         ]
-        return each[0] if len(each) == 1 else self.mean(torch.stack(each))
+        return log_probs[0] if len(log_probs) == 1 else self.mean(torch.stack(log_probs))
 
     def logits(
         self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
     ) -> Tensor:
-        """As `step`, of a single model, before the softmax, and in the model's numbers."""
+        """Return [R, V]: the logits of a single model, in its precision. See `step`."""
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
-    def mean(self, each_MRV: Tensor) -> Tensor:
-        """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself
-        log-probabilities."""
-        weights = torch.tensor(self.weights).to(each_MRV, non_blocking=True)[:, None, None]
+    def mean(self, log_probs_MRV: Tensor) -> Tensor:
+        """Return [R, V]: log-probabilities that average those of M models by weight."""
+        weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
-            return (each_MRV * weights).sum(0)
-        # The mean of probabilities without leaving logarithms, where small ones would become 0.
-        return (each_MRV + weights.log()).logsumexp(0)
+            return (log_probs_MRV * weights).sum(0)
+        # The mean of probabilities in the log domain: small probabilities would underflow.
+        return (log_probs_MRV + weights.log()).logsumexp(0)

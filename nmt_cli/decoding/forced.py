@@ -14,41 +14,41 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
 
 TOKENS = 2048
-"""Most source plus target tokens of a batch: their log-probabilities over the whole vocabulary are held."""
+"""Maximum source plus target tokens of a batch. Log-probabilities of the whole vocabulary are in memory."""
 
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """For each pair the log-probability of each target token, and of the end mark."""
-    found: dict[int, list[float]] = {}
-    for part in _batches(pairs):
-        some = [pairs[number] for number in part]
+    """Return for each pair the log-probabilities of the target tokens and of the end mark."""
+    results: dict[int, list[float]] = {}
+    for numbers in _batches(pairs):
+        batch = [pairs[number] for number in numbers]
         model = ensemble.models[0]
         vocabularies = model.source_vocabulary, model.target_vocabulary
         (source_S, source), (target_T, target) = (
-            flat([vocabulary.ended(pair[side]) for pair in some], ensemble.device)
+            flat([vocabulary.ended(pair[side]) for pair in batch], ensemble.device)
             for side, vocabulary in enumerate(vocabularies)
         )
         source, target = grouped(source), grouped(target, source)
-        # All models of an ensemble share their vocabularies, so the ids serve each of them.
-        each = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
-        log_probs_TV = each[0] if len(each) == 1 else ensemble.mean(torch.stack(each))
+        # All models of an ensemble share their vocabularies, so the ids suit each of them.
+        log_probs = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
+        log_probs_TV = log_probs[0] if len(log_probs) == 1 else ensemble.mean(torch.stack(log_probs))
         scores_T = log_probs_TV.gather(1, target_T[:, None])[:, 0].tolist()
-        for number, tokens in zip(part, target.slices(), strict=True):
-            found[number] = scores_T[tokens]
-    return [found[number] for number in range(len(pairs))]
+        for number, tokens in zip(numbers, target.slices(), strict=True):
+            results[number] = scores_T[tokens]
+    return [results[number] for number in range(len(pairs))]
 
 
 def _log_probs(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    """[T, V], fp32."""
+    """Return [T, V]: log-probabilities in fp32."""
     decoded_TD = model(source_S, target_T, source, target)
-    return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as a search has them
+    return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Numbers of pairs of like length, at least one pair at a time."""
+    """Yield the numbers of the pairs in batches of similar target length, at least one pair each."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

@@ -36,7 +36,7 @@ TYPES |= dict.fromkeys(("seen", "never"), "*u8") | dict.fromkeys(("never_row", "
 TYPES |= {"log_probs": "*fp32"} | dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
 STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
-OF_STEP = ("q_row", "k_sentence", "k_node", "v_sentence", "v_node", "seen_sentence", "seen_place")
+OF_STEP = ("q_row", "k_sentence", "k_node", "v_sentence", "v_node", "seen_sentence", "seen_slot")
 INTEGERS = (
     *STRIDES,
     *OF_STEP,

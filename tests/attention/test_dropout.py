@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dropout import kept
+from nmt_cli.attention.dropout import keep_mask
 
 
 def places(*sizes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -22,45 +22,45 @@ PLACES = places(3, 4, 20, 50)
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
 def test_the_share_that_is_dropped_is_the_probability(probability: float) -> None:
-    dropped = ~kept(SEED, *PLACES, probability)
+    dropped = ~keep_mask(SEED, *PLACES, probability)
     deviation = math.sqrt(probability * (1 - probability) / dropped.numel())
     assert abs(float(dropped.double().mean()) - probability) <= 4 * deviation
 
 
 @pytest.mark.parametrize("axis", range(4), ids=["segments", "heads", "queries", "keys"])
 def test_neighbours_along_every_axis_are_independent(axis: int) -> None:
-    mask = kept(SEED, *PLACES, 0.5).movedim(axis, 0)
+    mask = keep_mask(SEED, *PLACES, 0.5).movedim(axis, 0)
     agreement = (mask[1:] == mask[:-1]).double()
     assert abs(float(agreement.mean()) - 0.5) <= 4 * 0.5 / math.sqrt(agreement.numel())
 
 
 @pytest.mark.parametrize("other", [6, 5 + (1 << 32), -5, (1 << 63) - 1])
 def test_every_bit_of_the_seed_counts(other: int) -> None:
-    ours, theirs = kept(SEED, *PLACES, 0.5), kept(torch.tensor(other), *PLACES, 0.5)
+    ours, theirs = keep_mask(SEED, *PLACES, 0.5), keep_mask(torch.tensor(other), *PLACES, 0.5)
     assert abs(float((ours == theirs).double().mean()) - 0.5) < 0.05
 
 
 def test_the_same_place_has_the_same_fate_in_any_order_and_shape() -> None:
-    whole = kept(SEED, *PLACES, 0.3)
+    whole = keep_mask(SEED, *PLACES, 0.3)
     order = torch.randperm(whole.numel(), generator=torch.Generator().manual_seed(1))
     segments, heads, queries, keys = (x.flatten()[order] for x in PLACES)
-    shuffled = kept(SEED, segments, heads, queries, keys, 0.3)
+    shuffled = keep_mask(SEED, segments, heads, queries, keys, 0.3)
     assert torch.equal(shuffled, whole.flatten()[order])
     segment, head, query, key = (torch.tensor(n, dtype=torch.int32) for n in (2, 1, 7, 33))
-    assert kept(SEED, segment, head, query, key, 0.3) == whole[2, 1, 7, 33]
+    assert keep_mask(SEED, segment, head, query, key, 0.3) == whole[2, 1, 7, 33]
 
 
 def test_arguments_that_swap_places_are_told_apart() -> None:
-    mask = kept(SEED, *places(8, 8, 8, 8), 0.5)
+    mask = keep_mask(SEED, *places(8, 8, 8, 8), 0.5)
     for one, other in [(0, 1), (1, 2), (2, 3)]:
         assert abs(float((mask == mask.transpose(one, other)).double().mean()) - (0.5 + 0.5 / 8)) < 0.05
 
 
 def test_what_is_dropped_at_a_rate_is_dropped_at_any_higher_one() -> None:
-    little, much = kept(SEED, *PLACES, 0.1), kept(SEED, *PLACES, 0.4)
+    little, much = keep_mask(SEED, *PLACES, 0.1), keep_mask(SEED, *PLACES, 0.4)
     assert not (much & ~little).any()
 
 
 def test_the_mask_is_a_promise_to_whoever_repeats_a_run() -> None:
-    mask = kept(SEED, *places(1, 1, 2, 16), 0.5)[0, 0].int().tolist()
+    mask = keep_mask(SEED, *places(1, 1, 2, 16), 0.5)[0, 0].int().tolist()
     assert ["".join(map(str, row)) for row in mask] == ["1101011110110100", "0000000101001111"]

@@ -103,7 +103,7 @@ def test_windows_in_blocks_are_the_definitions(
     differentiate: Differentiate,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(padded, "LEAST_BLOCK", 4)
+        patch.setattr(padded, "MIN_BLOCK", 4)
         assert_same(random_ragged(lengths, d_k=8, d_v=4), differentiate, window=window, **options)
 
 

@@ -1,8 +1,11 @@
-"""Attention in groups of segments that fit one tile: a softmax over all keys at once, one program for all
-three gradients.
+"""Attention in groups of segments that fit one tile: one softmax, and one program for all gradients.
 
-The mask is block-diagonal, as queries see no keys of other segments. A program computes one head of one
-group; groups whose longer side has a number of rows that is not in (low, high] are left to another launch.
+The mask is block-diagonal, because queries see no keys of other segments. A program computes one head of one
+group. A group whose maximum number of rows is not in (low, high] belongs to another launch. The reference is
+`attention/reference.py`.
+
+Legend: names in capitals are compile-time constants. A program reads rows of queries and keys of one group.
+`q_token` and `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
 """
 
 import triton
@@ -21,7 +24,7 @@ from nmt_cli.attention.tile.fused import (
 )
 
 
-# These change from batch to batch, and Triton would compile again where one is 1 or a multiple of 16.
+# These change between batches. Triton would compile again for values of 1 and multiples of 16.
 @triton.jit(do_not_specialize=["first", "low", "high", "behind", "ahead", "threshold"])
 def forward(
     q,
@@ -58,7 +61,10 @@ def forward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `out` [T, heads, V] and `lse` [T, heads], the logarithm to base 2 of the softmax's divisor."""
+    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
+
+    `lse` is the base-2 logarithm of the softmax divisor.
+    """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     longer = tl.maximum(q_rows, k_rows)
@@ -74,13 +80,13 @@ def forward(
     seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], behind, ahead, BANDED)
     logits = scores(q_tile, k_tile, seen, scale)
     highest = tl.max(logits, 1)
-    # A row without any key, such as one that only fills the tile, gets zeros: -inf minus -inf would be nan.
+    # A row without keys, such as padding of the tile, gets zeros: -inf minus -inf would be nan.
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     weights = tl.exp2(logits - highest[:, None])
     total = tl.sum(weights, 1)
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(lse + (q_start + row).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
-    # Only now that they are summed up: dropout is of probabilities, whose divisor counts all of them.
+    # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
     if DROPOUT:
         state = query_state(seed, q_segment, head, q_positions, q_start, row, is_query)
         key = tl.load(k_positions + k_start + row, mask=is_key, other=0)
@@ -133,7 +139,10 @@ def backward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, `dk` and `dv`; all else is read once, and the weights are computed again."""
+    """Write the gradients `dq`, `dk` and `dv`, in the shapes of `q`, `k` and `v`.
+
+    Inputs are read once. The weights are computed again from `lse`.
+    """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     longer = tl.maximum(q_rows, k_rows)
@@ -159,7 +168,7 @@ def backward(
         d_weights = dropped(d_weights, state[:, None], key[None, :], threshold, amplified)
     d_v = tl.dot(tl.trans(used.to(v_tile.dtype)), d_out_tile, input_precision="ieee")
     write(dv, rows(k_start, row, head, dv_token, V), is_key, d_v, V, PADDED_V)
-    # The gradient of a softmax: what is common to all its outputs changes none of them.
+    # Gradient of the softmax: a gradient that all outputs share has no effect.
     delta = tl.sum(weights * d_weights, 1)
     d_scores = (weights * (d_weights - delta[:, None]) * scale).to(q_tile.dtype)
     d_q = tl.dot(d_scores, k_tile, input_precision="ieee")

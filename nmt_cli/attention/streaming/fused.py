@@ -1,9 +1,12 @@
-"""Attention in groups of segments that are larger than a tile: an online softmax over blocks of keys.
+"""Attention in groups of segments larger than a tile: an online softmax over blocks of keys.
 
-The backward pass computes the weights again, block by block; queries and keys have a kernel each, so that no
-two programs add to the same gradient. A launch has programs for as many blocks as the largest group has;
-those of groups of no more than `low` rows, or of blocks behind their group's end, return at once. Blocks
-outside of causal order or the window are never read.
+The backward pass computes the weights again, block by block. Queries and keys have a kernel each, so that no
+two programs add to the same gradient. A launch has programs for the number of blocks of the largest group.
+Programs of groups with at most `low` rows, or of blocks after the end of their group, return at once. Blocks
+outside of causal order or the window are never read. The reference is `attention/reference.py`.
+
+Legend: names in capitals are compile-time constants. A program reads rows of queries and keys of one group.
+`q_token` and `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
 """
 
 import triton
@@ -22,7 +25,7 @@ from nmt_cli.attention.tile.fused import (
 )
 
 
-# These change from batch to batch, and Triton would compile again where one is 1 or a multiple of 16.
+# These change between batches. Triton would compile again for values of 1 and multiples of 16.
 @triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
 def forward(
     q,
@@ -58,7 +61,10 @@ def forward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `out` [T, heads, V] and `lse` [T, heads], the logarithm to base 2 of the softmax's divisor."""
+    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
+
+    `lse` is the base-2 logarithm of the softmax divisor.
+    """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
@@ -82,12 +88,12 @@ def forward(
         seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
         higher = tl.maximum(highest, tl.max(logits, 1))
-        # Rows that have seen no key yet: -inf minus -inf would be nan.
+        # Rows without a key so far: -inf minus -inf would be nan.
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(logits - finite[:, None])
-        # What was summed up so far is relative to a lower maximum.
+        # Earlier sums are relative to a lower maximum.
         shrunk = tl.exp2(highest - finite)
-        # Without dropout, which is of probabilities: their divisor counts all of them.
+        # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
         total = total * shrunk + tl.sum(weights, 1)
         if DROPOUT:
             position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
@@ -140,9 +146,9 @@ def backward_queries(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
+    """Write the gradient `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
 
-    The sums of out * d_out are the same, and would spare the first pass over the keys, but `out` was rounded.
+    The sums of out * d_out would be equal and save the first pass over the keys, but `out` was rounded.
     """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
@@ -235,8 +241,7 @@ def backward_keys(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dk` and `dv`; weights are computed as [keys, queries], so that none is
-    transposed."""
+    """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= k_rows):

@@ -11,7 +11,7 @@ import numpy as np
 from numba import boolean, carray, float32, int64, types, uint16, void
 from numba.extending import intrinsic
 
-from nmt_cli.attention.compiled import SEEN, attend_head, keep_head
+from nmt_cli.attention.compiled import SEEN, attend_head, store_head
 from nmt_cli.model.pointwise.compiled import normed_row, rounded_row
 from nmt_cli.runtime.kernels.compiled import (
     INPUTS,
@@ -199,7 +199,7 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
     heads = keys_BHMK.shape[1]
     head = _taken(claims, phase, heads)
     while head >= 0:
-        keep_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
+        store_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
         attend_head(head, ZERO, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
         head = _next(claims, phase, heads)
 

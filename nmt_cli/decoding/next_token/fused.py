@@ -1,7 +1,10 @@
-"""The likeliest tokens after each hypothesis, by one pass over its logits in the precision that they have.
+"""The likeliest tokens of each row by a Triton kernel, in one pass over logits of any precision.
 
-A program reads the row of one hypothesis, block by block. It sums up the softmax as it goes, and keeps the
-best tokens so far: of most blocks none is among them, which a look at the block's highest entry tells.
+A program reads the logits of one row, block by block. It accumulates the softmax and the best tokens so far.
+The highest entry of most blocks is not among the best, so these blocks need no more work. The reference is
+`reference.py`.
+
+Legend: R rows, V entries, C = COUNT tokens of a row. Names in capitals are compile-time constants.
 """
 
 import math
@@ -12,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 2048
-"""Entries of the vocabulary that are read at a time."""
+"""Maximum number of entries in a block."""
 
-MOST_AT_ONCE = 8
-"""Of them a thread reads as many in one go, where rows begin at multiples of that."""
+MAX_ALIGNED = 8
+"""Maximum number of entries that a thread reads at once. Rows must start at multiples of it."""
 
 
 def likeliest(
@@ -26,23 +29,23 @@ def likeliest(
     log_probs_RC = torch.empty(rows, count, dtype=torch.float32, device=logits_RV.device)
     tokens_RC = torch.empty(rows, count, dtype=torch.int64, device=logits_RV.device)
     never = never_V.view(torch.uint8)
-    chosen = options(count, entries, logits_RV.stride(0))
-    # Triton launches on the current device, whichever the tensors are on.
+    constants = options(count, entries, logits_RV.stride(0))
+    # Triton launches on the current device, even if the tensors are on another.
     with torch.cuda.device_of(logits_RV):
         kernel[(rows,)](
             *(logits_RV, never, never_R, only_R, log_probs_RC, tokens_RC),
-            *(logits_RV.stride(0) // chosen["ALIGNED"], entries // chosen["ALIGNED"]),
-            **chosen,
+            *(logits_RV.stride(0) // constants["ALIGNED"], entries // constants["ALIGNED"]),
+            **constants,
         )
     return log_probs_RC, tokens_RC
 
 
 def options(count: int, entries: int, stride: int) -> dict[str, int]:
-    """What the kernel is compiled for: rows of so many entries, each so far behind the one before."""
+    """Return the compile-time constants for rows of `entries` entries at this distance in memory."""
     return {
-        "ALIGNED": math.gcd(entries, stride, MOST_AT_ONCE),
+        "ALIGNED": math.gcd(entries, stride, MAX_ALIGNED),
         "COUNT": count,
-        "KEPT": triton.next_power_of_2(count),
+        "SLOTS": triton.next_power_of_2(count),
         "BLOCK": min(BLOCK, triton.next_power_of_2(entries)),
     }
 
@@ -59,18 +62,21 @@ def kernel(
     entries,
     ALIGNED: tl.constexpr,
     COUNT: tl.constexpr,
-    KEPT: tl.constexpr,
+    SLOTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write the best COUNT of each row, in order; the first of those that are equal comes first."""
+    """Write the COUNT best log-probabilities of each row [R, C], best first, and their tokens.
+
+    Equal entries keep their order. `never`, `never_row` and `only_row` are those of `dispatch.likeliest`.
+    """
     row = tl.program_id(0).to(tl.int64)
-    # Multiplied here, so that the compiler knows what divides them.
+    # Multiplied here, so that the compiler knows that ALIGNED divides them.
     logits += row * (stride * ALIGNED)
     entries *= ALIGNED
     not_this, only = tl.load(never_row + row), tl.load(only_row + row)
-    slot = tl.arange(0, KEPT)
+    slot = tl.arange(0, SLOTS)
     is_slot = slot < COUNT
-    # What is not found yet is worse than all that may be found; of equal ones the last leaves first.
+    # Empty slots are worse than any entry. Of equal entries, the last is replaced first.
     best = tl.where(is_slot, float("-inf"), float("inf"))
     ids = entries + slot
     lowest = float("-inf")
@@ -80,11 +86,11 @@ def kernel(
         block = tl.load(logits + token, mask=token < entries, other=float("-inf")).to(tl.float32)
         top = tl.max(block, 0)
         higher = tl.maximum(highest, top)
-        # Entries that are all -inf so far: -inf minus -inf would be nan.
+        # If all entries are -inf so far: -inf minus -inf would be nan.
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         total = total * tl.exp(highest - finite) + tl.sum(tl.exp(block - finite), 0)
         highest = higher
-        # As equal ones that come later stay out, the first of them are kept.
+        # Later equal entries are not inserted, so the first ones stay.
         while top > lowest:
             at = start + tl.argmax(block, 0)
             if (tl.load(never + at) == 0) & (at != not_this) & (only < 0):
@@ -96,15 +102,15 @@ def kernel(
             block = tl.where(token == at, float("-inf"), block)
             top = tl.max(block, 0)
     if only >= 0:
-        here = tl.load(logits + only).to(tl.float32)
-        best = tl.where(slot == 0, here, float("-inf"))
+        forced = tl.load(logits + only).to(tl.float32)
+        best = tl.where(slot == 0, forced, float("-inf"))
         ids = tl.where(slot == 0, only.to(tl.int32), entries + slot)
     best = tl.where(is_slot, best, float("-inf"))
-    for place in range(COUNT):
+    for rank in range(COUNT):
         top = tl.max(best, 0)
-        first = tl.min(tl.where(best == top, ids, 2 * entries + KEPT), 0)
-        found = top > float("-inf")
-        tl.store(log_probs + row * COUNT + place, tl.where(found, top - highest - tl.log(total), top))
-        tl.store(tokens + row * COUNT + place, tl.where(found, first, 0).to(tl.int64))
+        first = tl.min(tl.where(best == top, ids, 2 * entries + SLOTS), 0)
+        exists = top > float("-inf")
+        tl.store(log_probs + row * COUNT + rank, tl.where(exists, top - highest - tl.log(total), top))
+        tl.store(tokens + row * COUNT + rank, tl.where(exists, first, 0).to(tl.int64))
         best = tl.where(ids == first, float("-inf"), best)
-        ids = tl.where(ids == first, 2 * entries + KEPT, ids)
+        ids = tl.where(ids == first, 2 * entries + SLOTS, ids)

@@ -1,8 +1,8 @@
-"""The hypotheses of a batch in search: of B sentences up to N each that go on, and the best K that have
-ended.
+"""The beam state of a batch: live hypotheses, and the best finished ones.
 
-A sentence has N places, each for one hypothesis that goes on, with room for T tokens. Sentences join a batch
-at any time, so each has an age: the number of tokens that all of its hypotheses have by now.
+B sentences have N slots each, with one live hypothesis per slot, and K best finished hypotheses. There is
+room for T tokens. Sentences join a batch at any time, so each has an age: the number of tokens of all of its
+live hypotheses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.decoding.search.lengths import LengthRule
 
 UNLIMITED = 1 << 62
-"""More endings than a sentence can have."""
+"""More finished hypotheses than a sentence can have."""
 
 BLOCK = 32
-"""Room for tokens is made in blocks of this size."""
+"""Room for tokens grows by multiples of this."""
 
 
 def beam_rules(
@@ -35,7 +35,11 @@ def beam_rules(
     reach: float = np.inf,
     enough: int | None = None,
 ) -> object:
-    """Return the `BeamRules` of `decoding.compiled`. A search stops at `enough` endings, if given."""
+    """Return the `BeamRules` of `kernels`, the module `search.compiled`.
+
+    `banned` are the ids that are never written. `end` is the id of the end mark. The search for a sentence
+    stops once `enough` hypotheses are finished, if given. See `Beams.give_up_hopeless` for `reach`.
+    """
     return kernels.BeamRules(
         banned=banned.numpy(),
         end=end,
@@ -48,17 +52,17 @@ def beam_rules(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One step of each sentence: E hypotheses that end and N that go on, each made of a parent and a token.
+    """The chosen continuations of one step: E finished hypotheses and N live ones per sentence.
 
-    A total of -inf marks an entry that is not used. Parents are places of the same sentence.
+    Each is a parent slot of the same sentence and a token. A total of -inf marks an unused entry.
     """
 
     ended_totals: Tensor
-    """[B, E]: the sum of log-probabilities of each, end mark included."""
+    """[B, E]: sums of log-probabilities, with the end mark."""
 
     ended_parents: Tensor
     live_totals: Tensor
-    """[B, N]: the same of those that go on."""
+    """[B, N]: sums of log-probabilities."""
 
     live_parents: Tensor
     live_tokens: Tensor
@@ -66,35 +70,37 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """All hypotheses of the batch as tensors, which `go_on` changes and all else replaces. A place not in use
-    has the total -inf, an entry of the best K that is not found yet the score -inf."""
+    """All hypotheses of a batch as tensors. `advance` changes them in place, other methods replace them.
+
+    A free slot has the total -inf. A missing finished hypothesis has the score -inf.
+    """
 
     ages: Tensor
-    """[B]: how many tokens the hypotheses of each sentence have."""
+    """[B]: number of tokens of the live hypotheses of each sentence."""
 
     caps: Tensor
-    """[B]: the most tokens of a translation, end mark not counted."""
+    """[B]: maximum number of tokens of a translation, without the end mark."""
 
     pieces: Tensor
-    """[B]: of each source, end mark not counted."""
+    """[B]: number of tokens of each source, without the end mark."""
 
     totals: Tensor
     """[B, N]: sums of log-probabilities."""
 
     tokens: Tensor
-    """[B, N, T]: only the first `ages` of each are set."""
+    """[B, N, T]: the first `ages` tokens of each are set."""
 
     token_totals: Tensor
-    """[B, N, T]: the sums up to each token."""
+    """[B, N, T]: sum of log-probabilities up to each token."""
 
     ended: Tensor
-    """[B]: how many hypotheses have ended, also those that are not among the best K."""
+    """[B]: number of hypotheses that have finished, including those not among the best K."""
 
     ended_scores: Tensor
     """[B, K], best first."""
 
     ended_lengths: Tensor
-    """[B, K]: end marks counted."""
+    """[B, K]: number of tokens with the end mark."""
 
     ended_tokens: Tensor
     """[B, K, T]"""
@@ -102,22 +108,21 @@ class Beams:
     ended_token_totals: Tensor
 
     @staticmethod
-    def begin(caps: Tensor, pieces: Tensor, places: int, in_use: int, best: int) -> Beams:
-        """Sentences that have no tokens yet, with `places` places each, of which the first `in_use` are in
-        use.
+    def begin(caps: Tensor, pieces: Tensor, slots: int, in_use: int, best: int) -> Beams:
+        """Return the state of sentences without tokens. The first `in_use` of `slots` slots are in use.
 
-        `best` is K.
+        `pieces` are the lengths of the sources. `best` is K.
         """
         count, like = len(caps), torch.zeros((), device=caps.device)
-        totals = like.new_full((count, places), -torch.inf)
+        totals = like.new_full((count, slots), -torch.inf)
         totals[:, :in_use] = 0.0
         return Beams(
             ages=torch.zeros_like(caps),
             caps=caps,
             pieces=pieces,
             totals=totals,
-            tokens=caps.new_zeros(count, places, BLOCK),
-            token_totals=like.new_zeros(count, places, BLOCK),
+            tokens=caps.new_zeros(count, slots, BLOCK),
+            token_totals=like.new_zeros(count, slots, BLOCK),
             ended=torch.zeros_like(caps),
             ended_scores=like.new_full((count, best), -torch.inf),
             ended_lengths=caps.new_zeros(count, best),
@@ -127,25 +132,25 @@ class Beams:
 
     @property
     def in_use(self) -> Tensor:
-        """[B, N]: which places hold a hypothesis that goes on."""
+        """[B, N]: True for slots with a live hypothesis."""
         return self.totals > -torch.inf
 
     def going(self) -> list[bool]:
-        """Of each sentence, whether a hypothesis goes on."""
-        if self.totals.device.type == "cpu":  # in a fraction of PyTorch's time
-            return [bool(some.any()) for some in self.totals.numpy() > -np.inf]
+        """Return for each sentence whether it has a live hypothesis. The host waits for the device."""
+        if self.totals.device.type == "cpu":  # NumPy takes a fraction of PyTorch's time
+            return [bool(live_N.any()) for live_N in self.totals.numpy() > -np.inf]
         return self.in_use.any(1).tolist()
 
     def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
-        """Return [R] the numbers of the slots in use, and [R] the newest token of each, 0 if there is none.
+        """Return the numbers of the slots in use, ascending, and the newest token of each or 0. Both are [R].
 
-        With `everywhere`, all slots count as used, and the host does not wait for the device.
+        With `everywhere`, all slots count as in use, and the host does not wait for the device.
         """
         if everywhere:
             newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
             newest_R = self.tokens.gather(2, newest_BN1).flatten()
             return torch.arange(len(newest_R), device=newest_R.device), newest_R
-        # In a fraction of PyTorch's time, which counts for a lone line.
+        # NumPy takes a fraction of PyTorch's time, which matters for a single sentence.
         totals, tokens, ages = (x.numpy(force=True) for x in (self.totals, self.tokens, self.ages))
         sentences, slots = (totals > -np.inf).nonzero()
         newest = tokens[sentences, slots, np.maximum(ages - 1, 0)[sentences]]
@@ -161,8 +166,8 @@ class Beams:
     ) -> None:
         """Extend the hypotheses as chosen. There must be room for two more tokens.
 
-        `extra_BN`, never positive, is added to the score of an ending, by its parent. Unless it `waits`, the
-        host does not look whether there is one.
+        `extra_BN` is added to the score of a finished hypothesis, by its parent. It is never positive. Unless
+        it `waits`, the host does not check whether a hypothesis finished.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
@@ -171,82 +176,83 @@ class Beams:
         self.totals = choice.live_totals
         self.ages = self.ages + 1
 
-    def go_on(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
+    def advance(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
         """Choose the best continuations and follow them, in one compiled call on a CPU.
 
-        This is `choose.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended` in one. `x_RV`
-        are log-probabilities, or logits if they are `raw`; they are overwritten. `rules` are `beam_rules`.
-        Return [B, N]: the parent of each slot.
+        It does the same as `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
+        `x_RV` are log-probabilities, or logits if they are `raw`. They are overwritten. `rules` are those of
+        `beam_rules`. Return [B, N]: the parent of each slot.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
-        kernels.go_on(x_RV.float().contiguous().numpy(), raw, rows_R.numpy(), rules, state, parents.numpy())
+        kernels.advance(x_RV.float().contiguous().numpy(), raw, rows_R.numpy(), rules, state, parents.numpy())
         return parents
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
-        """Drop hypotheses that would not beat the worst of their sentence's best K ended ones even if they
-        grew at no cost: to `reach` times their length, or the source's if that is more, but not past the cap.
+        """Drop live hypotheses that cannot beat the K-th best finished one of their sentence.
 
-        Where it is past the cap anyway, none of them can beat it.
+        Their best possible score assumes that further tokens cost nothing. The length is the most favourable
+        one up to max(`reach` x current length, source length), and at most the cap.
         """
-        most = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
-        # One more on either side, since lengths count the end mark.
-        bound = rule.bound(self.totals, self.ages[:, None] + 1, most[:, None] + 1)
-        # What can only get as good as the worst of them changes nothing, so equality is enough.
+        longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
+        # 1 is added because lengths include the end mark.
+        bound = rule.bound(self.totals, self.ages[:, None] + 1, longest[:, None] + 1)
+        # A hypothesis that could only equal the K-th best would change nothing.
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 
     def give_up_where_enough_ended(self, enough: int) -> None:
-        """Drop all hypotheses of sentences of which at least `enough` have ended."""
+        """Drop the live hypotheses of sentences with at least `enough` finished ones."""
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def give_up(self, sentences: Tensor) -> None:
-        """Drop all hypotheses of `sentences`, numbers in the batch."""
+        """Drop the live hypotheses of `sentences`, given by their numbers in the batch."""
         self.totals = self.totals.index_fill(0, sentences, -torch.inf)
 
     def take(self, sentences: Tensor) -> None:
-        """Keep only `sentences`, numbers in the batch, in this order."""
-        # Every field is a tensor whose first axis is the sentences.
+        """Keep only `sentences`, given by their numbers in the batch, in this order."""
+        # The first axis of every field is the sentences.
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
     def join(self, others: Beams) -> None:
-        """Put the sentences of `others` behind those that are here."""
-        # Both get the larger room of the two, as tensors that are joined must have the same shape.
-        for each, other in ((self, others), (others, self)):
-            each.make_room(other.tokens.shape[2])
+        """Append the sentences of `others`."""
+        # Concatenated tensors need the same room for tokens.
+        self.make_room(others.tokens.shape[2])
+        others.make_room(self.tokens.shape[2])
         for field in fields(self):
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(others, field.name)]))
 
-    def found(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """The hypotheses of `sentences` that have ended, at most K each, best first."""
+    def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """Return the finished hypotheses of each of `sentences`, at most K, best first."""
         tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
-        found = []
-        for scores, lengths, tokens, totals in zip(*(x[sentences].tolist() for x in tensors), strict=True):
-            each = zip(scores, lengths, tokens, totals, strict=True)
-            found.append([_hypothesis(*one) for one in each if one[0] > -torch.inf])
-        return found
+        results = []
+        for columns in zip(*(x[sentences].tolist() for x in tensors), strict=True):
+            entries = zip(*columns, strict=True)
+            results.append([_hypothesis(*entry) for entry in entries if entry[0] > -torch.inf])
+        return results
 
     def _end(
         self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
     ) -> None:
+        """Merge the chosen endings into the best K finished hypotheses. See `follow`."""
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
             new = new + extra_BN.gather(1, parents)
         scores = torch.cat([self.ended_scores, new], dim=1)
-        self.ended_scores, kept = scores.topk(self.ended_scores.shape[1])
-        # In most steps nothing ends that is among the best: then no tokens need to be copied.
-        if waits and not bool((kept >= self.ended_scores.shape[1]).any()):
+        self.ended_scores, indices = scores.topk(self.ended_scores.shape[1])
+        # In most steps no new ending is among the best. Then there are no tokens to copy.
+        if waits and not bool((indices >= self.ended_scores.shape[1]).any()):
             return
-        self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, kept)
-        # The end mark takes the room of a token, for its score; its id is never read, so 0 will do.
+        self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, indices)
+        # The end mark takes the room of a token for its score. Its id is never read, so it is 0.
         tokens = _grown(self.tokens, parents, torch.zeros_like(parents), self.ages)
         token_totals = _grown(self.token_totals, parents, totals, self.ages)
-        self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), kept)
-        self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), kept)
+        self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), indices)
+        self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), indices)
 
     def make_room(self, tokens: int) -> None:
-        """Have room for at least so many tokens."""
+        """Make room for at least `tokens` tokens."""
         if (missing := tokens - self.tokens.shape[2]) > 0:
             more = (0, -(-missing // BLOCK) * BLOCK)
             for name in ("tokens", "token_totals", "ended_tokens", "ended_token_totals"):
@@ -254,16 +260,17 @@ class Beams:
 
 
 def _chosen(x_BNT: Tensor, which_BM: Tensor) -> Tensor:
+    """Return [B, M, T]: the rows `which_BM` of each sentence."""
     return x_BNT.gather(1, which_BM[:, :, None].expand(-1, -1, x_BNT.shape[2]))
 
 
 def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor) -> Tensor:
-    """For each parent its T values, with the newest one put where its sentence's age says."""
-    place = ages_B[:, None, None].expand(*parents_BM.shape, 1)
-    return _chosen(x_BNT, parents_BM).scatter_(2, place, newest_BM[:, :, None])
+    """Return [B, M, T]: the values of each parent, with the newest one at the index of the sentence's age."""
+    index = ages_B[:, None, None].expand(*parents_BM.shape, 1)
+    return _chosen(x_BNT, parents_BM).scatter_(2, index, newest_BM[:, :, None])
 
 
 def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
-    # A step knows sums; each token's own score is the difference of two.
+    """Return a finished hypothesis. `length` includes the end mark, `totals` are cumulative scores."""
     sums = [0.0, *islice(totals, length)]
     return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

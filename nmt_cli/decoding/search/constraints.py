@@ -1,4 +1,4 @@
-"""Rules about the next token that depend on what a hypothesis has written.
+"""Rules about the next token that depend on the tokens of a hypothesis.
 
 R rows, each a hypothesis, and V entries of the vocabulary. A rule changes the log-probabilities of the next
 token, [R, V], in place. A row whose tokens are all forbidden ends.
@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
-from nmt_cli.decoding.search.tree_rules import TreeWanted, Written, allowed_next, written
+from nmt_cli.decoding.search.tree_rules import PartialTree, TreeWanted, allowed_next, partial_tree
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What each row has written, and the rules that depend on it."""
+    """The tokens of each row, and the rules that depend on them."""
 
     rules: "Sequence[Rule]"
     """In the order in which they apply."""
 
     tokens_RT: Tensor
-    """[R, T]: the first `ages_R` of each row are set."""
+    """[R, T]: the first `ages_R` tokens of each row are set."""
 
     ages_R: Tensor
 
@@ -104,7 +104,7 @@ class BannedSequences:
 
 
 def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
-    """Return the bans that keep each of `sequences` from being written as a whole."""
+    """Return the bans that prevent each of `sequences` from being completed."""
     bans: dict[tuple[int, ...], list[int]] = {}
     for *before, last in sequences:
         bans.setdefault(tuple(before), []).append(last)
@@ -113,24 +113,24 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
 
 @dataclass(slots=True)
 class WellFormedTrees:
-    """Lets sentences whose translation is a tree write well-formed ones only."""
+    """Allows only well-formed trees, for sentences whose translation is a tree."""
 
-    _trees: dict[tuple[int, ...], Written] = field(default_factory=dict)
-    """The tree of each path of the step before. The next paths are one token longer."""
+    _trees: dict[tuple[int, ...], PartialTree] = field(default_factory=dict)
+    """The tree of each path of the previous step. The next paths are one token longer."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
         """See `Rule`."""
         before, self._trees = self._trees, {}
-        trees: list[tuple[Written, TreeWanted] | None] = []
+        trees: list[tuple[PartialTree, TreeWanted] | None] = []
         for tokens, item in zip(history.paths(), history.items_R, strict=True):
-            if (wanted := item.sentence.tree) is None:
+            if (required := item.sentence.tree) is None:
                 trees.append(None)
                 continue
             path = tuple(tokens)
             parent = before.get(path[:-1]) if path else None
-            tree = parent.then(path[-1], wanted.symbols) if parent else written(path, wanted.symbols)
+            tree = parent.then(path[-1], required.symbols) if parent else partial_tree(path, required.symbols)
             self._trees[path] = tree
-            trees.append((tree, wanted))
+            trees.append((tree, required))
         room = [item.room for item in history.items_R]
         allowed_RV = allowed_next(trees, room, log_probs_RV.shape[1], end)
         log_probs_RV.masked_fill_(~allowed_RV.to(log_probs_RV.device), -torch.inf)
@@ -138,16 +138,16 @@ class WellFormedTrees:
 
 @dataclass(frozen=True, slots=True)
 class RequiredPlaceholders:
-    """Lets a translation have each placeholder of its source exactly once, and no other placeholder."""
+    """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`. A row that would rather end than continue writes the missing placeholders first."""
+        """See `Rule`. A row whose likeliest token is the end mark writes the missing placeholders first."""
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
             if (placeholders := item.sentence.placeholders) is None:
                 continue
             missing = [symbol for symbol in placeholders.wanted if symbol not in tokens]
-            kept = log_probs_RV[row, missing].clone()
+            missing_log_probs = log_probs_RV[row, missing].clone()
             if missing and (likeliest[row] == end or item.room <= len(missing)):
                 log_probs_RV[row] = -torch.inf
             log_probs_RV[row, list(placeholders.symbols)] = -torch.inf
@@ -155,4 +155,4 @@ class RequiredPlaceholders:
                 log_probs_RV[row, placeholders.join] = -torch.inf
             if missing:
                 log_probs_RV[row, end] = -torch.inf
-                log_probs_RV[row, missing] = kept
+                log_probs_RV[row, missing] = missing_log_probs

@@ -1,4 +1,4 @@
-"""What goes into a search and what comes out of it."""
+"""The input and output of a search."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nmt_cli.decoding.search.tree_rules import TreeWanted
 
 Bans = Mapping[tuple[int, ...], Sequence[int]]
-"""Ids that may not follow a sequence of ids. Those that follow the empty sequence are never written."""
+"""Ids that are forbidden after a sequence of ids. Those after the empty sequence are always forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class PlaceholdersWanted:
     """The placeholders that a translation must have, all as ids of symbols."""
 
     symbols: tuple[int, ...]
-    """All symbols that stand for placeholders."""
+    """The symbols of all placeholders."""
 
     wanted: tuple[int, ...] = ()
     """Symbols that the translation has once each. It has no others."""
@@ -31,29 +31,29 @@ class Sentence:
     """A source sentence as ids."""
 
     key: int
-    """Identifies it in its queue, and seeds what sampling draws for it."""
+    """Identifies the sentence in its queue, and seeds its random draws."""
 
     tokens: Sequence[int]
     """Without end mark."""
 
     prefix: Sequence[int] = ()
-    """Ids that each of its translations must begin with."""
+    """Ids at the beginning of each translation."""
 
     banned: Sequence[Sequence[int]] = ()
-    """Rows of ids that none of its translations holds, but for the prefix."""
+    """Sequences of ids that no translation contains, except in its prefix."""
 
     tree: TreeWanted | None = None
-    """Its translations are linearised trees over its words."""
+    """If set, translations are linearised trees over the words of the sentence."""
 
     certain: int = 0
-    """So many of the prefix, such as a language's code, count as certain: their log-probability is 0."""
+    """Number of leading prefix tokens whose log-probability counts as 0, such as a language code."""
 
     placeholders: PlaceholdersWanted | None = None
-    """Symbols that its translations have exactly once each, and others that they have not."""
+    """Placeholders that a translation has exactly once each, and others that it must not have."""
 
     @property
     def identity(self) -> Hashable:
-        """What no other sentence in its queue has."""
+        """A value that no other sentence in the queue has."""
         return self.key
 
     @property
@@ -65,7 +65,7 @@ class Sentence:
 
 @dataclass(slots=True)
 class BatchItem:
-    """A sentence in the batch, and what the host knows about its search."""
+    """A sentence in the batch, with the state of its search on the host."""
 
     sentence: Sentence
 
@@ -110,15 +110,15 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The log-probabilities that models give a translation, be it given or found."""
+    """The log-probabilities of a translation under a model or an ensemble."""
 
     tokens: Sequence[str]
-    """Its pieces, and the end mark; a line in parts has one after each part."""
+    """Tokens with the end mark. A line in parts has an end mark after each part."""
 
     token_scores: Sequence[float]
     """The log-probability of each of `tokens`."""
 
     @property
     def log_probability(self) -> float:
-        """Of the whole translation."""
+        """Sum over all tokens."""
         return sum(self.token_scores)

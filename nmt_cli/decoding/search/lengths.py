@@ -1,6 +1,6 @@
-"""How the length of a hypothesis enters its score, and how good a hypothesis may still become.
+"""Length normalisation of scores, and bounds on the score of a live hypothesis.
 
-A length counts the target pieces and the end mark.
+A length is the number of target tokens with the end mark.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from nmt_cli.decoding.config import Rule
 
 @dataclass(frozen=True, slots=True)
 class LengthRule:
-    """A score is a sum of log-probabilities divided by a penalty, which grows with the length."""
+    """Divides the sum of log-probabilities of a hypothesis by a penalty that grows with its length."""
 
     name: Rule
-    """gnmt: ((5 + n) / 6)^exponent, the paper's; power: n^exponent."""
+    """The penalty is ((5 + n) / 6)^exponent for gnmt, as in the paper, and n^exponent for power."""
 
     exponent: float
 
     def score(self, total: Tensor, length: Tensor) -> Tensor:
-        """The score of hypotheses whose log-probabilities sum to `total`."""
+        """Return the scores of hypotheses whose log-probabilities sum to `total`."""
         base = (5 + length) / 6 if self.name == "gnmt" else length.to(torch.float32)
         return total / base**self.exponent
 
-    def bound(self, total: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """The best score an unfinished hypothesis may still get, ending at a length from `least` to `most`.
+    def bound(self, total: Tensor, shortest: Tensor, longest: Tensor) -> Tensor:
+        """Return the best score that a live hypothesis can reach at a length from `shortest` to `longest`.
 
-        Log-probabilities are negative, so further tokens only lower `total`; at an unchanged total, the score
-        is monotonic in the length, and the best is at one of its two ends.
+        Log-probabilities are negative, so further tokens only lower `total`. At an unchanged total, the score
+        is monotonic in the length, so its maximum is at one end of the range.
         """
-        return torch.maximum(self.score(total, least), self.score(total, most))
+        return torch.maximum(self.score(total, shortest), self.score(total, longest))

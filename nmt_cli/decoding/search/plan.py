@@ -1,7 +1,7 @@
 """One step of a search as one value.
 
-Once per step, `Planner` looks at the batch and writes down everything that the step needs: a `StepPlan`.
-A stepper (`steppers.py`) carries out the whole plan, or declines it.
+Once per step, `Planner` makes a `StepPlan` with everything that the step needs. A stepper (`steppers.py`)
+carries out the whole plan, or declines it.
 
 B sentences with N slots each. The R rows of a step are the slots whose hypotheses take a token.
 """
@@ -63,7 +63,7 @@ class StepPlan:
     """Rows that may not end yet."""
 
     history: History | None = None
-    """Rules that depend on what a row has written."""
+    """Rules that depend on the tokens of a row."""
 
     draws_R: NDArray[np.float32] | None = None
     """Sampling: for each row a random number from 0 to 1. Without it, the likeliest tokens are taken."""
@@ -101,7 +101,7 @@ class Planner:
         rows_R, newest_R = beams.rows(self._everywhere)
         # On a GPU, reading `rows_R` would wait for the device.
         slots_R = np.arange(len(rows_R)) if self._everywhere else rows_R.numpy(force=True)
-        sentences_R = slots_R // config.places
+        sentences_R = slots_R // config.slots
         return StepPlan(
             rows_R=rows_R,
             newest_R=newest_R,
@@ -145,7 +145,7 @@ class Planner:
         if not rules:
             return None
         tokens_RT = beams.tokens.flatten(0, 1)[rows_R]
-        ages_R = beams.ages[rows_R // config.places]
+        ages_R = beams.ages[rows_R // config.slots]
         return History(rules, tokens_RT, ages_R, [items[number] for number in sentences_R.tolist()])
 
     def _draws(
@@ -153,4 +153,4 @@ class Planner:
     ) -> NDArray[np.float32]:
         items_R = [items[number] for number in sentences_R.tolist()]
         keys, ages = [item.sentence.key for item in items_R], [item.age for item in items_R]
-        return random_draws(self._config.seed, keys, slots_R % self._config.places, ages)
+        return random_draws(self._config.seed, keys, slots_R % self._config.slots, ages)

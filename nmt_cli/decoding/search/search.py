@@ -1,4 +1,4 @@
-"""A batch in search: sentences join, take steps together, and leave when nothing can get better."""
+"""Beam search over a batch: sentences join, take steps together, and leave when they are done."""
 
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
@@ -14,20 +14,20 @@ from nmt_cli.decoding.search.plan import Planner
 from nmt_cli.decoding.search.steppers import steppers_for, take_step
 from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
-FEW = 0.75
-"""A batch is compacted when at most this share of its sentences is still in search."""
+COMPACT_AT = 0.75
+"""A batch is compacted when at most this share of its sentences is not done."""
 
 Done = tuple[Sentence, list[Hypothesis]]
 
 
 class Search:
-    """Searches for the translations of a batch of sentences, each at a step of its own."""
+    """Searches for the translations of a batch of sentences. Each sentence has its own age."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
-        """Begin with an empty batch.
+        """Start with an empty batch.
 
-        The host looks at the device once in `look_every` steps, at most 8. If that is more than 1, every slot
-        takes each step, whether it is in use or not, so that the host need not know which ones are.
+        The host checks for finished sentences once in `look_every` steps, at most 8. If that is more than 1,
+        every slot takes each step, even if it is not in use. Then the host need not know the slots in use.
         """
         assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
@@ -46,7 +46,7 @@ class Search:
     @torch.inference_mode()
     def join(self, sentences: Sequence[Sentence]) -> None:
         """Add sentences to the batch."""
-        config, slots, device = self._config, self._config.places, self._ensemble.device
+        config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
             cache.ahead = self._look_every
@@ -54,11 +54,11 @@ class Search:
                 cache.begin_coverage()
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
-        # A prefix, placeholders or the words of a tree must fit, whatever the settings are.
-        items = [BatchItem(one, max(cap, one.least_tokens), bans_of(one.banned)) for cap, one in limits]
+        # A prefix, placeholders or the words of a tree must fit, even if the settings allow fewer tokens.
+        items = [BatchItem(s, max(cap, s.least_tokens), bans_of(s.banned)) for cap, s in limits]
         caps_B = torch.tensor([item.cap for item in items], device=device)
         lengths_B = torch.tensor(lengths, device=device)
-        beams = Beams.begin(caps_B, lengths_B, slots, slots if config.sample else 1, config.found)
+        beams = Beams.begin(caps_B, lengths_B, slots, slots if config.sample else 1, config.results)
         if self._beams is None:
             self._beams, self._caches = beams, caches
         else:
@@ -68,7 +68,7 @@ class Search:
 
     @torch.inference_mode()
     def drop(self, numbers: Collection[int]) -> None:
-        """Remove some of `sentences`, given by their numbers there, before they are done."""
+        """Remove sentences before they are done. `numbers` are indices into `sentences`."""
         assert self._beams is not None
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]
@@ -78,10 +78,10 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Let every hypothesis take a token. Return the sentences that are done, and remove them."""
+        """Extend every hypothesis by a token. Return the sentences that are done, and remove them."""
         assert self._beams is not None
-        # Not as soon as sentences are done: if compacting runs out of memory, they must have left.
-        if len(self.sentences) <= FEW * len(self._items):
+        # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
+        if len(self.sentences) <= COMPACT_AT * len(self._items):
             self._compact(self._beams)
         self._beams.make_room(max(item.age for item in self._items) + 2)  # a token and the end mark
         plan = self._planner.plan(self._items, self._beams)
@@ -91,9 +91,9 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Look at the device if it is time to, and return the sentences that are done."""
+        """Return the sentences that are done, if it is time to check."""
         self._unseen += 1
-        # At its cap a sentence ends for sure. It must not take part in another step.
+        # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)
         if self._unseen < self._look_every and not at_cap:
             return []
@@ -105,13 +105,15 @@ class Search:
         ]
         if not finished:
             return []
-        found = beams.found(torch.tensor(finished, device=self._ensemble.device))
+        hypotheses = beams.finished(torch.tensor(finished, device=self._ensemble.device))
         for number in finished:
             self._items[number].done = True
-        return [(self._items[number].sentence, one) for number, one in zip(finished, found, strict=True)]
+        return [
+            (self._items[number].sentence, best) for number, best in zip(finished, hypotheses, strict=True)
+        ]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
-        """Remove the sentences that are done, and append those of the `joining` caches to the caches."""
+        """Remove the sentences that are done, and append the `joining` caches to the caches."""
         stay = [i for i, item in enumerate(self._items) if not item.done]
         stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
         beams.take(stay_B)

@@ -1,7 +1,6 @@
-"""The three ways to take a step: PyTorch, Numba on a CPU, and the kernel for the likeliest tokens on a GPU.
+"""The three implementations of a step: PyTorch, Numba on a CPU, and a kernel for likeliest tokens on a GPU.
 
-`take_step` lets the first stepper take the step that knows every rule of the plan. PyTorch's stepper knows
-all of them.
+`take_step` uses the first stepper that applies every rule of the plan. `TorchStepper` applies all of them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.next_token.dispatch import likeliest
 from nmt_cli.decoding.search.beams import Beams, Choice, beam_rules
-from nmt_cli.decoding.search.expansion import best, best_of, drawn, ways_on
+from nmt_cli.decoding.search.expansion import best, best_of, candidates_per_row, drawn
 from nmt_cli.decoding.search.lengths import LengthRule
 from nmt_cli.decoding.search.plan import StepPlan
 from nmt_cli.model.cache import DecodingCache
@@ -64,7 +63,7 @@ class TorchStepper:
     )
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
-        """Make a stepper. Unless it `waits`, the host never looks at what is on the device."""
+        """Make a stepper. Unless it `waits`, the host never waits for the device."""
         self._ensemble, self._config, self._waits = ensemble, config, waits
         self._length_rule = LengthRule(config.length_rule, config.length_penalty)
         vocabulary = ensemble.vocabulary
@@ -88,8 +87,8 @@ class TorchStepper:
         if plan.forced:
             rows = np.flatnonzero(plan.forced.tokens_R >= 0)
             chosen = rows, plan.forced.tokens_R[rows], plan.forced.certain_R[rows]
-            rows_F, tokens_F, certain_F = (_on(x_RV.device, each) for each in chosen)
-            # Read before anything is banned: a prefix may hold tokens that the settings forbid.
+            rows_F, tokens_F, certain_F = (_on(x_RV.device, array) for array in chosen)
+            # Read before tokens are banned: a prefix may have tokens that the settings forbid.
             forced_F = x_RV[rows_F, tokens_F] * ~certain_F
         x_RV.index_fill_(1, self._banned, -torch.inf)
         ends_R = x_RV[:, self._end].clone()
@@ -99,14 +98,14 @@ class TorchStepper:
             for rule in plan.history.rules:
                 rule.apply(x_RV, plan.history, self._end)
             # A hypothesis to which the rules leave no token ends, even if it is too early.
-            nothing_left_R, here_R = (x_RV == -torch.inf).all(1), x_RV[:, self._end]
-            here_R.copy_(torch.where(nothing_left_R, ends_R, here_R))
+            nothing_left_R, new_ends_R = (x_RV == -torch.inf).all(1), x_RV[:, self._end]
+            new_ends_R.copy_(torch.where(nothing_left_R, ends_R, new_ends_R))
         if plan.forced:
             x_RV.index_fill_(0, rows_F, -torch.inf).index_put_((rows_F, tokens_F), forced_F)
         return x_RV
 
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses as chosen, and give up those that cannot win."""
+        """Extend the hypotheses as chosen, and drop those that cannot win."""
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
         if plan.draws_R is None:  # samples do not compete
@@ -119,21 +118,21 @@ class TorchStepper:
     def _coverage(self, penalty: float, caches: Caches) -> Tensor:
         """Return [B, N]: the penalty of each hypothesis for source tokens that got little attention."""
         weighted = zip(self._ensemble.weights, caches, strict=True)
-        each = [weight * cache.mean_coverage() for weight, cache in weighted]
-        # As in GNMT more than 1 counts as 1. The logarithm of no attention must stay finite.
-        got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
+        covered = [weight * cache.mean_coverage() for weight, cache in weighted]
+        # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
+        attention_BNS = torch.stack(covered).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
         seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
-        out: Tensor = penalty * (got_BNS.log() * seen_BS[:, None]).sum(2)
+        out: Tensor = penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
         return out
 
 
 class CompiledStepper(TorchStepper):
-    """Takes a step on a CPU: one compiled function does everything that follows the rules on tokens."""
+    """Takes a step on a CPU: one compiled function does everything after the rules on tokens."""
 
     rules: ClassVar = frozenset({"forced", "too_early_R", "history"})
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, kernels: ModuleType) -> None:
-        """Make a stepper. `kernels` is `decoding.compiled`."""
+        """Make a stepper. `kernels` is the module `search.compiled`."""
         super().__init__(ensemble, config)
         self._kernels = kernels
         enough = config.beam if config.stop_early else None
@@ -143,19 +142,19 @@ class CompiledStepper(TorchStepper):
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
         """See `Stepper`."""
-        # Of few rows without rules, it computes the softmax as well.
+        # Without rules and for few rows, it computes the softmax too.
         raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
         if raw:
             x_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
         else:
             x_RV = self._log_probs(plan, caches)
-        parents_BN = beams.go_on(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
+        parents_BN = beams.advance(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
         for cache in caches:
             cache.reorder(parents_BN, beams.in_use)
 
 
 class LikeliestStepper(TorchStepper):
-    """Takes a step on a GPU: a kernel reads the logits once, and writes the likeliest tokens of each row.
+    """Takes a step on a GPU: a kernel reads the logits once and writes the likeliest tokens of each row.
 
     Every slot is a row, and the host never waits for the device.
     """
@@ -174,15 +173,17 @@ class LikeliestStepper(TorchStepper):
         self._advance(plan, rules_3R, beams, caches)
 
     def _advance(self, plan: StepPlan, rules_3R: Tensor, beams: Beams, caches: Caches) -> None:
-        """Take the step. All that `rules_3R` says is on the device: for each row the only token that may
-        come, or -1, the token that may not come, or -1, and the factor of a forced token's log-probability.
+        """Take the step without waiting for the device.
+
+        `rules_3R` holds three values per row: the only allowed token or -1, an excluded token or -1, and the
+        factor of a forced token's log-probability.
         """
         only_R, never_R, factor_R = rules_3R
         entries = len(self._ensemble.vocabulary)
         never_V = torch.zeros(entries, dtype=torch.bool, device=never_R.device)
         never_V.index_fill_(0, self._banned, True)
         logits_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
-        count = ways_on(self._config.places, entries)
+        count = candidates_per_row(self._config.slots, entries)
         steps_RW, tokens_RW = likeliest(logits_RV, count, never_V, never_R, only_R)
         steps_RW[:, 0] *= factor_R  # a forced token is the only one of its row
         choice = best_of(steps_RW, tokens_RW, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)

@@ -1,7 +1,7 @@
-"""Well-formed trees: which symbols may follow in a linearised tree with one tag for each word.
+"""Rules for well-formed trees: the symbols that may follow in a linearised tree with one tag per word.
 
-Every bracket closes what was opened last, none is empty, and there is room to close all of them before the
-longest translation there may be.
+A closing bracket matches the last open bracket. No bracket is empty. There is always room to close all
+brackets before the maximum length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,67 +13,68 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class TreeSymbols:
-    """The ids that trees are written with."""
+    """The ids of the symbols of trees."""
 
     closing: Mapping[int, int]
-    """For each opening bracket the one that closes it."""
+    """The closing bracket of each opening bracket."""
 
     tags: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class TreeWanted:
-    """That a sentence's translation is a tree over so many words."""
+    """The requirement that a translation is a tree over `words` words."""
 
     symbols: TreeSymbols
     words: int
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A tree as far as it is written."""
+class PartialTree:
+    """The state of an unfinished tree."""
 
     open: tuple[int, ...] = ()
-    """The brackets that close what is open, the outermost first."""
+    """The closing brackets of the open brackets, outermost first."""
 
     tags: int = 0
     empty: bool = False
-    """The newest symbol opened a bracket."""
+    """Whether the newest symbol is an opening bracket."""
 
-    def then(self, token: int, symbols: TreeSymbols) -> "Written":
-        """With one more symbol; what is no part of a tree, in a prefix that was given, changes nothing."""
+    def then(self, token: int, symbols: TreeSymbols) -> "PartialTree":
+        """Return the tree with one more symbol. Other tokens, which a prefix may have, change nothing."""
         if token in symbols.closing:
-            return Written((*self.open, symbols.closing[token]), self.tags, empty=True)
+            return PartialTree((*self.open, symbols.closing[token]), self.tags, empty=True)
         if self.open and token == self.open[-1]:
-            return Written(self.open[:-1], self.tags)
-        return Written(self.open, self.tags + (token in symbols.tags))
+            return PartialTree(self.open[:-1], self.tags)
+        return PartialTree(self.open, self.tags + (token in symbols.tags))
 
 
-def written(tokens: Sequence[int], symbols: TreeSymbols) -> Written:
-    """The tree that `tokens` are the beginning of."""
-    tree = Written()
+def partial_tree(tokens: Sequence[int], symbols: TreeSymbols) -> PartialTree:
+    """Return the unfinished tree of `tokens`."""
+    tree = PartialTree()
     for token in tokens:
         tree = tree.then(token, symbols)
     return tree
 
 
 def allowed_next(
-    trees_R: Sequence[tuple[Written, TreeWanted] | None], room_R: Sequence[int], entries: int, end: int
+    trees_R: Sequence[tuple[PartialTree, TreeWanted] | None], room_R: Sequence[int], entries: int, end: int
 ) -> Tensor:
-    """[R, V]: whether each of so many `entries` may be the next token of each row, on the host.
+    """Return [R, V] on the host: whether each of the V = `entries` tokens may be next in each row.
 
-    `room_R` is how many tokens there may still be before the end mark; None stands for no tree.
+    A row without a tree is None, and allows all tokens. `room_R` is the number of tokens that fit before the
+    end mark.
     """
     allowed_RV = torch.zeros(len(trees_R), entries, dtype=torch.bool)
-    for row, (each, room) in enumerate(zip(trees_R, room_R, strict=True)):
-        if each is None:
+    for row, (entry, room) in enumerate(zip(trees_R, room_R, strict=True)):
+        if entry is None:
             allowed_RV[row] = True
             continue
-        tree, wanted = each
-        symbols, missing = wanted.symbols, wanted.words - tree.tags
+        tree, required = entry
+        symbols, missing = required.symbols, required.words - tree.tags
         if missing > 0:
             allowed_RV[row, list(symbols.tags)] = True
-            # A new bracket takes two tokens: itself, and what closes it.
+            # A new bracket takes two tokens, one to open and one to close it.
             if room >= missing + len(tree.open) + 2:
                 allowed_RV[row, list(symbols.closing)] = True
         if tree.open and not tree.empty:

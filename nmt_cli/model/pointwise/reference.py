@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.dropout import kept
+from nmt_cli.attention.dropout import keep_mask
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
@@ -37,6 +37,6 @@ def normed_sum(
     if drop and seed is not None:
         rows_T, columns_D = (torch.arange(n, dtype=torch.int32, device=seed.device) for n in y_TD.shape)
         zero = rows_T.new_zeros(())
-        added_TD = added_TD * kept(seed, zero, zero, rows_T[:, None], columns_D, drop) / (1 - drop)
+        added_TD = added_TD * keep_mask(seed, zero, zero, rows_T[:, None], columns_D, drop) / (1 - drop)
     summed_TD = x_TD.to(weight_D.dtype) + added_TD
     return F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon).to(x_TD.dtype)

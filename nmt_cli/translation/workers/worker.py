@@ -64,7 +64,7 @@ def _set_threads(
     If other workers are idle, either the standby threads of the compiled kernels help or those of PyTorch.
     """
     sentences = running + len(joining)
-    rows, longest = sentences * turn.search.places, max((len(one.tokens) + 1 for one in joining), default=0)
+    rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)
     standby.call(threads - 1 if few else 0)
     # PyTorch's own threads would compete with the standby threads.

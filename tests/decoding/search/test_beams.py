@@ -39,7 +39,7 @@ def test_hypotheses_take_the_tokens_of_their_parents_along() -> None:
     assert beams.tokens[0, :, :2].tolist() == [[6, 7], [5, 8]]
     assert beams.rows()[1].tolist() == [7, 8]
     beams.follow(chosen([-3.5, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
-    ((found,),) = beams.found(torch.tensor([0]))
+    ((found,),) = beams.finished(torch.tensor([0]))
     assert found.tokens == [6, 7] and found.token_scores == [-2.0, -0.5, -1.0]
     assert not beams.in_use.any()
 
@@ -49,7 +49,7 @@ def test_the_best_that_ended_stay_in_order_whenever_they_end() -> None:
     beams.follow(chosen([-4.0, NONE], [-1.0, -1.5], [5, 6], [0, 0]), SUM)
     beams.follow(chosen([-2.0, -9.0], [-1.7, NONE], [7, 0], [0, 0]), SUM)
     beams.follow(chosen([-3.0, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
-    (found,) = beams.found(torch.tensor([0]))
+    (found,) = beams.finished(torch.tensor([0]))
     assert [(one.score, one.tokens) for one in found] == [(-2.0, [5]), (-3.0, [5, 7])]
     assert beams.ended.tolist() == [4]
 

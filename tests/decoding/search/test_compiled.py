@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.search.beams import Beams, beam_rules
-from nmt_cli.decoding.search.expansion import best_of, ways_on
+from nmt_cli.decoding.search.expansion import best_of, candidates_per_row
 from nmt_cli.decoding.search.lengths import LengthRule
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
@@ -52,12 +52,12 @@ def test_hypotheses_go_on_and_end_as_they_do_without_it(
         else:  # somebody has seen to it
             log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
         x = logits if raw else log_probs
-        ways = log_probs.topk(ways_on(places, VOCABULARY))
+        ways = log_probs.topk(candidates_per_row(places, VOCABULARY))
         wanted = taken(plain, (ways.values, ways.indices), rows, rule)
         if enough:
             plain.give_up_where_enough_ended(enough)
         rules = beam_rules(kernels, banned, END, rule, 2.0, enough)
-        found = ours.go_on(x.clone(), raw, rows, rules, kernels)
+        found = ours.advance(x.clone(), raw, rows, rules, kernels)
         assert torch.equal(ours.in_use, plain.in_use)
         assert torch.equal(found[plain.in_use], wanted[plain.in_use])
         assert torch.equal(ours.tokens[ours.in_use][:, : age + 1], plain.tokens[plain.in_use][:, : age + 1])
@@ -66,7 +66,7 @@ def test_hypotheses_go_on_and_end_as_they_do_without_it(
         for name in ("totals", "ended_scores"):
             torch.testing.assert_close(getattr(ours, name), getattr(plain, name), rtol=1e-5, atol=1e-6)
     everybody = torch.arange(sentences)
-    for mine, theirs in zip(ours.found(everybody), plain.found(everybody), strict=True):
+    for mine, theirs in zip(ours.finished(everybody), plain.finished(everybody), strict=True):
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
         for one, other in zip(mine, theirs, strict=True):
             assert one.token_scores == pytest.approx(other.token_scores, rel=1e-5, abs=1e-4)
@@ -79,5 +79,5 @@ def test_a_total_that_is_no_number_goes_no_further() -> None:
     nothing = torch.tensor([], dtype=torch.int64)
     x = torch.full((1, VOCABULARY), torch.nan)
     rules = beam_rules(kernels, nothing, END, LengthRule("gnmt", 0.6))
-    beams.go_on(x, True, torch.tensor([0]), rules, kernels)
-    assert not beams.in_use.any() and beams.found(torch.tensor([0])) == [[]]
+    beams.advance(x, True, torch.tensor([0]), rules, kernels)
+    assert not beams.in_use.any() and beams.finished(torch.tensor([0])) == [[]]
