@@ -96,9 +96,9 @@ def test_idle_connections_do_not_displace_a_running_request(run: Callable[..., N
         writer.write(POST + f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         while not client.service.waiting:
             await asyncio.sleep(0)
-        others = [await connect() for _ in range(12)]
+        idle = [await connect() for _ in range(12)]
         assert b'"a b c"' in await closed(reader)
-        assert len(others) == 12
+        assert len(idle) == 12
 
     run(story, limit=4)
 

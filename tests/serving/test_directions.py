@@ -18,8 +18,8 @@ def served(*pairs: str, pivot: str = "en") -> Directions:
 
 
 def test_two_models_form_a_direction_unless_a_single_model_does() -> None:
-    found = served("fr-en", "en-de", "de-en", "en-fr", "fr-de")
-    assert {(one.name, len(one.models)) for one in found.named.values()} == {
+    directions = served("fr-en", "en-de", "de-en", "en-fr", "fr-de")
+    assert {(one.name, len(one.models)) for one in directions.named.values()} == {
         *(("fr-en", 1), ("en-de", 1), ("de-en", 1), ("en-fr", 1), ("fr-de", 1), ("de-fr", 2))
     }
     assert served("fr-en", "en-de", pivot="").targets("fr") == ["en"]
@@ -33,10 +33,10 @@ def test_an_unknown_region_is_ignored(asked: str) -> None:
 
 
 def test_known_regions_are_distinguished() -> None:
-    found = served("en-pt", "en-pt_BR")
-    wanted = {"pt-br": "pt_BR", "PT": "pt", "pt-PT": "pt"}
-    assert {asked: found.resolve(asked) for asked in wanted} == wanted
-    assert found.resolve("fr") is None and found.find("pt", "en") is None
+    directions = served("en-pt", "en-pt_BR")
+    names = {"pt-br": "pt_BR", "PT": "pt", "pt-PT": "pt"}
+    assert {asked: directions.resolve(asked) for asked in names} == names
+    assert directions.resolve("fr") is None and directions.find("pt", "en") is None
 
 
 def test_two_models_for_one_direction_are_refused() -> None:

@@ -50,11 +50,11 @@ def test_aligned_words_are_linked(client: Client) -> None:
 
 
 def test_the_attention_page_is_returned_for_a_form_and_for_json(client: Client) -> None:
-    some = {**PAIRS, "pairs": [["One dog.", "One dog."]]}
-    answer = client.post("/attention", some)
+    fields = {**PAIRS, "pairs": [["One dog.", "One dog."]]}
+    answer = client.post("/attention", fields)
     assert answer.headers["content-type"].startswith("text/html")
     assert b"<title>Attention</title>" in answer.body
-    assert client.form("/attention", {**some, "pairs": '[["One dog.", "One dog."]]'}).body == answer.body
+    assert client.form("/attention", {**fields, "pairs": '[["One dog.", "One dog."]]'}).body == answer.body
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_pairs_that_cannot_be_drawn_are_refused(
 def listening(app: object) -> Iterator[str]:
     """Yield the address of a server with the application."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))  # type: ignore[arg-type]
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([found])))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{found.getsockname()[1]}"
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()
@@ -95,10 +95,10 @@ def driven(browser: str, deno: str, tmp_path: Path) -> Iterator[Callable[..., li
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
     command = [browser, *options, f"--user-data-dir={tmp_path}", "--remote-debugging-port=0", "about:blank"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        place, end = tmp_path / "DevToolsActivePort", time.monotonic() + PATIENCE
-        while not (place.exists() and place.read_text().strip()) and time.monotonic() < end:
+        port_file, end = tmp_path / "DevToolsActivePort", time.monotonic() + PATIENCE
+        while not (port_file.exists() and port_file.read_text().strip()) and time.monotonic() < end:
             time.sleep(0.05)
-        port = place.read_text().split()[0]
+        port = port_file.read_text().split()[0]
 
         def driven(address: str, *expressions: str) -> list[Any]:
             run = [deno, "run", "--no-config", "--allow-net", str(DRIVER), port, address, *expressions]

@@ -80,8 +80,8 @@ def test_accepted_requests_are_answered_before_the_end(started: Started, number:
     clients = ["Anna", "Bert", "Carl", "Dora"]
     with started(threads=2) as (process, address), ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(translated, address, name) for name in clients]
-        whole = sum(len(f"{name} {number}.") for name in clients for number in range(SENTENCES))
-        wait_for_characters(address, whole)
+        count = sum(len(f"{name} {number}.") for name in clients for number in range(SENTENCES))
+        wait_for_characters(address, count)
         process.send_signal(number)
         for name, answer in zip(clients, answers, strict=True):
             assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
@@ -159,8 +159,8 @@ def test_a_killed_worker_loses_no_request_and_holds_no_connection(started: Start
         host, port = address.removeprefix("http://").rstrip("/").split(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
             connection.sendall(request)
-            whole = b"".join(iter(lambda: connection.recv(1000), b""))
-        assert whole.endswith(b'{"status":"ok"}')
+            response = b"".join(iter(lambda: connection.recv(1000), b""))
+        assert response.endswith(b'{"status":"ok"}')
 
 
 def children(parent: int) -> list[int]:

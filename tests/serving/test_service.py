@@ -88,13 +88,13 @@ def test_concurrent_requests_get_the_same_translations_as_single_ones(client: Cl
     async def together() -> list[dict[str, Any]]:
         headers = {"content-type": JSON}
         bodies = [json.dumps(fields).encode() for fields in asked]
-        found = [ask(client.app, "POST", "/translate", body, headers) for body in bodies]
-        return [answer.json() for answer in await asyncio.gather(*found)]
+        requests = [ask(client.app, "POST", "/translate", body, headers) for body in bodies]
+        return [answer.json() for answer in await asyncio.gather(*requests)]
 
-    for found, wanted in zip(client.runner.run(together()), alone, strict=True):
-        assert {**found, "alternatives": None} == {**wanted, "alternatives": None}
+    for concurrent, expected in zip(client.runner.run(together()), alone, strict=True):
+        assert {**concurrent, "alternatives": None} == {**expected, "alternatives": None}
         # The alternatives may depend on rounding, since the scores of the worst ones are nearly equal.
-        assert len(found.get("alternatives", ())) == len(wanted.get("alternatives", ()))
+        assert len(concurrent.get("alternatives", ())) == len(expected.get("alternatives", ()))
 
 
 def test_the_metrics_contain_no_user_text(client: Client, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from nmt_cli.translation.incoming import lines_of
 def arriving(*chunks: bytes) -> Callable[[int], bytes]:
     """Return a reader of one chunk per call."""
     left = iter(chunks)
-    return lambda most: next(left, b"")
+    return lambda size: next(left, b"")
 
 
 def refuse(number: int) -> None:
@@ -51,8 +51,8 @@ def test_a_line_is_yielded_before_the_next_one_is_read() -> None:
     asked: list[int] = []
     chunks = iter([b"one\n", b"two\n"])
 
-    def read(most: int) -> bytes:
-        asked.append(most)
+    def read(size: int) -> bytes:
+        asked.append(size)
         return next(chunks, b"")
 
     lines = lines_of(read, refuse)

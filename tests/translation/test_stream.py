@@ -99,7 +99,7 @@ BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".joi
 def in_small_chunks(data: bytes, sizes: Sequence[int]) -> Callable[[int], bytes]:
     """Return a reader of few bytes at a time, as from a pipe."""
     file, left = io.BytesIO(data), iter(sizes)
-    return lambda most: file.read(min(most, next(left, most)))
+    return lambda size: file.read(min(size, next(left, size)))
 
 
 @given(data=BYTES, sizes=st.lists(st.integers(1, 9), max_size=30))

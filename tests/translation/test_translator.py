@@ -86,16 +86,16 @@ def test_a_line_fails_if_a_part_does_not_fit_into_memory(copier: Loaded) -> None
 def test_banned_texts_do_not_occur_and_unknown_ones_are_ignored(copier: Loaded) -> None:
     search = SearchConfig(beam=4, ban=("bc", "☃"))
     free, strict = copier.translator, copier.translator.searching(search)
-    (kept,), (changed,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
-    assert kept.text == "abcd"
-    assert "bc" not in changed.text
+    (free_one,), (strict_one,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
+    assert free_one.text == "abcd"
+    assert "bc" not in strict_one.text
     assert len(strict.banned) == 1
 
 
 def test_a_line_is_split_into_sentences_on_request(copier: Loaded) -> None:
     text = "abc de. Fg h! ij"
-    whole, split = (translator(copier, sentences=how).line(1, text) for how in ("keep", "split"))
-    assert len(whole.sentences) == 1
+    kept_line, split = (translator(copier, sentences=how).line(1, text) for how in ("keep", "split"))
+    assert len(kept_line.sentences) == 1
     tokenizer = copier.translator.tokenizers.source
     parts = ["abc de.", "Fg h! ij"]  # a sentence does not end before a small letter
     assert [list(sentence.tokens) for sentence in split.sentences] == list(map(tokenizer.encode, parts))
@@ -113,8 +113,8 @@ def test_only_a_too_long_sentence_is_split_into_parts(copier: Loaded) -> None:
 
 def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loaded) -> None:
     lines = ["Ab.  Cd.", " Ab.\u2028Cd. ", "Ab. \x00 Cd.", ""]
-    found = translator(copier, sentences="split").translate(copier.models, lines)
-    assert [one.text for one in found] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
+    translations = translator(copier, sentences="split").translate(copier.models, lines)
+    assert [one.text for one in translations] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +137,8 @@ def masking(made_models: Path) -> Loaded:
 def test_placeholders_are_restored_exactly(masking: Loaded, text: str) -> None:
     (translation,) = masking.translator.translate(masking.models, [text])
     assert translation.text == text
-    masked, kept = translation.placeholders
-    assert masked == kept
+    masked, restored = translation.placeholders
+    assert masked == restored
     assert (masked > 0) == ("none" not in text)
     assert "markup" not in translation.flags
 

@@ -93,9 +93,9 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
 
 
 def test_the_settings_for_pages_have_limits_and_languages(client: Client) -> None:
-    found = client.get("/frontend/settings").json()
-    assert found["charLimit"] == 100_000 and found["apiKeys"] is False
-    assert found["language"]["target"] == {"code": "de", "name": "German"}
+    settings = client.get("/frontend/settings").json()
+    assert settings["charLimit"] == 100_000 and settings["apiKeys"] is False
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
     assert client.get("/health").json() == {"status": "ok"}
 
 

@@ -31,12 +31,12 @@ def test_the_last_message_is_translated(client: Client) -> None:
 def test_the_chunks_joined_are_the_complete_translation(client: Client, text: str) -> None:
     answer = client.post("/v1/chat/completions", chat(text, stream=True))
     *chunks, done = answer.events()
-    found = [json.loads(chunk)["choices"][0] for chunk in chunks]
+    choices = [json.loads(chunk)["choices"][0] for chunk in chunks]
     assert done == "[DONE]"
-    assert found[0]["delta"]["role"] == "assistant"
-    assert found[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
-    whole = client.post("/v1/chat/completions", chat(text)).json()["choices"][0]["message"]["content"]
-    assert "".join(one["delta"].get("content", "") for one in found) == whole
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert choices[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+    complete = client.post("/v1/chat/completions", chat(text)).json()["choices"][0]["message"]["content"]
+    assert "".join(one["delta"].get("content", "") for one in choices) == complete
 
 
 def test_models_are_listed_by_name(client: Client) -> None:

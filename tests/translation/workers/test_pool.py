@@ -20,12 +20,12 @@ def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]
 def test_workers_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
     assert len(workers.processes) in (0, 2)
     translated = stream(copier.translator, workers.queue, ["ab", "", "cd"], copier.translator.config.search)
-    assert [each.text for each in translated] == ["ab", "", "cd"]
+    assert [one.text for one in translated] == ["ab", "", "cd"]
     assert workers.usable
     for _ in range(2):  # closing again has no effect
         workers.close()
         assert not workers.usable
-    assert not any(each.process.is_alive() for each in workers.processes)
+    assert not any(one.process.is_alive() for one in workers.processes)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -37,4 +37,4 @@ def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded
         os._exit(2 if usable else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     search = copier.translator.config.search
-    assert [each.text for each in stream(copier.translator, workers.queue, ["ab"], search)] == ["ab"]
+    assert [one.text for one in stream(copier.translator, workers.queue, ["ab"], search)] == ["ab"]

@@ -64,12 +64,12 @@ def test_a_batch_is_not_refilled_while_other_settings_wait_longest() -> None:
 
 def test_returned_sentences_are_taken_again_unless_their_request_is_closed() -> None:
     queue = RequestQueue(1)
-    kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
+    open_one, closed = (request_of(queue, ONE, 2) for _ in range(2))
     taken = queue.take(ONE, 4, ROOM, [])
     queue.close_request(closed)
     queue.put_back(taken)
     queue.finish(taken[-1], None)
-    assert owners(queue.take(ONE, 4, ROOM, [])) == [kept.number] * 2
+    assert owners(queue.take(ONE, 4, ROOM, [])) == [open_one.number] * 2
 
 
 def test_a_sentence_is_tried_alone_after_two_deaths_and_fails_after_three() -> None:
@@ -110,17 +110,17 @@ def test_only_one_turn_takes_a_suspect() -> None:
 
 def test_closed_requests_are_reported_once_per_turn() -> None:
     queue = RequestQueue(1)
-    kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
+    open_one, closed = (request_of(queue, ONE, 2) for _ in range(2))
     turn = queue.next_turn()
     assert turn
     running = turn.take(4, ROOM, [])
     assert queue.unfinished == 4
     assert list(turn.gone(running)) == []
     queue.close_request(closed)
-    assert [owners([running[place]]) for place in turn.gone(running)] == [[closed.number]] * 2
+    assert [owners([running[index]]) for index in turn.gone(running)] == [[closed.number]] * 2
     assert list(turn.gone(running)) == []
     assert queue.unfinished == 2
-    queue.finish(running[owners(running).index(kept.number)], [])
+    queue.finish(running[owners(running).index(open_one.number)], [])
     assert queue.unfinished == 1
 
 

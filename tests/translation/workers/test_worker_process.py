@@ -45,11 +45,11 @@ class Turn(ListQueue):
     def __init__(self, search: SearchConfig, sources: Sequence[Sequence[int]]) -> None:
         super().__init__([Sentence(key, tokens) for key, tokens in enumerate(sources)])
         self.search = search
-        self.found: dict[int, list[Hypothesis] | None] = {}
+        self.hypotheses: dict[int, list[Hypothesis] | None] = {}
         self.died: list[tuple[int, str]] = []
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        self.found[sentence.key] = hypotheses
+        self.hypotheses[sentence.key] = hypotheses
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         return ()
@@ -80,10 +80,10 @@ def test_a_process_finds_the_same_hypotheses_as_a_thread(model: Transformer) -> 
     with worker_process(model) as process:
         translate(process, *there)
     for mine, its in zip(here, there, strict=True):
-        assert {key: [one.tokens for one in ranked or []] for key, ranked in mine.found.items()} == {
-            key: [one.tokens for one in ranked or []] for key, ranked in its.found.items()
+        assert {key: [one.tokens for one in ranked or []] for key, ranked in mine.hypotheses.items()} == {
+            key: [one.tokens for one in ranked or []] for key, ranked in its.hypotheses.items()
         }
-        assert its.found[0] and its.found[0][0].tokens == [5, 6, 7]
+        assert its.hypotheses[0] and its.hypotheses[0][0].tokens == [5, 6, 7]
 
 
 def test_an_error_in_the_process_is_raised_in_the_parent(
@@ -124,7 +124,10 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
         assert process.restarts == 2
     assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
     assert all(message in how for _, how in turn.died)
-    assert {key: [*(found or [])[0].tokens] for key, found in turn.found.items()} == {0: [5, 6], 1: [7]}
+    assert {key: [*(ranked or [])[0].tokens] for key, ranked in turn.hypotheses.items()} == {
+        0: [5, 6],
+        1: [7],
+    }
 
 
 def test_processes_that_die_idle_are_not_replaced_forever(
@@ -162,13 +165,13 @@ def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> Non
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
             asked.append(len(running))
-            return [place for place, sentence in enumerate(running) if sentence.key == 0]
+            return [index for index, sentence in enumerate(running) if sentence.key == 0]
 
     turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
     with worker_process(model, counts) as process:
         translate(process, turn)
     assert asked[0] == 3
-    assert sorted(turn.found) == [1, 2]
+    assert sorted(turn.hypotheses) == [1, 2]
 
 
 @pytest.mark.parametrize("comes", [True, False])
@@ -193,7 +196,7 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
     turn = Slow(SearchConfig(beam=2), [[6] * 30])
     with worker_process(model, counts) as process:
         translate(process, turn)
-    assert sorted(turn.found) == ([0, 1] if comes else [0])
+    assert sorted(turn.hypotheses) == ([0, 1] if comes else [0])
     assert len(asked) <= (6 if comes else 3)
 
 
