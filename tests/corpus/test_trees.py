@@ -65,49 +65,43 @@ def is_balanced(symbols: tuple[str, ...]) -> bool:
     return not open_labels
 
 
-def test_a_tree_becomes_words_and_symbols_without_its_root() -> None:
-    tree = parse(CAT)
-    assert tree.words == ("The", "cat", "sleeps", ".")
-    assert linearised(tree) == CAT_LINEARISED
-    assert tree.tags == ["DT", "NN", "VBZ", "."]
+def test_tags_are_those_of_the_words() -> None:
+    assert parse(CAT).tags == ["DT", "NN", "VBZ", "."]
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "words", "expected"),
     [
-        ("(ROOT (NN Introduction))", "NN"),
-        ("( (S (NN a)) )", "(S NN )S"),
-        ("(S1 (NP (NN a)) (. .))", "(NP NN )NP ."),
-        ("(S (NN a))", "(S NN )S"),
-        ("((NN a))", "NN"),
-        ("(NN a)", "NN"),
-        (" ( TOP\t( NP\r(NN  a )\v) ) ", "(NP NN )NP"),
-        ("(TOP (TOP (NN a)))", "(TOP NN )TOP"),
-        ("(TOP (NP (-LRB- -LRB-) (NN a-b) ($ $)))", "(NP -LRB- NN $ )NP"),
+        (CAT, "The cat sleeps .", CAT_LINEARISED),
+        # The root bracket is removed.
+        ("(ROOT (NN Introduction))", "Introduction", "NN"),
+        ("( (S (NN a)) )", "a", "(S NN )S"),
+        ("(S1 (NP (NN a)) (. .))", "a .", "(NP NN )NP ."),
+        ("(S (NN a))", "a", "(S NN )S"),
+        ("((NN a))", "a", "NN"),
+        ("(NN a)", "a", "NN"),
+        (" ( TOP\t( NP\r(NN  a )\v) ) ", "a", "(NP NN )NP"),
+        ("(TOP (TOP (NN a)))", "a", "(TOP NN )TOP"),
+        ("(TOP (NP (-LRB- -LRB-) (NN a-b) ($ $)))", "-LRB- a-b $", "(NP -LRB- NN $ )NP"),
+        # Traces, and brackets of only traces, are left out.
+        (
+            "(TOP (S (NP (-NONE- *)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))",
+            "said .",
+            "(S (VP VBD )VP . )S",
+        ),
+        # Other whitespace belongs to its word.
+        ("(TOP (NN a\u00a0b) (NN c\u2028d))", "a\u00a0b c\u2028d", "NN NN"),
     ],
 )
-def test_the_root_bracket_is_removed(line: str, expected: str) -> None:
-    assert linearised(parse(line)) == expected
-
-
-def test_traces_and_brackets_of_only_traces_are_left_out() -> None:
-    tree = parse("(TOP (S (NP (-NONE- *)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))")
-    assert (tree.words, linearised(tree)) == (("said", "."), "(S (VP VBD )VP . )S")
-
-
-def test_no_break_spaces_belong_to_their_word() -> None:
-    assert parse("(TOP (NN a\u00a0b) (NN c\u2028d))").words == ("a\u00a0b", "c\u2028d")
+def test_a_bracketed_line_becomes_words_and_a_linearised_tree(line: str, words: str, expected: str) -> None:
+    tree = parse(line)
+    assert (" ".join(tree.words), linearised(tree)) == (words, expected)
 
 
 @pytest.mark.slow
 @given(whole_trees())
-def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
+def test_linearising_restoring_and_bracketing_are_inverse(tree: Tree) -> None:
     assert restored(linearised(tree), tree.words) == tree
-
-
-@pytest.mark.slow
-@given(whole_trees())
-def test_writing_and_reading_brackets_are_inverse(tree: Tree) -> None:
     assert parse(bracketed(tree)) == tree
 
 
