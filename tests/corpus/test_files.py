@@ -141,30 +141,25 @@ def test_only_a_line_feed_ends_a_line(
         assert count_lines(path) == len(expected_lines(content))
 
 
-@pytest.mark.parametrize("mark", ODD_BREAKS, ids=lambda mark: f"U+{ord(mark):04X}")
-def test_other_line_separators_stay_in_their_line(tmp_path: Path, mark: str) -> None:
-    path = written(tmp_path, f"left{mark}right\nnext\n".encode())
-    assert list(lines(path)) == [f"left{mark}right".encode(), b"next"]
-
-
-def test_windows_line_ends_and_a_byte_order_mark_are_not_part_of_a_line(tmp_path: Path) -> None:
-    assert list(lines(written(tmp_path, b"\xef\xbb\xbfa\r\nb\r\n"))) == [b"a", b"b"]
-
-
-def test_a_byte_order_mark_inside_the_text_is_text(tmp_path: Path) -> None:
-    assert list(lines(written(tmp_path, b"a\n\xef\xbb\xbfb\n"))) == [b"a", b"\xef\xbb\xbfb"]
-
-
-def test_a_last_line_without_line_feed_counts(tmp_path: Path) -> None:
-    path = written(tmp_path, b"a\n\nlast")
-    assert list(lines(path)) == [b"a", b"", b"last"]
-    assert count_lines(path) == 3
-
-
-def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
-    path = written(tmp_path, b"")
-    assert list(lines(path)) == []
-    assert count_lines(path) == 0
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        *[
+            (f"left{mark}right\nnext\n".encode(), [f"left{mark}right".encode(), b"next"])
+            for mark in ODD_BREAKS
+        ],
+        (b"\xef\xbb\xbfa\r\nb\r\n", [b"a", b"b"]),
+        (b"a\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
+        (b"a\n\nlast", [b"a", b"", b"last"]),
+        (b"", []),
+    ],
+)
+def test_other_breaks_and_byte_order_marks_inside_a_text_are_text(
+    tmp_path: Path, content: bytes, expected: list[bytes]
+) -> None:
+    path = written(tmp_path, content)
+    assert list(lines(path)) == expected
+    assert count_lines(path) == len(expected)
 
 
 def test_a_line_longer_than_a_block_is_not_split(tmp_path: Path) -> None:
