@@ -1,4 +1,4 @@
-"""The card of a model: the README.md in its folder, with which it can be handed on."""
+"""Write the model card, the README.md of a model folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,27 +12,28 @@ from nmt_cli.scoring.metrics import Score
 
 CARD = "README.md"
 UNSCORED = (
-    "Not scored yet: `nmt average-checkpoints --select` puts its scores here, and `nmt score` has them for "
-    "any other set."
+    "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. `nmt score` computes them "
+    "for "
+    "any set."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a card says that neither weights nor `config.json` know."""
+    """Facts for a model card that neither the weights nor `config.json` contain."""
 
     scores: Mapping[str, Sequence[Score]] = field(default_factory=dict)
-    """Of each set on which the model was judged."""
+    """Scores of each evaluation set."""
 
     licence: str = ""
-    """Of the data that it was trained on."""
+    """Licence of the training data."""
 
     settings: str = ""
-    """Those of the training, as text."""
+    """Settings of the training as TOML."""
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """The whole card, in Markdown; `origin` says which weights these are."""
+    """Return the card in Markdown. `origin` describes the weights."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
@@ -58,7 +59,7 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
         _limits(inputs, identity.trained_on.get("longest")),
     ]
     if about.settings:
-        # Indented, which no line of theirs can end.
+        # An indented block, which no line of the settings can end.
         lines = "\n".join(f"    {printable(line)}" for line in about.settings.splitlines())
         parts += ["## Settings of the training", lines]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -67,15 +68,15 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
     rows = [
         (_text(name), _text(score.name), f"{score.value:.2f}", _code(score.signature))
-        for name, judged in scores.items()
-        for score in judged
+        for name, set_scores in scores.items()
+        for score in set_scores
     ]
     return _table(("set", "metric", "score", "signature"), rows) if rows else UNSCORED
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A corpus that the model has seen, as far as its description tells."""
+    """A corpus that the model was trained on, from its description."""
 
     role: str
     name: str
@@ -84,7 +85,7 @@ class _Input:
 
 
 def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
-    """None where the description tells of none, or in a way that is not ours."""
+    """Return the corpora. The list is empty if the description has none or is of an unknown form."""
     try:
         return [
             _Input(part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
@@ -104,21 +105,18 @@ def _data(inputs: Sequence[_Input], licence: str) -> str:
         )
         for part in inputs
     ]
-    table = _table(("role", "name", "pairs", "SHA-256 of its files"), rows) if rows else "Not known."
+    table = _table(("role", "name", "pairs", "SHA-256 of its files"), rows) if rows else "Unknown."
     return f"{table}\n\nLicence of the data: {_text(licence) or 'not stated'}."
 
 
 def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
     pairs = sum(part.pairs for part in inputs if part.role == "train")
-    seen = f" {pairs:,} pairs of" if pairs else ""
-    sight = (
-        f"one line at a time, and of that no more than {longest} subwords"
-        if longest
-        else "one line at a time"
-    )
+    size = f" ({pairs:,} pairs)" if pairs else ""
+    limit = f" Longer lines than {longest} subwords are split." if longest else ""
     return (
-        f"It has seen{seen} the data above and nothing else: on other kinds of text, and with names and "
-        f"numbers that are not there, expect worse than its scores. It sees {sight}."
+        f"The model was trained only on the data above{size}. Expect lower quality on other kinds of text, "
+        "and on "
+        f"names and numbers that the data lacks. Each line is translated without its context.{limit}"
     )
 
 
@@ -128,11 +126,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _text(text: object) -> str:
-    """`text` on one line, with nothing in it that Markdown would obey."""
+    """Return `text` on one line, with Markdown characters escaped."""
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#!|~" else c for c in printable(text))
 
 
 def _code(text: object) -> str:
-    """The same as code in a table, where nothing but a bar is still obeyed."""
+    """Return `text` as code in a table cell. Only backticks and bars need care there."""
     shown = printable(text).replace("`", "").replace("|", r"\|")
     return f"`{shown}`"

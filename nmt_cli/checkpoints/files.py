@@ -1,4 +1,4 @@
-"""Tensors and descriptions in files that are checked when they are read; nothing read here is ever run."""
+"""Read and write tensors and descriptions. Reading verifies them and never runs code."""
 
 import errno
 import hashlib
@@ -19,17 +19,17 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import size_and_hash
 from nmt_cli.runtime.foreign_text import is_inside, ordinary, parsed_json, read_ordinary
 
-HELD: Mapping[str, Mapping[str, type]] = {
+REQUIRED: Mapping[str, Mapping[str, type]] = {
     "config.json": {"model": dict, "tokenizer": str, "trained_on": dict},
     "state.json": {"step": int},
 }
-"""What descriptions of these names hold at least."""
+"""Required keys of each description, with their types."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors of any device."""
     path.touch()
-    mode = path.stat().st_mode  # safetensors leaves its files to their owner alone
+    mode = path.stat().st_mode  # safetensors makes its files private
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -38,67 +38,67 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read tensors, mapped into memory where that is possible."""
+    """Read tensors, mapped into memory if possible."""
     with plain_errors(path), ordinary(path) as name:
         return load_file(name)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """The shape of each tensor by name; reads no more than the file's header."""
+    """Return the shape of each tensor by name, from the header of the file."""
     with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
         return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """What safetensors and PyTorch say of a file, as what it means to who reads it."""
+    """Translate errors of safetensors and PyTorch about a file into errors for the user."""
     try:
         yield
     except FileNotFoundError:
-        with path.open("rb"):  # safetensors says so wherever it can't open a file
+        with path.open("rb"):  # safetensors reports every unreadable file as missing
             raise
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise _of_system(error, path) or damaged(path, str(error).partition("\n")[0]) from error
 
 
 def _of_system(error: Exception, path: Path) -> OSError | None:
-    """The system's error that a library has put into words: a full disk, for one, must be known as one."""
+    """Return the system error inside a library's message, such as a full disk, or None."""
     number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write JSON that also holds size and hash of the files of `folder` that it `covers`."""
+    """Write a JSON file with `description`, and with the size and hash of the files that it `covers`."""
     files = {covered: size_and_hash(folder / covered) for covered in covers}
-    whole = {**description, "files": files}
-    text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1, ensure_ascii=False)
+    complete = {**description, "files": files}
+    text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
     (folder / name).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """What `write_description` wrote, after a look at every file it covers."""
+    """Return the description in a JSON file, after verifying every file that it covers."""
     path = folder / name
     try:
         description = parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
+        raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.") from error
     except ValueError as error:
         raise damaged(path, str(error)) from error
     if not isinstance(description, dict) or not isinstance(description.get("files"), dict):
-        raise damaged(path, "it is no description")
+        raise damaged(path, "not a description")
     if description.get("format") != format_version:
         raise UserError(
-            f"{path} is of format {description.get('format')}, but this version reads {format_version}; "
-            "use the version of nmt that wrote it."
+            f"{path} has format {description.get('format')}, but this version reads {format_version}. "
+            "Use the version of nmt that wrote it."
         )
     if description.pop("sha256", None) != _digest(description):
-        raise damaged(path, "not what was written")
-    for key, kind in HELD.get(name, {}).items():
+        raise damaged(path, "its checksum is wrong")
+    for key, kind in REQUIRED.get(name, {}).items():
         if type(description.get(key)) is not kind:
             raise damaged(path, f"no {key}")
     for covered, written in description["files"].items():
         if not is_inside(covered) or not isinstance(written, dict):
-            raise damaged(path, f"it names {covered!r}")
+            raise damaged(path, f"it covers {covered!r}")
         _check(folder / covered, written)
     return description
 
@@ -108,20 +108,20 @@ def _digest(description: Mapping[str, Any]) -> str:
 
 
 def damaged(path: Path, reason: str) -> UserError:
-    """What to raise where a file can't be what was written."""
-    return UserError(f"{path} is damaged ({reason}); copy it again, or use another checkpoint.")
+    """Return the error for a damaged file."""
+    return UserError(f"{path} is damaged ({reason}). Copy it again, or use another checkpoint.")
 
 
 def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
-    """Say that a tensor of the file at `path` holds what is no number."""
-    # The sum is quick to make, and shows nearly always that all is well; the largest may overflow.
+    """Raise `UserError` if a tensor of the file at `path` has values that are not finite."""
+    # The sum is a quick test. It may overflow although all values are finite.
     if not math.isfinite(tensor.sum()) and not tensor.isfinite().all():
-        raise UserError(f"{path}: {name} holds values that are no finite numbers; take another checkpoint.")
+        raise UserError(f"{path}: {name} has values that are not finite. Use another checkpoint.")
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
     if not path.is_file():
-        raise UserError(f"{path} is missing; copy it again, or use another checkpoint.")
-    # The size first, which costs nothing; hashing reads the whole file.
+        raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
+    # Compare the size first: hashing reads the whole file.
     if path.stat().st_size != written.get("bytes") or size_and_hash(path) != written:
-        raise damaged(path, "not the bytes that were written")
+        raise damaged(path, "its content has changed")

@@ -1,4 +1,4 @@
-"""Other toolkits' models, known by the names and the first bytes of their files; nothing is unpickled."""
+"""Recognise other toolkits' models by the names and first bytes of their files. Nothing is unpickled."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,49 +12,49 @@ from nmt_cli.runtime.zips import DAMAGE, LOCAL_HEADER
 ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 
 IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "Marian", "fairseq")
-"""Those whose models `nmt import` takes."""
+"""Toolkits whose models `nmt import` reads."""
 
 CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
-"""The name of the specification with its length, behind four bytes of version."""
+"""The name of the specification with its length. Four bytes of version precede it."""
 
 MARIAN_SETTINGS, MARIAN_WEIGHTS = "special:model.yml.npy", "decoder_l1_self_Wq.npy"
 MARIAN_VERSION, MARIAN_HEADERS = (1).to_bytes(8, "little"), 1 << 18
 MARIAN_NAMES = (b"special:model.yml", b"decoder_l1_context_Wq")
 PICKLE_BYTES = 1 << 24
-"""The keys of a checkpoint stand before its numbers; so much of it holds them all."""
+"""Size of the part of a checkpoint that contains all keys. Keys precede the numbers."""
 
 
 def refuse_foreign_model(path: Path) -> None:
-    """`UserError` where another toolkit's model is at `path`; says whose it is, and what makes it ours."""
+    """Raise `UserError` if `path` is another toolkit's model. The error names the toolkit and the remedy."""
     if toolkit := foreign_kind(path):
-        raise UserError(f"{path} is a model of {toolkit}, not one of nmt's; {_cure(path, toolkit)}.")
+        raise UserError(f"{path} is a model of {toolkit}, not of nmt. {_remedy(path, toolkit)}.")
 
 
-def _cure(path: Path, toolkit: ForeignKind) -> str:
+def _remedy(path: Path, toolkit: ForeignKind) -> str:
     if toolkit in IMPORTED:
-        return f"make it one: nmt import {path} --out MODEL"
-    return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
+        return f"Convert it: nmt import {path} --out MODEL"
+    return "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Whose model the folder or file at `path` is; None for our own, and for what is nobody's."""
-    known: tuple[Callable[[Path], bool], ...] = (
+    """Return the toolkit whose model is at `path`. Return None for our models and for anything else."""
+    tests: tuple[Callable[[Path], bool], ...] = (
         _is_huggingface,
         _is_ctranslate2,
         _is_marian,
         _is_fairseq,
         _is_opennmt,
     )
-    places = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    for toolkit, holds in zip(get_args(ForeignKind), known, strict=True):
-        if any(holds(place) for place in places):
-            found: ForeignKind = toolkit
-            return found
+    files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
+    for toolkit, is_model in zip(get_args(ForeignKind), tests, strict=True):
+        if any(is_model(file) for file in files):
+            kind: ForeignKind = toolkit
+            return kind
     return None
 
 
 def _is_huggingface(path: Path) -> bool:
-    """`config.json` of a checkpoint names a class of transformers or the kind of its model."""
+    """Return whether this is a `config.json` with a class or model type of transformers."""
     if path.name != "config.json" or not path.is_file():
         return False
     try:
@@ -69,12 +69,12 @@ def _is_ctranslate2(path: Path) -> bool:
 
 
 def _is_marian(path: Path) -> bool:
-    known = path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
-    return known or is_marian_binary(path)
+    is_npz = path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
+    return is_npz or is_marian_binary(path)
 
 
 def is_marian_binary(path: Path) -> bool:
-    """Whether a file is of the form that Marian reads fastest and browsers translate with."""
+    """Return whether this is Marian's binary form, which browsers use."""
     if path.suffix != ".bin":
         return False
     start = _start(path, MARIAN_HEADERS)
@@ -87,16 +87,16 @@ def _is_fairseq(path: Path) -> bool:
 
 
 def _is_opennmt(path: Path) -> bool:
-    wanted = ("generator", "vocab", "opt")
-    return _pickled_names(path, *wanted) == set(wanted)
+    names = ("generator", "vocab", "opt")
+    return _pickled_names(path, *names) == set(names)
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Those of `names` that a file that PyTorch pickled has as texts, be it of the new format or the old."""
+    """Return the `names` that a pickled PyTorch file of either format contains as texts."""
     if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
     pickled = _zipped_start(path) if _start(path, 4) == LOCAL_HEADER else _start(path, PICKLE_BYTES)
-    # A pickle has a text as an X, its length in four bytes, and the text.
+    # A pickled text is an X, its length in four bytes, and its characters.
     return {name for name in names if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled}
 
 
@@ -106,7 +106,7 @@ def _members(path: Path) -> set[str]:
     try:
         with ZipFile(path) as archive:
             return set(archive.namelist())
-    except (OSError, *DAMAGE):  # names may be no text
+    except (OSError, *DAMAGE):  # names may be invalid text
         return set()
 
 
@@ -120,8 +120,8 @@ def _zipped_start(path: Path) -> bytes:
 
 
 def _start(path: Path, size: int) -> bytes:
-    """The first bytes of a file; none of what is no file, or can't be read."""
-    if not path.is_file():  # a pipe would be waited for
+    """Return the first bytes of a file, or none if it cannot be read."""
+    if not path.is_file():  # opening a pipe would block
         return b""
     try:
         with path.open("rb") as stream:

@@ -1,8 +1,8 @@
-"""The model folder: weights, architecture and tokenisers, all that turns raw text into translations.
+"""Read and write model folders: weights, architecture and tokenisers, all that translation needs.
 
-`config.json` says what the model is and was trained on, `model.safetensors` holds the weights, and
-`tokenizer/` is the dataset's own. A checkpoint folder is a model folder with more in it, such as a moving
-average of the weights, `ema.safetensors`; where there is one, it is what was validated, and what translates.
+`config.json` describes the model and its training data, `model.safetensors` has the weights, and `tokenizer/`
+is that of the dataset. A checkpoint folder is a model folder with more files. If it has `ema.safetensors`, a
+moving average of the weights, that file is validated and used for translation.
 """
 
 import math
@@ -36,25 +36,27 @@ FORMAT = 1
 TOKENIZERS = "tokenizer"
 
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-"""Numbers that weights may have in files from outside."""
+"""Accepted dtypes of weights in files."""
 
-UNSAID = {"output_bias": False, "first_position": 0, "start": "mark"}
-"""Settings that are newer than the format, and what was done without them."""
+OMITTED = {"output_bias": False, "first_position": 0, "start": "mark"}
+"""Settings that are newer than the format, with the values that files without them mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a model is, its weights apart."""
+    """The description of a model without its weights."""
 
     config: ModelConfig
     tokenizers: Tokenizers
     trained_on: Mapping[str, Any]
-    """What the dataset says of where it comes from."""
+    """Training record: origin and limits of the training data, from the dataset."""
 
     def build(self) -> Transformer:
-        """The model with weights newly drawn."""
-        both = (tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target))
-        return Transformer(self.config, *both, joint=self.tokenizers.recipe.joint)
+        """Return a new model with random weights."""
+        vocabularies = (
+            tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target)
+        )
+        return Transformer(self.config, *vocabularies, joint=self.tokenizers.recipe.joint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,11 @@ class Model:
     identity: Identity
     transformer: Transformer
     description: Mapping[str, Any]
-    """The whole `config.json`."""
+    """The content of `config.json`."""
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
-    """Each parameter once, by name; one that serves twice has its first name."""
+    """Return each parameter by name. A parameter that is used twice has its first name."""
     return dict(model.named_parameters())
 
 
@@ -79,7 +81,9 @@ def write_model(
     origin: Mapping[str, Any],
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a model folder's files into `folder`; `origin` says which training step, or what was averaged."""
+    """Write the files of a model folder into `folder`. `origin` has the training step or the
+    averaged models.
+    """
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
         write_tensors(folder / EMA, ema)
@@ -100,42 +104,45 @@ def write_model(
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    """Its settings; newer ones that change nothing go unsaid, so that versions without them read it."""
-    return {name: value for name, value in asdict(config).items() if UNSAID.get(name) != value}
+    """Return the settings for `config.json`.
+
+    New settings with no effect are omitted, so that older versions can read the file.
+    """
+    return {name: value for name, value in asdict(config).items() if OMITTED.get(name) != value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
-    """Load a model folder, after checking that its parts belong together."""
+    """Load a model folder. Verify first that its parts belong together."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     path = weights_path(folder, description)
-    _refuse_other_shapes(_shapes(identity), tensor_shapes(path), path)  # before memory is taken for them
-    transformer = _undrawn(identity)
+    _refuse_other_shapes(_shapes(identity), tensor_shapes(path), path)  # before allocating memory for them
+    transformer = _without_weights(identity)
     load_weights(transformer, read_tensors(path), path)
     return Model(identity, transformer.to(device).eval(), description)
 
 
-def _undrawn(identity: Identity) -> Transformer:
-    """The model without memory for its weights."""
-    with torch.device("meta"), _Undrawn():
+def _without_weights(identity: Identity) -> Transformer:
+    """Return the model on the meta device, without memory for its weights."""
+    with torch.device("meta"), _SkipInitialization():
         return identity.build()
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """The shape of each weight by name; only the first layer of each stack is built to know them."""
+    """Return the shape of each weight by name. Only the first layer of each stack is built."""
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
     shapes: dict[str, Sequence[int]] = {}
-    for name, shape in _shapes_of(weights(_undrawn(first))).items():
+    for name, shape in _shapes_of(weights(_without_weights(first))).items():
         stack, _, rest = name.partition(".0.")
         names = [f"{stack}.{i}.{rest}" for i in range(layers[stack])] if stack in layers else [name]
         shapes |= dict.fromkeys(names, shape)
     return shapes
 
 
-class _Undrawn(TorchFunctionMode):
-    """Weights that others will take the place of are not drawn: it would take longer than to read those."""
+class _SkipInitialization(TorchFunctionMode):
+    """Skip random initialisation of weights that will be replaced. It takes longer than reading them."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -146,12 +153,14 @@ class _Undrawn(TorchFunctionMode):
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
-    """The file of the weights to translate with."""
+    """Return the weights file to translate with."""
     return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """What the model in `folder` is; `UserError` where its tokenisers are not its own."""
+    """Return the identity of the model in `folder`. Raise `UserError` if its tokenisers belong to another
+    one.
+    """
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
@@ -161,16 +170,16 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     tokenizers = load_tokenizers(folder / TOKENIZERS)
     if tokenizers.fingerprint != fingerprint:
         raise UserError(
-            f"{folder / TOKENIZERS} is not the tokeniser that this model was trained with; "
-            "copy the model folder again, whole."
+            f"{folder / TOKENIZERS} is not the tokeniser that this model was trained with. "
+            "Copy the complete model folder again."
         )
     return Identity(config, tokenizers, trained_on)
 
 
-def _check_trained_on(told: Any) -> None:
-    """Raise `ValueError` where it is not what a dataset says of itself; lines are cut by what it says."""
-    told = told if isinstance(told, dict) else {"longest": 0}
-    longest, ratio = told.get("longest"), told.get("length_ratio", 1.0)
+def _check_trained_on(record: Any) -> None:
+    """Raise `ValueError` unless a training record is valid. Its limits decide how lines are split."""
+    record = record if isinstance(record, dict) else {"longest": 0}
+    longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
     if longest is not None and (type(longest) is not int or longest < 2):
         raise ValueError(f"trained_on has no longest sentence: {longest!r}")
     if type(ratio) is not float or not 0 <= ratio < math.inf:
@@ -179,16 +188,16 @@ def _check_trained_on(told: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` into `model`, as fp32. `UserError` names `path` if they don't fit."""
-    wanted = weights(model)
-    _refuse_other_shapes(_shapes_of(wanted), _shapes_of(tensors), path)
-    for name, parameter in wanted.items():
+    """Copy `tensors` into `model`, as fp32. Raise `UserError` with `path` if they do not fit."""
+    parameters = weights(model)
+    _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
+    for name, parameter in parameters.items():
         if tensors[name].dtype not in REAL:
             kind = str(tensors[name].dtype).removeprefix("torch.")
-            raise UserError(f"{path}: {name} is {kind}, but weights are fp32; take another checkpoint.")
+            raise UserError(f"{path}: {name} is {kind}, but weights must be fp32. Use another checkpoint.")
         tensor = tensors[name].to(parameter.dtype)
         refuse_not_finite(path, name, tensor)
-        # Takes the tensor itself, which is mapped from the file: no weight is held twice.
+        # Use the tensor itself, which is mapped from the file, so that no weight is in memory twice.
         if parameter.is_meta:
             torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensor))  # type: ignore[no-untyped-call]
         else:
@@ -200,12 +209,12 @@ def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
 
 
 def _refuse_other_shapes(
-    wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]], path: Path
+    expected: Mapping[str, Sequence[int]], actual: Mapping[str, Sequence[int]], path: Path
 ) -> None:
-    """Name the first weight that is not this model's."""
-    if differing := sorted(wanted.keys() ^ found.keys()):
-        where = "has no" if differing[0] in wanted else "has a surplus"
-        raise UserError(f"{path} {where} {differing[0]}, so it belongs to another model.")
-    for name, shape in wanted.items():
-        if list(shape) != list(found[name]):
-            raise UserError(f"{path}: {name} is {list(found[name])}, but this model's is {list(shape)}.")
+    """Raise `UserError` for the first weight that does not belong to this model."""
+    if differing := sorted(expected.keys() ^ actual.keys()):
+        problem = "has no" if differing[0] in expected else "has an additional"
+        raise UserError(f"{path} {problem} {differing[0]}, so it belongs to another model.")
+    for name, shape in expected.items():
+        if list(shape) != list(actual[name]):
+            raise UserError(f"{path}: {name} is {list(actual[name])}, but this model's is {list(shape)}.")

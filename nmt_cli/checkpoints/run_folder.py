@@ -1,4 +1,4 @@
-"""The run folder: checkpoints, and which of them is the best and which the last."""
+"""Read and write run folders: checkpoints, and links to the best and the last one."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ TRIAL = ".step-trial."
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where training stood: all it takes to go on as if nothing had happened."""
+    """The complete state of a training. A run resumes from it as if it had not stopped."""
 
     step: int
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     progress: Mapping[str, Any]
-    """Position in the data, scaler, scores so far: whatever the loop keeps that is not a tensor."""
+    """State of the training loop that is not a tensor: position in the data, scaler, scores."""
 
     ema: Mapping[str, Tensor] = field(default_factory=dict)
-    """The moving average of the weights, where there is one."""
+    """Moving average of the weights, if the run has one."""
 
     def copied(self) -> Checkpoint:
-        """The same with tensors of its own, on the host, which no further step changes."""
+        """Return a copy on the host that further steps do not change."""
         parts = (self.weights, self.optimizer, self.ema)
         weights, optimizer, ema = (
             {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()} for part in parts
@@ -56,18 +56,18 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint that is there whole or not at all, and point `last` to it."""
-    place = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
-    with folder_written_whole(place) as folder:
+    """Write a checkpoint and point `last` to it. It appears complete or not at all."""
+    path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
+    with folder_written_whole(path) as folder:
         _write_files(folder, identity, checkpoint)
-    point(run, LAST, place)
-    return place
+    point(run, LAST, path)
+    return path
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint, read it again, and remove it; returns how many bytes it took."""
+    """Write a checkpoint, read it back, and remove it. Return its size in bytes."""
     with room_for(run / CHECKPOINTS):
-        folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_made(run / CHECKPOINTS)))
+        folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_created(run / CHECKPOINTS)))
         try:
             _write_files(folder, identity, checkpoint)
             read_state(folder)
@@ -81,7 +81,7 @@ def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
                 (run / CHECKPOINTS).rmdir()
 
 
-def _made(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -90,39 +90,40 @@ def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> No
     write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step}, checkpoint.ema)
     write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
     state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
-    write_description(folder, STATE, state, covers=[OPTIMIZER, CONFIG])  # which covers the weights
+    write_description(folder, STATE, state, covers=[OPTIMIZER, CONFIG])  # config.json covers the weights
 
 
 def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    found = read_tensors(path)
-    if any(not torch.equal(found[name], tensor.detach().cpu()) for name, tensor in tensors.items()):
-        raise UserError(f"{path.parent.parent} gives back other bytes than were written; use another disk.")
+    stored = read_tensors(path)
+    if any(not torch.equal(stored[name], tensor.detach().cpu()) for name, tensor in tensors.items()):
+        raise UserError(f"{path.parent.parent} returns other bytes than were written. Use another disk.")
 
 
-def read_state(place: Path) -> dict[str, Any]:
-    """The part of a checkpoint that is no tensor; `UserError` where its other parts are of another step."""
-    state = read_description(place, STATE, FORMAT)
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return the non-tensor part of a checkpoint. Raise `UserError` if its files are of different steps."""
+    state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
-        raise damaged(place / STATE, "it is another file of a checkpoint")
+        raise damaged(folder / STATE, "it is another file of a checkpoint")
     if wrong := [key for key, value in state.items() if not _makes_sense(key, value)]:
-        raise damaged(place / STATE, f"{wrong[0]} can't be {state[wrong[0]]!r:.100}")
+        raise damaged(folder / STATE, f"{wrong[0]} cannot be {state[wrong[0]]!r:.100}")
     try:
-        step = parsed_json(read_ordinary(place / CONFIG)).get("step")
+        step = parsed_json(read_ordinary(folder / CONFIG)).get("step")
     except (OSError, UserError, ValueError, AttributeError):
-        return state  # the model's own reader says what is wrong with it
-    name = NAME.fullmatch(place.name)
-    others = {CONFIG: step, "the folder's name": int(name[1]) if name else state["step"]}
-    for part, other in others.items():
+        return state  # reading the model reports the error
+    name = NAME.fullmatch(folder.name)
+    steps = {CONFIG: step, "the folder's name": int(name[1]) if name else state["step"]}
+    for part, other in steps.items():
         if other != state["step"]:
             raise UserError(
-                f"{place}: {STATE} is of step {state['step']:,}, but {part} says {other}; these are parts of "
-                "two checkpoints: copy one of them again, whole."
+                f"{folder} mixes two checkpoints: {STATE} is of step {state['step']:,}, but {part} is of "
+                f"step {other}. "
+                "Copy one complete checkpoint again."
             )
     return state
 
 
 def _makes_sense(key: str, value: Any) -> bool:
-    """Whether a value of `state.json` is one that a run can have; what it does not know is passed over."""
+    """Return whether a run can have this value in `state.json`. Unknown keys are accepted."""
     if key in WHOLE_NUMBERS:
         return type(value) is int and 0 <= value < 2**53
     if key in ("seconds", "device_seconds"):
@@ -133,54 +134,56 @@ def _makes_sense(key: str, value: Any) -> bool:
         return False
     if key == "scores":
         return all(map(_is_number, value.values()))
-    return all(isinstance(each, dict) and all(map(_is_number, each.values())) for each in value.values())
+    return all(
+        isinstance(scores, dict) and all(map(_is_number, scores.values())) for scores in value.values()
+    )
 
 
 def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**53)
 
 
-def read_optimizer(place: Path) -> dict[str, Tensor]:
-    """The optimiser's tensors by name."""
-    return read_tensors(place / OPTIMIZER)
+def read_optimizer(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of the optimiser by name."""
+    return read_tensors(folder / OPTIMIZER)
 
 
-def point(run: Path, name: str, place: Path) -> None:
-    """Let RUN/`name` lead to a checkpoint; there is no moment at which it leads nowhere."""
+def point(run: Path, name: str, folder: Path) -> None:
+    """Point the link RUN/`name` to a checkpoint. It always points to an existing checkpoint."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
-    # Relative, so that a run can be moved as a whole.
-    fresh.symlink_to(place.relative_to(run))
+    # A relative link, so that a run can be moved.
+    fresh.symlink_to(folder.relative_to(run))
     fresh.replace(run / name)
 
 
 def sweep(run: Path) -> None:
-    """Remove what killed saves left in the run, and restore what they were about to replace."""
-    for left in (run / CHECKPOINTS).glob(".step-*"):
-        recover(left.with_name(left.stem.removeprefix(".")))
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
+    """Remove the remains of killed saves, and restore the checkpoints that they were replacing."""
+    for remains in (run / CHECKPOINTS).glob(".step-*"):
+        recover(remains.with_name(remains.stem.removeprefix(".")))
+        if remains.is_dir() and not remains.is_symlink():
+            shutil.rmtree(remains, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            remains.unlink(missing_ok=True)
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:
-    """Move folders out of the way of `best` and `last`; where each of them is now.
+    """Move folders named `best` and `last` out of the way. Return their new paths.
 
-    They are what a copy of the run has that followed its links.
+    They come from a copy of the run that followed its links.
     """
-    places = (run / BEST, run / LAST)
-    moved = {place: unused(place) for place in places if place.is_dir() and not place.is_symlink()}
-    for place, now in moved.items():
-        place.rename(now)
+    folders = (run / BEST, run / LAST)
+    moved = {folder: unused(folder) for folder in folders if folder.is_dir() and not folder.is_symlink()}
+    for folder, now in moved.items():
+        folder.rename(now)
     return moved
 
 
 def keep_only(run: Path, steps: set[int]) -> None:
     """Remove the checkpoints of all other steps."""
-    for step, place in checkpoints(run).items():
+    for step, folder in checkpoints(run).items():
         if step not in steps:
-            going = place.with_name(f".{place.name}.unfinished")
-            # Renamed first: a kill while its files are removed must not leave half a checkpoint.
-            place.rename(going)
-            shutil.rmtree(going)
+            doomed = folder.with_name(f".{folder.name}.unfinished")
+            # Rename first, so that a kill during removal leaves no incomplete checkpoint.
+            folder.rename(doomed)
+            shutil.rmtree(doomed)

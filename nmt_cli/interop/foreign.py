@@ -1,4 +1,4 @@
-"""Another toolkit's model, in our terms, and what becomes of it: a model folder of ours."""
+"""Describe another toolkit's model in our terms, and write it as a model folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,11 +20,11 @@ POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
     "marian": "marian",
     "huggingface": "sinusoidal",
 }
-"""Our `model.positions`, by who computes them so."""
+"""Our `model.positions` for the sinusoids of each toolkit."""
 
 
 TRAINING = "train.toml"
-"""Beside the model: what `nmt train --config` wants for going on with it."""
+"""Settings file beside the model. `nmt train --config` continues training with it."""
 
 BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("beam",): (1, 100),
@@ -32,62 +32,65 @@ BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("cap_ratio", "cap_extra"): (0, 100),
     ("cap_extra", "cap_ratio"): (0, 10_000),
 }
-"""The range of a search setting that comes with a model, and the settings that mean nothing without it."""
+"""Range of each imported search setting. The settings listed with it have no effect without it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What whoever imports says of the model; None for what it says of itself."""
+class ImportOptions:
+    """Options of `nmt import`. None leaves the choice to the model."""
 
     source_lang: str | None = None
     target_lang: str | None = None
     positions: PositionRule | None = None
 
     def languages(self, source: str | None, target: str | None, where: Path) -> tuple[str, str]:
-        """Both languages; `UserError` where nobody says which they are."""
-        both = self.source_lang or source, self.target_lang or target
-        if not both[0] or not both[1]:
-            raise UserError(f"{where} does not say its languages; give --source-lang and --target-lang.")
-        return both[0], both[1]
+        """Return the source and the target language. Options take precedence over those of the model.
+
+        Raise `UserError` if one is missing.
+        """
+        languages = self.source_lang or source, self.target_lang or target
+        if not languages[0] or not languages[1]:
+            raise UserError(f"{where} does not record its languages. Add --source-lang and --target-lang.")
+        return languages[0], languages[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """All that a model folder of ours is made of."""
+    """The contents of a model folder, read from another toolkit's model."""
 
     kind: str
-    """Whose it is, in words."""
+    """Toolkit of the model, for people."""
 
     config: ModelConfig
     tokenizers: Tokenizers
     tensors: Mapping[str, Tensor]
-    """By our names."""
+    """Tensors by our names."""
 
     search: Mapping[str, Any] = field(default_factory=dict)
-    """How its owner decodes: settings of our search by name."""
+    """Search settings with which its toolkit decodes, by our names."""
 
     longest: int | None = None
-    """The most tokens of a sentence that it was made for, where that is known."""
+    """Maximum sentence length in tokens that the model was made for, if known."""
 
     notes: Sequence[str] = ()
-    """What whoever imports should know."""
+    """Notes for the user."""
 
     trained_on: Mapping[str, Any] = field(default_factory=dict)
-    """What was known of its training when we exported it."""
+    """Training record of a model that nmt exported."""
 
     @property
     def identity(self) -> Identity:
-        """What it is, for a model folder."""
+        """Return the identity of the model for its folder."""
         longest = {"longest": self.longest} if self.longest else {}
         return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return the same model without search settings out of bounds, each with a note."""
+    """Return the model without search settings out of bounds. A note names each of them."""
     search, notes = dict(foreign.search), [*foreign.notes]
-    for (name, *others), (low, high) in BOUNDS.items():
+    for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
-            search = {each: search[each] for each in search if each not in (name, *others)}
+            search = {key: search[key] for key in search if key not in (name, *dependent)}
             notes.append(f"{name} is {value!s:.20}, not {low} to {high}, so nmt decodes with its default")
     return replace(foreign, search=search, notes=notes)
 
@@ -99,7 +102,7 @@ def check_free(out: Path) -> None:
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out`, whole or not at all."""
+    """Write the model folder `out`. It appears complete or not at all."""
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)
@@ -109,9 +112,11 @@ def write(foreign: Foreign, out: Path) -> None:
 
 
 def _for_training(config: ModelConfig) -> str:
-    """The settings of `nmt train` that go on training a model."""
+    """Return a settings file with which `nmt train` continues to train the model."""
     lines = [f"{name} = {toml_literal(value)}" for name, value in asdict(config).items()]
-    # Given beside other positions it would be refused, as it has no effect.
+    # With other positions, this setting has no effect and would be refused.
     left_out = ["longest"] if config.positions != "learned" else []
-    kept = [line for line in lines if line.split(" ")[0] not in left_out]
-    return "\n".join(["# nmt train DATASET --config this file --init-from this folder", "[model]", *kept, ""])
+    lines = [line for line in lines if line.split(" ")[0] not in left_out]
+    return "\n".join(
+        ["# nmt train DATASET --config this file --init-from this folder", "[model]", *lines, ""]
+    )

@@ -1,7 +1,8 @@
-"""Tensors by the names that Hugging Face and fairseq share, and by ours.
+"""Convert between our tensors and those of other toolkits.
 
-Their sines fill the first half of a token's channels and their cosines the second, where ours take turns; so
-channels change places, and nothing else does.
+Hugging Face and fairseq share names for tensors, the common names. Their sinusoids have the sines in the
+first half of the channels and the cosines in the second half. Ours alternate. The conversion reorders the
+channels.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ INWARD = {
     "cross.key_value": [f"{CROSS}.{part}_proj" for part in "kv"],
     "feed_forward.inner": ["fc1"],
 }
-"""What takes a token's channels; several of theirs are one of ours."""
+"""Modules that read a token's channels. Each of ours combines one or more of theirs."""
 
 OUTWARD = {
     "attention.output": f"{OWN}.out_proj",
@@ -30,10 +31,12 @@ OUTWARD = {
     "after_cross.norm": f"{CROSS}_layer_norm",
     "after_feed_forward.norm": "final_layer_norm",
 }
-"""What gives a token's channels, norms among them."""
+"""Modules that write a token's channels, including norms."""
 
 SSRU = {"attention.value": "ssru.value", "attention.forget": "ssru.forget"}
-"""What takes a token's channels and gives them, in the place of a decoder's self-attention."""
+"""Modules of an SSRU, which replaces self-attention in the decoder. They read and write a token's
+channels.
+"""
 
 UNBIASED = "attention.value"
 
@@ -42,18 +45,19 @@ OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
 
 
-MOST_ROWS = 1 << 24  # no vocabulary has more entries
+MAX_ROWS = 1 << 24  # no vocabulary has more entries
 
 
-def renamed(
+def common_tensors(
     tensors: Mapping[str, Tensor],
-    usual_names: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
+    rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
     where: str,
 ) -> dict[str, Tensor]:
-    """Return tensors by their usual names. `UserError` names the first that no model of `where` can have.
+    """Return tensors by their common names.
 
-    Each must be a vector or matrix of real numbers: not integers, quantised, complex or sparse, nor a view
-    that repeats a few numbers. Embeddings and the output projection must be matrices.
+    Raise `UserError` for the first tensor that is not a vector or matrix of real numbers. Integers,
+    quantised, complex and sparse tensors are refused, and so are views that repeat numbers. Embeddings and
+    the output projection must be matrices. Errors name the file `where`.
     """
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
@@ -64,19 +68,23 @@ def renamed(
             )
         if tensor.dim() not in (1, 2) or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise UserError(
-                f"{where}: {name} is {list(tensor.shape)}, not a vector or matrix; copy it again."
+                f"{where}: {name} is {list(tensor.shape)}, not a vector or matrix. Copy it again."
             )
-    made = usual_names(tensors)
-    if OUTPUT not in made:
-        raise UserError(f"{where} has no output projection, so it is no model that nmt knows.")
+    tensors_by_name = rename(tensors)
+    if OUTPUT not in tensors_by_name:
+        raise UserError(f"{where} has no output projection, so nmt does not support this model.")
     for name in (OUTPUT, SOURCE, TARGET):
-        if name in made and (made[name].dim() != 2 or len(made[name]) > MOST_ROWS):
-            raise UserError(f"{where}: {name} is {list(made[name].shape)}, not a matrix of embeddings.")
-    return made
+        if name in tensors_by_name and (
+            tensors_by_name[name].dim() != 2 or len(tensors_by_name[name]) > MAX_ROWS
+        ):
+            raise UserError(
+                f"{where}: {name} is {list(tensors_by_name[name].shape)}, not a matrix of embeddings."
+            )
+    return tensors_by_name
 
 
-class Usual:
-    """Tensors by their usual names, taken one by one, so that `refuse_rest` finds the others."""
+class TensorReader:
+    """Read tensors by their common names one by one, so that `refuse_rest` finds unread ones."""
 
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
         """Error messages name the file `where`."""
@@ -84,141 +92,151 @@ class Usual:
         self._taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor in fp32. `UserError` if it is missing, of another shape, or not finite."""
+        """Return a tensor in fp32. Raise `UserError` if it is missing, has another shape, or is
+        not finite.
+        """
         if name not in self._tensors:
-            raise UserError(f"{self._where} has no {name}, so it is no model that nmt knows.")
+            raise UserError(f"{self._where} has no {name}, so nmt does not support this model.")
         self._taken.add(name)
         tensor = self._tensors[name].detach()
         if tuple(tensor.shape) != shape:
             raise UserError(f"{self._where}: {name} is {list(tensor.shape)}, not {list(shape)}.")
         tensor = tensor.float()
         if not tensor.isfinite().all():
-            raise UserError(f"{self._where}: {name} holds values that are no finite numbers.")
+            raise UserError(f"{self._where}: {name} has values that are not finite.")
         return tensor
 
     def refuse_rest(self) -> None:
-        """`UserError` where something was not taken."""
+        """Raise `UserError` if a tensor was not read."""
         if left := sorted(self._tensors.keys() - self._taken):
             raise UserError(
-                f"{self._where} has {left[0]}, which the Transformer of nmt has no place for; "
-                "it is another kind of model."
+                f"{self._where} has {left[0]}, which nmt's Transformer lacks. It is another kind of model."
             )
 
 
-def turns(width: int) -> Tensor:
-    """Where each of our channels is among theirs."""
+def channel_order(width: int) -> Tensor:
+    """Return the position of each of our channels among the other toolkits' channels."""
     return torch.arange(width).view(2, width // 2).T.flatten()
 
 
-def halves(rows: Tensor) -> Tensor:
-    """[N, D] with channels in their order."""
-    return rows[:, turns(rows.shape[1]).argsort()].contiguous()
+def to_halves(rows: Tensor) -> Tensor:
+    """Return rows `[n, width]` with channels in the other toolkits' order."""
+    return rows[:, channel_order(rows.shape[1]).argsort()].contiguous()
 
 
-def ours(usual: Usual, config: ModelConfig, source: int, target: int) -> dict[str, Tensor]:
-    """Our tensors by name, for vocabularies of such sizes."""
-    order = turns(config.width)
-    made: dict[str, Tensor] = {}
-    output = usual.take(OUTPUT, target, config.width)
-    made["output_matrix"] = output[:, order]
+def import_tensors(reader: TensorReader, config: ModelConfig, source: int, target: int) -> dict[str, Tensor]:
+    """Return our tensors by name. `source` and `target` are the sizes of the vocabularies."""
+    order = channel_order(config.width)
+    tensors_by_name: dict[str, Tensor] = {}
+    output = reader.take(OUTPUT, target, config.width)
+    tensors_by_name["output_matrix"] = output[:, order]
     if config.output_bias:
-        made["output_bias"] = usual.take(BIAS, target)
+        tensors_by_name["output_bias"] = reader.take(BIAS, target)
     if config.tie != "all":
-        made["source_embedding.matrix"] = usual.take(SOURCE, source, config.width)[:, order]
+        tensors_by_name["source_embedding.matrix"] = reader.take(SOURCE, source, config.width)[:, order]
     if config.tie == "none":
-        made["target_embedding.matrix"] = usual.take(TARGET, target, config.width)[:, order]
+        tensors_by_name["target_embedding.matrix"] = reader.take(TARGET, target, config.width)[:, order]
     if config.positions == "learned":
-        for place, name in POSITIONS.items():
-            made[f"{place}.positions.table"] = usual.take(f"{name}.weight", config.longest, config.width)[
-                :, order
-            ]
-    for stack, number, place, kind in _places(config):
-        made[f"{stack}.{number}.{place}.{kind}"] = _ours(
-            usual, config, f"{stack}.layers.{number}", place, kind
+        for module, name in POSITIONS.items():
+            tensors_by_name[f"{module}.positions.table"] = reader.take(
+                f"{name}.weight", config.longest, config.width
+            )[:, order]
+    for stack, number, module, kind in _layer_parameters(config):
+        tensors_by_name[f"{stack}.{number}.{module}.{kind}"] = _import_parameter(
+            reader, config, f"{stack}.layers.{number}", module, kind
         )
     for stack in ("encoder", "decoder") if config.norm == "pre" else ():
         for kind in ("weight", "bias"):
-            made[f"{stack}_norm.{kind}"] = usual.take(f"{stack}.layer_norm.{kind}", config.width)[order]
-    return {name: tensor.contiguous() for name, tensor in made.items()}
+            tensors_by_name[f"{stack}_norm.{kind}"] = reader.take(f"{stack}.layer_norm.{kind}", config.width)[
+                order
+            ]
+    return {name: tensor.contiguous() for name, tensor in tensors_by_name.items()}
 
 
-def theirs(tensors: Mapping[str, Tensor], config: ModelConfig, *, halves: bool = True) -> dict[str, Tensor]:
-    """The inverse of `ours`: tensors by the usual names, biases of attention always among them.
+def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Return tensors by their common names: the inverse of `import_tensors`.
 
-    Not `halves`: channels stay where they are, for toolkits that take any table of positions.
+    Attention always gets biases, zeros if the model has none.
     """
-    back = turns(config.width).argsort() if halves else torch.arange(config.width)
+    back = channel_order(config.width).argsort()
     output = tensors["output_matrix"]
     target = tensors.get("target_embedding.matrix", output)
-    made = {OUTPUT: output[:, back], TARGET: target[:, back]}
-    made[SOURCE] = tensors.get("source_embedding.matrix", target)[:, back]
+    tensors_by_name = {OUTPUT: output[:, back], TARGET: target[:, back]}
+    tensors_by_name[SOURCE] = tensors.get("source_embedding.matrix", target)[:, back]
     if "output_bias" in tensors:
-        made[BIAS] = tensors["output_bias"]
+        tensors_by_name[BIAS] = tensors["output_bias"]
     if config.positions == "learned":
-        for place, name in POSITIONS.items():
-            made[f"{name}.weight"] = tensors[f"{place}.positions.table"][:, back]
-    for stack, number, place, kind in _places(config):
-        ours = tensors[f"{stack}.{number}.{place}.{kind}"]
+        for module, name in POSITIONS.items():
+            tensors_by_name[f"{name}.weight"] = tensors[f"{module}.positions.table"][:, back]
+    for stack, number, module, kind in _layer_parameters(config):
+        ours = tensors[f"{stack}.{number}.{module}.{kind}"]
         prefix = f"{stack}.layers.{number}"
-        if outward := (OUTWARD | SSRU).get(place):
-            square = place in SSRU and kind == "weight"
-            made[f"{prefix}.{outward}.{kind}"] = ours[back][:, back] if square else ours[back]
+        if outward := (OUTWARD | SSRU).get(module):
+            square = module in SSRU and kind == "weight"
+            tensors_by_name[f"{prefix}.{outward}.{kind}"] = ours[back][:, back] if square else ours[back]
             continue
-        parts = INWARD[place]
-        for part, rows in zip(parts, torch.split(ours, _rows(config, place)), strict=True):
-            made[f"{prefix}.{part}.{kind}"] = rows[:, back] if kind == "weight" else rows
-    for name in [name for name in made if "_proj.weight" in name]:
-        made.setdefault(name.replace(".weight", ".bias"), made[name].new_zeros(len(made[name])))
+        parts = INWARD[module]
+        for part, rows in zip(parts, torch.split(ours, _part_rows(config, module)), strict=True):
+            tensors_by_name[f"{prefix}.{part}.{kind}"] = rows[:, back] if kind == "weight" else rows
+    for name in [name for name in tensors_by_name if "_proj.weight" in name]:
+        tensors_by_name.setdefault(
+            name.replace(".weight", ".bias"), tensors_by_name[name].new_zeros(len(tensors_by_name[name]))
+        )
     for stack in ("encoder", "decoder") if config.norm == "pre" else ():
         for kind in ("weight", "bias"):
-            made[f"{stack}.layer_norm.{kind}"] = tensors[f"{stack}_norm.{kind}"][back]
-    return {name: tensor.detach().contiguous() for name, tensor in made.items()}
+            tensors_by_name[f"{stack}.layer_norm.{kind}"] = tensors[f"{stack}_norm.{kind}"][back]
+    return {name: tensor.detach().contiguous() for name, tensor in tensors_by_name.items()}
 
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors without the output bias, and without all biases of attention, if they are zeros."""
+    """Return the tensors without biases that are zeros: the output bias, and those of attention together."""
     attention = [name for name in tensors if name.endswith("_proj.bias")]
     zero = set() if any(tensors[name].any() for name in attention) else {*attention}
     zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
     return {name: tensor for name, tensor in tensors.items() if name not in zero}
 
 
-def _places(config: ModelConfig) -> Iterator[tuple[str, int, str, str]]:
-    """Stack, layer, place in it, and weight or bias, of all that there is in the layers."""
+def _layer_parameters(config: ModelConfig) -> Iterator[tuple[str, int, str, str]]:
+    """Yield the stack, layer, module and kind (weight or bias) of each parameter in the layers."""
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        places = [place for place in (*INWARD, *OUTWARD) if stack == "decoder" or "cross" not in place]
+        modules = [module for module in (*INWARD, *OUTWARD) if stack == "decoder" or "cross" not in module]
         if stack == "decoder" and config.decoder_history == "ssru":
-            places = [*SSRU, *(place for place in places if not place.startswith("attention"))]
+            modules = [*SSRU, *(module for module in modules if not module.startswith("attention"))]
         for number in range(layers):
-            for place in places:
-                attends = place.startswith(("attention", "cross")) and place not in SSRU
-                bare = place == UNBIASED or (attends and not config.attention_bias)
-                yield from ((stack, number, place, kind) for kind in (["weight"] if bare else BOTH))
+            for module in modules:
+                attends = module.startswith(("attention", "cross")) and module not in SSRU
+                bare = module == UNBIASED or (attends and not config.attention_bias)
+                yield from (
+                    (stack, number, module, kind) for kind in (["weight"] if bare else WEIGHT_AND_BIAS)
+                )
 
 
-BOTH = ["weight", "bias"]
+WEIGHT_AND_BIAS = ["weight", "bias"]
 
 
-def _rows(config: ModelConfig, place: str) -> list[int]:
-    """How many rows each of the parts has that are one of our matrices."""
+def _part_rows(config: ModelConfig, module: str) -> list[int]:
+    """Return the number of rows of each part of a module that combines several matrices."""
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     rows = {"q": keys, "k": keys, "v": values}
-    return [rows[part[-6]] if "_proj" in part else config.feed_forward for part in INWARD[place]]
+    return [rows[part[-6]] if "_proj" in part else config.feed_forward for part in INWARD[module]]
 
 
-def _ours(usual: Usual, config: ModelConfig, prefix: str, place: str, kind: str) -> Tensor:
-    order, width = turns(config.width), config.width
-    if place in SSRU:
-        square = usual.take(
-            f"{prefix}.{SSRU[place]}.{kind}", *((width, width) if kind == "weight" else (width,))
+def _import_parameter(
+    reader: TensorReader, config: ModelConfig, prefix: str, module: str, kind: str
+) -> Tensor:
+    """Return one of our parameters, combined from one or more of the other toolkit's."""
+    order, width = channel_order(config.width), config.width
+    if module in SSRU:
+        square = reader.take(
+            f"{prefix}.{SSRU[module]}.{kind}", *((width, width) if kind == "weight" else (width,))
         )
         return square[order][:, order] if kind == "weight" else square[order]
-    if place in OUTWARD:
-        inner = config.feed_forward if "feed_forward.outer" in place else config.heads * config.d_v
-        matrix = kind == "weight" and not place.endswith("norm")
+    if module in OUTWARD:
+        inner = config.feed_forward if "feed_forward.outer" in module else config.heads * config.d_v
+        matrix = kind == "weight" and not module.endswith("norm")
         shape = (width, inner) if matrix else (width,)
-        return usual.take(f"{prefix}.{OUTWARD[place]}.{kind}", *shape)[order]
-    sizes = zip(INWARD[place], _rows(config, place), strict=True)
+        return reader.take(f"{prefix}.{OUTWARD[module]}.{kind}", *shape)[order]
+    sizes = zip(INWARD[module], _part_rows(config, module), strict=True)
     if kind == "bias":
-        return torch.cat([usual.take(f"{prefix}.{part}.bias", rows) for part, rows in sizes])
-    return torch.cat([usual.take(f"{prefix}.{part}.weight", rows, width)[:, order] for part, rows in sizes])
+        return torch.cat([reader.take(f"{prefix}.{part}.bias", rows) for part, rows in sizes])
+    return torch.cat([reader.take(f"{prefix}.{part}.weight", rows, width)[:, order] for part, rows in sizes])

@@ -27,7 +27,7 @@ from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.decoding.fast.packed import TYPICAL_ROWS
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.runtime.kernels.torch_private import laid_out
 from recipes.benchmarks.machine import print_head, print_row, scratch
@@ -78,7 +78,7 @@ def write_theirs(folder: Path, lines: list[str]) -> None:
 def by_nmt(folder: Path, precision: Any) -> Translate:
     """Return the imported model, which gets all lines at once."""
     if not (folder / "ours").exists():
-        write(read(str(folder), Wanted()), folder / "ours")
+        write(read(str(folder), ImportOptions()), folder / "ours")
     search = SearchConfig(beam=BEAM, length_rule="power", length_penalty=1.0, cap_ratio=1.0, cap_extra=0)
     config = TranslateConfig(search=search)
     return load(folder / "ours", device="cpu", threads=1, precision=precision, config=config).translate

@@ -50,7 +50,7 @@ import torch
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import export
-from nmt_cli.interop.foreign import Foreign, Wanted, write
+from nmt_cli.interop.foreign import Foreign, ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from recipes.torture.forks import MOST_MEMORY
 from recipes.torture.mutations import KINDS
@@ -76,7 +76,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "zip": ("model.zip",),
     "fairseq": ("checkpoint_best.pt", "dict.en.txt", "sentencepiece.bpe.model"),
 }
-WANTED = {"m2m100": Wanted("en", "fr"), "nllb": Wanted("eng_Latn", "fra_Latn")}
+WANTED = {"m2m100": ImportOptions("en", "fr"), "nllb": ImportOptions("eng_Latn", "fra_Latn")}
 
 
 def make_world(world: Path) -> None:
@@ -88,7 +88,7 @@ def make_world(world: Path) -> None:
     marian_folder(world / "pickled", pickled=True)
     for kind in ("m2m100", "nllb"):
         m2m100_folder(world / kind, kind)
-    write(read(str(world / "huggingface"), Wanted(positions="marian")), world / "ours")
+    write(read(str(world / "huggingface"), ImportOptions(positions="marian")), world / "ours")
     export(read_model(world / "ours"), "marian", world / "marian")
     shutil.rmtree(world / "ours")
     (world / "zip").mkdir()
@@ -100,7 +100,7 @@ def make_world(world: Path) -> None:
 def imported(folder: Path) -> Foreign:
     """Return the model in a folder of that world."""
     path = folder / "model.zip" if folder.name == "zip" else folder
-    return read(str(path), WANTED.get(folder.name, Wanted("en", "de")))
+    return read(str(path), WANTED.get(folder.name, ImportOptions("en", "de")))
 
 
 def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) -> str:

@@ -231,7 +231,7 @@ def test_another_architecture_is_told_by_its_first_difference(
     own = other(identity, **changes)
     odd = write(tmp_path / "odd", own, drawn(own, 1))
     said = complaint([*models, odd], tmp_path / "out")
-    assert said == f"{odd} can't be averaged with {models[0]}: {told}"
+    assert said == f"{odd} cannot be averaged with {models[0]}: {told}"
     assert not (tmp_path / "out").exists()
 
 
@@ -242,7 +242,7 @@ def test_another_vocabulary_is_told(
     own = replace(identity, tokenizers=load_tokenizers(tmp_path / "dataset/tokenizer"))
     odd = write(tmp_path / "odd", own, drawn(own, 1))
     assert complaint([models[0], odd], tmp_path / "out") == (
-        f"{odd} can't be averaged with {models[0]}: it has another vocabulary; take models of one dataset."
+        f"{odd} cannot be averaged with {models[0]}: it has another vocabulary. Use models of one dataset."
     )
 
 
@@ -251,9 +251,9 @@ def test_another_vocabulary_is_told(
     [
         (
             lambda old: {k: t for k, t in old.items() if k != "output_matrix"},
-            "output_matrix is in one of them",
+            "only one of them has output_matrix",
         ),
-        (lambda old: {**old, "a": torch.ones(1)}, "a is in one of them only."),
+        (lambda old: {**old, "a": torch.ones(1)}, "only one of them has a."),
         (
             lambda old: {**old, "output_matrix": torch.ones(8, 16)},
             "output_matrix is F32 [8, 16], not F32 [16,",
@@ -271,7 +271,7 @@ def test_other_tensors_are_told_by_the_first_difference(
 ) -> None:
     odd = write(tmp_path / "odd", identity, change(drawn(identity, 1)))
     said = complaint([*models, odd], tmp_path / "out")
-    assert said.startswith(f"{odd} can't be averaged with {models[0]}: ")
+    assert said.startswith(f"{odd} cannot be averaged with {models[0]}: ")
     assert told in said
 
 
@@ -364,7 +364,7 @@ def test_nothing_else_is_ever_replaced(
         (out / "notes.txt").touch()
     before = digests(tmp_path)
     assert complaint(models, out) == (
-        f"{out} is there already, and no average that could be replaced; choose another --out."
+        f"{out} exists and is not an average that could be replaced. Choose another --out."
     )
     assert digests(tmp_path) == before
 
@@ -372,7 +372,7 @@ def test_nothing_else_is_ever_replaced(
 def test_an_average_never_takes_the_place_of_what_it_is_made_of(tmp_path: Path, models: list[Path]) -> None:
     average(models, tmp_path / "out")
     said = complaint([models[0], tmp_path / "out"], tmp_path / "out")
-    assert said == f"{tmp_path / 'out'} is one of the models to average; choose another --out."
+    assert said == f"{tmp_path / 'out'} is one of the models to average. Choose another --out."
 
 
 def test_large_tensors_are_averaged_to_their_end(tmp_path: Path, identity: Identity) -> None:
@@ -407,6 +407,6 @@ def test_no_average_is_made_of_weights_that_are_no_numbers(tmp_path: Path, ident
         write(tmp_path / "good", identity, drawn(identity, 0)),
         write(tmp_path / "bad", identity, spoilt),
     ]
-    with pytest.raises(UserError, match=f"bad.*{name} holds values that are no finite numbers"):
+    with pytest.raises(UserError, match=f"bad.*{name} has values that are not finite"):
         average(places, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -38,7 +38,7 @@ def test_it_tells_data_size_and_licence(identity: Identity) -> None:
         "12,345",
         *HASHES,
         "CC BY-NC 4.0",
-        "no more than 256 subwords",
+        "Longer lines than 256 subwords",
     ):
         assert told in page
     assert "Not scored yet" in page
@@ -54,7 +54,7 @@ def test_it_tells_scores_with_their_signatures(identity: Identity) -> None:
 
 def test_what_is_not_known_is_said(identity: Identity) -> None:
     page = html(replace(identity, trained_on={}))
-    assert "Not known." in page
+    assert "Unknown." in page
     assert "not stated" in page
 
 

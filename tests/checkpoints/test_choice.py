@@ -45,8 +45,8 @@ def test_fewer_than_asked_for_is_an_error_that_names_those_there_are(tmp_path: P
     for step in (40, 300, 5):
         stated(tmp_path, step)
     assert complaint(lambda: newest(tmp_path, 4)) == (
-        f"{tmp_path} has checkpoints of these steps only: 5, 40, 300; but --last asks for 4: take --last 3, "
-        "or train with a larger checkpoints.keep_last."
+        f"--last 4 is too large: {tmp_path} has checkpoints of steps 5, 40, 300 only. Use --last 3, or train "
+        "with a larger checkpoints.keep_last."
     )
 
 
@@ -75,14 +75,16 @@ def test_the_best_are_those_with_the_largest_scores(
 
 def test_fewer_validated_ones_than_asked_for_are_taken_with_a_warning_that_names_them(tmp_path: Path) -> None:
     judged(tmp_path, [1, 2, 3], {3: 1.0, 1: 2.0})
-    with pytest.warns(Caution, match="has 2 of the 5 validated .*: 1, 3; checkpoints.keep_best=5 keeps more"):
+    with pytest.warns(
+        Caution, match=r"--best 5 found only 2 validated .*: 1, 3\. checkpoints.keep_best=5 keeps more"
+    ):
         assert steps(best(tmp_path, 5)) == [1, 3]
 
 
 def test_a_run_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
     judged(tmp_path, [1, 2, 3], {})
-    message = "has no validated checkpoints; but --best asks for 3: name models instead, or train "
-    assert complaint(lambda: best(tmp_path, 3)).startswith(f"{tmp_path} {message}")
+    message = "--best 3 is too large: {} has no validated checkpoints. Name models instead, or train "
+    assert complaint(lambda: best(tmp_path, 3)).startswith(message.format(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,14 @@ def test_no_checkpoint_near_enough_is_an_error_that_names_those_there_are(
         stated(tmp_path, number, seconds=60 * minute)
     there = ", ".join(f"step {number} at {minute:.1f}" for number, minute in enumerate(minutes)) or "none"
     assert complaint(lambda: apart(tmp_path, 10, 4)) == (
-        f"{tmp_path} has no 4 checkpoints about 10 minutes apart, only {found}; it has {there} (minutes of "
-        "training); take a smaller --last, or other --every-minutes."
+        f"--last 4 needs 4 checkpoints about 10 minutes apart, but {tmp_path} has {found}. Its checkpoints are "
+        f"{there} (minutes of training). Use a smaller --last, or another --every-minutes."
     )
 
 
 def test_a_checkpoint_that_does_not_say_when_it_was_written_is_told(tmp_path: Path) -> None:
     place = stated(tmp_path, 7)
-    assert complaint(lambda: apart(tmp_path, 10, 1)).startswith(f"{place}/state.json does not say when")
+    assert complaint(lambda: apart(tmp_path, 10, 1)).startswith(f"{place}/state.json has no training time")
 
 
 def test_models_are_named_by_whatever_leads_to_them(save: Save, tmp_path: Path) -> None:
@@ -146,9 +148,9 @@ def test_models_are_named_by_whatever_leads_to_them(save: Save, tmp_path: Path) 
 def test_a_model_that_is_named_twice_is_told(save: Save, tmp_path: Path) -> None:
     place = save(1)
     assert complaint(lambda: named([place, tmp_path / "last"])) == (
-        f"{place} is named twice; leave out {tmp_path / 'last'}."
+        f"{place} is named twice. Omit {tmp_path / 'last'}."
     )
 
 
 def test_what_is_no_model_is_told(tmp_path: Path) -> None:
-    assert complaint(lambda: named([tmp_path])).startswith(f"{tmp_path} is no model: ")
+    assert complaint(lambda: named([tmp_path])).startswith(f"{tmp_path} is not a model: ")

@@ -109,7 +109,7 @@ def test_a_description_comes_back_with_what_it_covers(described: Path) -> None:
 
 
 def test_another_format_is_refused(described: Path) -> None:
-    with pytest.raises(UserError, match=r"about\.json is of format 1, but this version reads 2"):
+    with pytest.raises(UserError, match=r"about\.json has format 1, but this version reads 2"):
         read_description(described, "about.json", 2)
 
 

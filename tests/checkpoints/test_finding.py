@@ -54,6 +54,6 @@ def test_what_is_no_model_is_told_so(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UserError) as caught:
         find_model(path)
     assert str(caught.value) == (
-        f"{path} is no model: it has no config.json, nor any checkpoint; "
-        "name a model, checkpoint or run folder."
+        f"{path} is not a model: it has no config.json and no checkpoint. "
+        "Name a model, checkpoint or run folder."
     )

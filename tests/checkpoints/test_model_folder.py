@@ -112,8 +112,8 @@ def test_another_tokeniser_is_refused(
     shutil.rmtree(folder / "tokenizer")
     shutil.copytree(tmp_path / "other/tokenizer", folder / "tokenizer")
     assert complaint(folder) == (
-        f"{folder / 'tokenizer'} is not the tokeniser that this model was trained with; "
-        "copy the model folder again, whole."
+        f"{folder / 'tokenizer'} is not the tokeniser that this model was trained with. "
+        "Copy the complete model folder again."
     )
 
 
@@ -125,7 +125,10 @@ def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     ("change", "told"),
     [
         (without("output_matrix"), "has no output_matrix, so it belongs to another model."),
-        (lambda old: {**old, "surplus": torch.ones(1)}, "has a surplus surplus, so it belongs to another"),
+        (
+            lambda old: {**old, "surplus": torch.ones(1)},
+            "has an additional surplus, so it belongs to another",
+        ),
         (
             lambda old: {**old, "output_matrix": old["output_matrix"][:8]},
             ": output_matrix is [8, 16], but this model's is [16, 16].",
@@ -164,7 +167,7 @@ def test_weights_that_are_no_such_numbers_are_refused(
     rounded = {name: tensor.detach().abs().to(dtype) for name, tensor in weights(model).items()}
     write_tensors(folder / "model.safetensors", rounded)
     describe(folder, {})
-    assert f"is {str(dtype).removeprefix('torch.')}, but weights are fp32" in complaint(folder)
+    assert f"is {str(dtype).removeprefix('torch.')}, but weights must be fp32" in complaint(folder)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_a_description_of_the_model_is_not_taken_for_where_training_stood(save: 
 def test_a_checkpoint_in_the_folder_of_another_step_is_refused(save: Save) -> None:
     place = save(40)
     moved = place.rename(place.with_name("step-00000090"))
-    with pytest.raises(UserError, match=r"state\.json is of step 40, but the folder's name says 90"):
+    with pytest.raises(UserError, match=r"state\.json is of step 40, but the folder's name is of step 90"):
         read_whole(moved)
     assert read_whole(moved.rename(place.with_name("kept")))
 
@@ -261,7 +261,7 @@ def test_weights_that_are_no_numbers_are_refused(
     spoilt = tensor.detach().clone()
     spoilt.view(-1)[-1] = value
     place = save_checkpoint(tmp_path, identity, replace(written, weights={**written.weights, name: spoilt}))
-    with pytest.raises(UserError, match=f"{re.escape(name)} holds values that are no finite numbers"):
+    with pytest.raises(UserError, match=f"{re.escape(name)} has values that are not finite"):
         read_model(place)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.interop.exporters.exporting import export, losses
-from nmt_cli.interop.foreign import Wanted
+from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from tests.interop.exporters.test_exporting import SMALL, random_model
@@ -40,7 +40,7 @@ def test_a_variant_comes_back_as_it_was_or_is_refused(
         assert variant != "none", lost
         return
     export(model, form, tmp_path / "theirs")
-    wanted = Wanted("en", "de") if form == "marian" else Wanted()
+    wanted = ImportOptions("en", "de") if form == "marian" else ImportOptions()
     returned = read(str(tmp_path / "theirs"), wanted)
     # Marian's start is a padding whose vector is zero, so both ways to say it are right.
     start = model.identity.config.start if form == "marian" else returned.config.start

@@ -90,7 +90,7 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
     kind = "moving average (EMA)" if parts[0].file == EMA else single
     steps = ", ".join(str(part.step) for part in parts)
     origin = f"step{'s' if len(parts) > 1 else ''} {steps} of {run}"
-    return f"{out}: {kind} of {origin if run else ', '.join(str(part.place) for part in parts)}"
+    return f"{out}: {kind} of {origin if run else ', '.join(str(part.folder) for part in parts)}"
 
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:

@@ -42,12 +42,12 @@ def import_model(
     Position encodings of Marian and transformers differ slightly. --positions
     chooses those of the Marian that trained the model, or of transformers.
     """
-    from nmt_cli.interop.foreign import Wanted, check_free, write
+    from nmt_cli.interop.foreign import ImportOptions, check_free, write
     from nmt_cli.interop.importers.importing import read
 
     # Before the model is downloaded.
     check_free(out)
-    foreign = read(source, Wanted(source_lang, target_lang, positions))  # type: ignore[arg-type]
+    foreign = read(source, ImportOptions(source_lang, target_lang, positions))  # type: ignore[arg-type]
     write(foreign, out)
     show, recipe = printer(quiet), foreign.tokenizers.recipe
     show(f"{out}: {foreign.kind}, {recipe.source_lang}-{recipe.target_lang}")

@@ -1,4 +1,4 @@
-"""Packages of Argos Translate, which LibreTranslate translates with: a zip around a CTranslate2 model."""
+"""Export packages for Argos Translate, the engine of LibreTranslate: a zip with a CTranslate2 model."""
 
 import json
 import zipfile
@@ -7,38 +7,39 @@ from tempfile import TemporaryDirectory
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
-from nmt_cli.interop.exporters.exported import travelling
+from nmt_cli.interop.exporters.exported import sentencepiece_with_rules
 from nmt_cli.language import without_region
 from nmt_cli.text.tokenizers import Recipe
 
 FILE = "translate-{}_{}.argosmodel"
 
 LENGTH_PENALTY = 0.2
-"""With which it has CTranslate2 search."""
+"""Length penalty that Argos Translate passes to CTranslate2."""
 
 
 def losses(model: Model) -> list[str]:
-    """What it can't do as the model does."""
+    """Return the features of the model that Argos Translate lacks, one message each."""
     recipe = model.identity.tokenizers.recipe
-    two = not recipe.joint or recipe.own_models
-    found = ctranslate2.losses(model)
-    return found + (["each side has a SentencePiece model of its own, and it has one"] if two else [])
+    messages = ctranslate2.losses(model)
+    separate = not recipe.joint or recipe.own_models
+    return messages + (["it has only one SentencePiece model for both sides"] if separate else [])
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the package into `folder`; returns what whoever uses it should know."""
+    """Write the package into `folder`. Return notes for the user."""
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
     name = f"{codes[0]}_{codes[1]}"
-    with TemporaryDirectory() as made:
-        ctranslate2.write(model, Path(made), precision)
+    with TemporaryDirectory() as converted:
+        ctranslate2.write(model, Path(converted), precision)
         with zipfile.ZipFile(folder / FILE.format(*codes), "w", zipfile.ZIP_STORED) as package:
             package.writestr(f"{name}/metadata.json", json.dumps(_metadata(recipe, codes), indent=1))
             package.writestr(
-                f"{name}/sentencepiece.model", travelling(model.identity.tokenizers.source, recipe)
+                f"{name}/sentencepiece.model",
+                sentencepiece_with_rules(model.identity.tokenizers.source, recipe),
             )
             package.writestr(f"{name}/README.md", "Written by nmt export.\n")
-            for file in sorted(Path(made).iterdir()):
+            for file in sorted(Path(converted).iterdir()):
                 if file.suffix in (".bin", ".json"):
                     package.write(file, f"{name}/model/{file.name}")
     return []
@@ -56,14 +57,14 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """What the model in the package makes of lines when it is called as Argos Translate calls it."""
+    """Translate lines with the package as Argos Translate does."""
     with TemporaryDirectory() as unpacked:
-        place = Path(unpacked)
+        root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:
-            package.extractall(place)
-        (inner,) = place.iterdir()
+            package.extractall(root)
+        (inner,) = root.iterdir()
         for name in ("source.spm", "target.spm"):
             (inner / "model" / name).write_bytes((inner / "sentencepiece.model").read_bytes())
-        asked = {"length_penalty": LENGTH_PENALTY, "replace_unknowns": True}
-        found = ctranslate2.translated(inner / "model", lines, "auto", **asked)
-        return [text.replace("_", " ") for text in found]  # as it does
+        options = {"length_penalty": LENGTH_PENALTY, "replace_unknowns": True}
+        texts = ctranslate2.translated(inner / "model", lines, "auto", **options)
+        return [text.replace("_", " ") for text in texts]  # as Argos Translate does

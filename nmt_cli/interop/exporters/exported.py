@@ -1,4 +1,4 @@
-"""What all the toolkits that we write for want of a model's text: SentencePiece models and named entries."""
+"""Provide the parts of an export that all toolkits need: SentencePiece models and named entries."""
 
 import json
 
@@ -11,43 +11,44 @@ from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 UNTOUCHED = TextConfig(unicode="none", words="raw")
-"""What imported models have, whose SentencePiece models bring their own rules."""
+"""Text settings of imported models. Their SentencePiece models include all rules."""
 
 LARGEST_EPSILON = 1e-5
-"""Up to here, 1e-5 or 1e-6 in its place moves log-probabilities by less than 1e-4 (by 2.5e-3 from 1e-3)."""
+"""Up to this value, replacing epsilon by 1e-5 or 1e-6 changes log-probabilities by less than 1e-4 (from 1e-3,
+by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """What no other toolkit can do with text as the model's tokeniser does, each in words."""
+    """Return the features of the tokenisers that all other toolkits lack, one message each."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
-        return [f"the tokeniser is {recipe.kind}, and they take SentencePiece models"]
-    found = []
+        return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
+    messages = []
     if recipe.moses("source") or recipe.moses("target"):
-        found.append("text.words is moses, and they split no words")
+        messages.append("text.words is moses, which other toolkits cannot apply")
     if any(json.loads(tokenizers.files[DESCRIPTION])["too_rare"].values()):
-        found.append("tokenizer.min_count splits rare pieces, and they don't")
+        messages.append("tokenizer.min_count splits rare pieces, which other toolkits cannot do")
     if strange := [symbol for symbol in recipe.symbols if not symbol.startswith(">>")]:
-        found.append(f"the symbol {strange[0]} would be text to them; they know symbols like >>xx<< only")
-    return found
+        messages.append(f"the symbol {strange[0]} is not of the form >>xx<<")
+    return messages
 
 
-def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **can: object) -> list[str]:
-    """Return the settings that another toolkit's models cannot have, each in words.
+def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
+    """Return the settings that another toolkit's models cannot have, one message each.
 
-    `can` are the values that they can have. Without `any_epsilon`, layer norm has an epsilon of their own.
+    `supported` are the values of the toolkit. Without `any_epsilon`, it has its own epsilon of layer norm.
     """
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
-    required |= {"decoder_history": "attention", **can}
+    required |= {"decoder_history": "attention", **supported}
     if config.norm_epsilon > LARGEST_EPSILON and not any_epsilon:
         required["norm_epsilon"] = LARGEST_EPSILON
     values = {name: getattr(config, name) for name in required}
     return [f"model.{name} is {value}" for name, value in values.items() if value != required[name]]
 
 
-def travelling(side: Tokenizer, recipe: Recipe) -> bytes:
-    """A side's SentencePiece model, with our normalisation inside."""
+def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
+    """Return a side's SentencePiece model, with our normalisation inside."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
@@ -55,5 +56,5 @@ def travelling(side: Tokenizer, recipe: Recipe) -> bytes:
 
 
 def named_entries(vocabulary: Vocabulary) -> list[str]:
-    """The entries, those that only fill up with names too."""
+    """Return the entries of a vocabulary. Unused entries get names too."""
     return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]

@@ -1,4 +1,4 @@
-"""Writes models of ours in other toolkits' forms, after saying what they have no place for."""
+"""Write our models in the formats of other toolkits, after reporting unsupported features."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -19,28 +19,28 @@ from nmt_cli.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """Whoever takes what we write."""
+    """A toolkit that can load an export."""
 
     name: str
     losses: Callable[[Model], list[str]]
-    """What of a model it can't do, each in words."""
+    """Features of a model that it lacks, one message each."""
 
     precisions: Sequence[Precision]
-    """What its files can keep."""
+    """Precisions of its files."""
 
     write: Callable[[Model, Path, Precision], list[str]]
-    """Writes a folder's files; returns what whoever uses them should know."""
+    """Writes the files of a folder. Returns notes for the user."""
 
     translate: Callable[[Path, list[str]], list[str]]
-    """Translates lines with it, as its users do, with a beam of 4."""
+    """Translates lines with it, with a beam of 4."""
 
     search: Mapping[str, Any]
-    """Settings of our search that make it search alike."""
+    """Settings of our search with which it equals its search."""
 
 
 OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
 EARLY = {**OVER_LENGTHS, "stop_early": True}
-"""Where CTranslate2 searches, which ends at as many endings as the beam has hypotheses."""
+"""CTranslate2 stops when the number of finished hypotheses reaches the beam size."""
 
 EVERY: Sequence[Precision] = ("fp32", "fp16", "int8")
 
@@ -71,34 +71,36 @@ TOOLKITS: dict[str, Toolkit] = {
 
 
 def losses(model: Model, form: str) -> list[str]:
-    """What would be lost, each in words; where there is anything, the model can't be written so."""
+    """Return the features that the export would lose, one message each. A model with any cannot
+    be exported.
+    """
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
-    """Write `out`, whole or not at all; returns what whoever uses it should know."""
+    """Write `out`. It appears complete or not at all. Return notes for the user."""
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
-        raise UserError(f"{toolkit.name} can't do what this model does: {'; '.join(lost)}.")
+        raise UserError(f"{toolkit.name} does not support this model: {', '.join(lost)}.")
     if precision not in toolkit.precisions:
-        kept = " or ".join(toolkit.precisions)
-        raise UserError(f"nmt writes no {precision} for {toolkit.name}; take --precision {kept}.")
+        supported = " or ".join(toolkit.precisions)
+        raise UserError(f"--precision for {toolkit.name} must be {supported} (got {precision}).")
     with folder_written_whole(out) as folder:
         return toolkit.write(model, folder, precision)
 
 
 def search_alike(form: str) -> Mapping[str, Any]:
-    """Settings of our search that make it search as the other library does."""
+    """Return settings of our search with which it equals the search of the other toolkit."""
     return TOOLKITS[form].search
 
 
 def translate(form: str, out: Path, lines: list[str]) -> list[str]:
-    """What the other library makes of lines; `UserError` where it is not installed."""
+    """Translate lines with the other toolkit. Raise `UserError` if it is not installed."""
     return TOOLKITS[form].translate(out, lines)
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Lines of pieces drawn from the vocabulary, a few or many, the same each time."""
-    chosen = random.Random(count)
-    known = sorted(source.numbering.pieces)
-    return [source.decode(chosen.choices(known, k=2 + i % 12)) for i in range(count)]
+    """Return lines of random pieces from the vocabulary. The same count gives the same lines."""
+    generator = random.Random(count)
+    pieces = sorted(source.numbering.pieces)
+    return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

@@ -1,10 +1,9 @@
-"""A model of ours as a folder that Hugging Face's `transformers` loads without any code of ours.
+"""Export folders that Hugging Face's `transformers` loads without our code.
 
-Post-norm models are Marian's class, and pre-norm ones Pegasus'. Both end their vocabulary with padding,
-which we have none of. Pegasus has one matrix for everything: where our sides have two, the source's entries
-come first in it and are never produced, and the target's follow. What they have no place for, our settings
-and tokeniser among it, lies beside them in `nmt.json` and `nmt-tokenizer/`, so that importing the folder
-again gives back what was exported.
+Post-norm models become Marian models, and pre-norm models Pegasus models. Both need padding, which we append
+to the vocabulary. Pegasus has one matrix for both sides. For two vocabularies, the source's entries come
+first and get no probability, then the target's follow. Our settings and tokeniser are stored in `nmt.json`
+and `nmt-tokenizer/`, so that importing the folder again restores the exported model.
 """
 
 import importlib
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, travelling
+from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
 from nmt_cli.interop.importers.huggingface import (
     CONFIG,
     GENERATION,
@@ -34,29 +33,29 @@ from nmt_cli.interop.importers.huggingface import (
     VOCABULARY,
     WEIGHTS,
 )
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, halves, theirs
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, to_halves
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.text.tokenizers import Tokenizers
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
 LONGEST = 1024
-"""Positions that they compute at most."""
+"""Maximum number of positions."""
 
 TOGETHER = 25
 
-NEVER = -1e4
-"""The bias of entries that get no probability: padding, and the source's entries in a shared matrix."""
+EXCLUDED_BIAS = -1e4
+"""Output bias of entries that get no probability: padding, and source entries in a shared matrix."""
 
 TARGET_END = "</s-target>"
 
 PRE_NORM = (
-    "CTranslate2's converter for transformers can't read pre-norm models in this form: use "
-    "nmt export --format ctranslate2"
+    "CTranslate2's converter cannot read pre-norm models in this form. Use nmt export --format ctranslate2"
 )
 START = (
-    "this model starts its translations with the end mark; CTranslate2's converter for transformers starts "
-    "every Marian model with a vector of zeros, so that what it makes of this one is broken: use "
+    "this model starts translations with the end token, but CTranslate2's converter starts every Marian "
+    "model "
+    "with a vector of zeros, which breaks this one. Use "
     "nmt export --format ctranslate2"
 )
 
@@ -69,27 +68,27 @@ README = """# A translation model for transformers, as {name}
     batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
     print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
-Written by `nmt export`; `nmt import` makes of it the model that it was.
+Written by `nmt export`. `nmt import` restores the original model.
 
-- `generate` ends a translation at `max_length` with the end mark at no cost. nmt counts its probability.
+- `generate` adds the end token at `max_length` at no cost. nmt counts its probability.
 - Layer norm adds 1e-5 to the variance in these classes. nmt trained this model with {epsilon:g}.
 {notes}"""
 
 
 def losses(model: Model) -> list[str]:
-    """Return the settings that `transformers` cannot express, each in words."""
+    """Return the features of the model that `transformers` lacks, one message each."""
     config = model.identity.config
-    found = model_losses(config, positions="sinusoidal", first_position=0)
-    return found + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
+    messages = model_losses(config, positions="sinusoidal", first_position=0)
+    return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """The number of the target's first entry, where the source has so many."""
+    """Return the id of the target's first entry. `source` is the size of the source vocabulary."""
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`; returns what whoever uses them should know."""
+    """Write the files into `folder`. Return notes for the user."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
@@ -101,7 +100,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_tensors(folder / WEIGHTS, tensors)
     _write_text(tokenizers, folder, first)
-    marks = {
+    special_ids = {
         "pad_token_id": padding,
         "eos_token_id": first + target.end,
         "forced_eos_token_id": first + target.end,
@@ -111,11 +110,12 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     sources = first + len(target) if first else len(tokenizers.source.vocabulary)
     sizes = {"vocab_size": sources + 1, "decoder_vocab_size": padding + 1}
     _write_json(
-        folder / CONFIG, {"architectures": [name], "model_type": kind} | _described(config) | marks | sizes
+        folder / CONFIG,
+        {"architectures": [name], "model_type": kind} | _described(config) | special_ids | sizes,
     )
-    never = [[first + i] for i in (*target.never, target.unknown, len(target))]
+    excluded = [[first + i] for i in (*target.never, target.unknown, len(target))]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
-    _write_json(folder / GENERATION, marks | search | {"bad_words_ids": never})
+    _write_json(folder / GENERATION, special_ids | search | {"bad_words_ids": excluded})
     _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
     tokenizers.save(folder / OUR_TOKENIZER)
     notes = [PRE_NORM] if config.norm == "pre" else [START] if start is not None else []
@@ -126,10 +126,10 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
-    """All that their tokeniser is made of; the target's entries begin at `first`."""
+    """Write the files of the tokeniser. The target's entries begin at id `first`."""
     recipe = tokenizers.recipe
     source, target = (named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
-    told: dict[str, Any] = {
+    tokenizer_config: dict[str, Any] = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
         "target_lang": recipe.target_lang,
@@ -141,18 +141,18 @@ def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
         TARGET_VOCABULARY: {entry: first + i for i, entry in enumerate([*target, "<pad>"])},
     }
     if first:
-        # Known to be special, so that it is left out of translations: the source has another end mark.
+        # The source has another end token. This one is special too, so that translations omit it.
         end = first + tokenizers.target.vocabulary.end
-        told["bos_token"] = TARGET_END
+        tokenizer_config["bos_token"] = TARGET_END
         ids[VOCABULARY] |= {TARGET_END: end, "<pad>": ids[TARGET_VOCABULARY]["<pad>"]}
         ids[TARGET_VOCABULARY] = {TARGET_END if i == end else e: i for e, i in ids[TARGET_VOCABULARY].items()}
-    if not told["separate_vocabs"]:
+    if not tokenizer_config["separate_vocabs"]:
         del ids[TARGET_VOCABULARY]
-    for file, known in ids.items():
-        _write_json(folder / file, known)
+    for file, entry_ids in ids.items():
+        _write_json(folder / file, entry_ids)
     for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
-        (folder / file).write_bytes(travelling(side, recipe))
-    _write_json(folder / TOKENIZER, told)
+        (folder / file).write_bytes(sentencepiece_with_rules(side, recipe))
+    _write_json(folder / TOKENIZER, tokenizer_config)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -160,31 +160,33 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    usual = theirs(ours, config)
-    source, target, output = (usual.pop(name) for name in (SOURCE, TARGET, OUTPUT))
-    bias = usual.pop(BIAS, torch.zeros(len(output)))
+    common = export_tensors(ours, config)
+    source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
+    bias = common.pop(BIAS, torch.zeros(len(output)))
     if first_of_target(config, len(source)):
         output = torch.cat([source, output])
-        bias = torch.cat([bias.new_full((len(source),), NEVER), bias])
+        bias = torch.cat([bias.new_full((len(source),), EXCLUDED_BIAS), bias])
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
-    made = {f"model.{name}": tensor for name, tensor in usual.items()}
-    made["final_logits_bias"] = F.pad(bias, (0, 1), value=NEVER)[None]
-    if config.norm == "pre":  # Pegasus could compute these, but warns where they are missing
-        table = halves(sinusoids(LONGEST, config.width))
-        made |= {f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")}
+    tensors_by_name = {f"model.{name}": tensor for name, tensor in common.items()}
+    tensors_by_name["final_logits_bias"] = F.pad(bias, (0, 1), value=EXCLUDED_BIAS)[None]
+    if config.norm == "pre":  # Pegasus can compute these, but warns if they are missing
+        table = to_halves(sinusoids(LONGEST, config.width))
+        tensors_by_name |= {
+            f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")
+        }
     if config.tie == "all" or config.norm == "pre":
-        return made | {"model.shared.weight": output}
-    made |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}
-    return made if config.tie == "decoder" else made | {"lm_head.weight": output}
+        return tensors_by_name | {"model.shared.weight": output}
+    tensors_by_name |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}
+    return tensors_by_name if config.tie == "decoder" else tensors_by_name | {"lm_head.weight": output}
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    both = {"layers": (config.encoder_layers, config.decoder_layers)}
-    both |= {"attention_heads": (config.heads,) * 2, "ffn_dim": (config.feed_forward,) * 2}
+    per_stack = {"layers": (config.encoder_layers, config.decoder_layers)}
+    per_stack |= {"attention_heads": (config.heads,) * 2, "ffn_dim": (config.feed_forward,) * 2}
     sides = {
         f"{side}_{name}": two[i]
         for i, side in enumerate(("encoder", "decoder"))
-        for name, two in both.items()
+        for name, two in per_stack.items()
     }
     return sides | {
         "d_model": config.width,
@@ -202,19 +204,17 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """What `transformers` makes of lines."""
+    """Translate lines with `transformers`."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:
-        raise UserError(
-            "transformers is not installed, so nothing was compared: pip install transformers."
-        ) from error
+        raise UserError("--check needs transformers: pip install transformers.") from error
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
-    found: list[str] = []
+    texts: list[str] = []
     for start in range(0, len(lines), TOGETHER):
         batch = tokenizer(lines[start : start + TOGETHER], return_tensors="pt", padding=True)
         out = model.generate(**batch, num_beams=4, max_length=62)
-        found += tokenizer.batch_decode(out, skip_special_tokens=True)
-    return found
+        texts += tokenizer.batch_decode(out, skip_special_tokens=True)
+    return texts

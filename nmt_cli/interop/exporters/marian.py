@@ -1,4 +1,4 @@
-"""A model of ours as Marian's `.npz`, with vocabularies and a `decoder.yml` beside it."""
+"""Export Marian models: an `.npz` with vocabularies and a `decoder.yml`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, travelling
+from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.marian import NORMS, PARTS, SETTINGS
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import Tokenizer
@@ -73,28 +73,28 @@ UNUSED: Mapping[str, Any] = {
     "ulr-trainable-transformation": False,
     "version": "v1.12.0 65bf82ff",
 }
-"""What Marian wants to be told, though it changes nothing in these models."""
+"""Settings that Marian requires, although they do not affect these models."""
 
 
 def losses(model: Model) -> list[str]:
-    """Return the settings that Marian cannot express, each in words."""
+    """Return the features of the model that Marian lacks, one message each."""
     config = model.identity.config
-    found = model_losses(config, positions="marian", first_position=0)
+    messages = model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
-        found.append("model.start is mark")
-    return found + (["model.activation is gelu"] if config.activation == "gelu" else [])
+        messages.append("model.start is mark")
+    return messages + (["model.activation is gelu"] if config.activation == "gelu" else [])
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`; returns what whoever uses them should know."""
+    """Write the files into `folder`. Return notes for the user."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
-    usual = theirs(weights(model.transformer), config)
-    usual[SOURCE], usual[TARGET] = usual[SOURCE][: rows[0]], usual[TARGET][: rows[1]]
-    usual[OUTPUT] = usual[OUTPUT][: rows[1]]
-    usual[BIAS] = usual.get(BIAS, usual[OUTPUT].new_zeros(rows[1]))[: rows[1]]
-    # Marian reads rows after rows, and nothing else.
-    arrays = {name: numpy.ascontiguousarray(each.numpy()) for name, each in _named(usual, config)}
+    common = export_tensors(weights(model.transformer), config)
+    common[SOURCE], common[TARGET] = common[SOURCE][: rows[0]], common[TARGET][: rows[1]]
+    common[OUTPUT] = common[OUTPUT][: rows[1]]
+    common[BIAS] = common.get(BIAS, common[OUTPUT].new_zeros(rows[1]))[: rows[1]]
+    # Marian reads arrays in row-major order only.
+    arrays = {name: numpy.ascontiguousarray(tensor.numpy()) for name, tensor in _named(common, config)}
     text = "".join(_lines(_settings(config, rows)))
     arrays[SETTINGS] = numpy.frombuffer(text.encode() + b"\0", dtype=numpy.int8)
     numpy.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]  # they are all arrays
@@ -104,9 +104,12 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
-    """Their names and sizes, when they are written: SentencePiece's where it numbers as the model does."""
+    """Write the vocabularies. Return their file names and sizes.
+
+    They are SentencePiece models if those number the pieces as our model does, otherwise YAML files.
+    """
     sides = {"source": tokenizers.source, "target": tokenizers.target}
-    spms = {name: travelling(side, tokenizers.recipe) for name, side in sides.items()}
+    spms = {name: sentencepiece_with_rules(side, tokenizers.recipe) for name, side in sides.items()}
     if all(_numbered_alike(side) for side in sides.values()):
         if tokenizers.recipe.joint:
             spms = {"joint": spms["source"]}
@@ -115,7 +118,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
             (folder / names[name]).write_bytes(content)
         files = [names[name] for name in spms]
         return [files[0], files[-1]], [
-            len(Pieces(each.subwords.files()["model"]).written) for each in sides.values()
+            len(Pieces(side.subwords.files()["model"]).written) for side in sides.values()
         ]
     files = []
     for name, side in sides.items():
@@ -128,20 +131,22 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
 
 
 def _numbered_alike(side: Tokenizer) -> bool:
-    """Whether each piece has the number that its SentencePiece model gives it."""
-    known = side.vocabulary
-    alike = all(i == piece for i, piece in side.numbering.pieces.items())
+    """Return whether each piece has the id that its SentencePiece model gives it."""
+    vocabulary = side.vocabulary
+    same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
-    marks = {
-        mark: written[mark].lstrip("\u2581") for mark in (known.end, known.unknown) if mark < len(written)
+    special_tokens = {
+        mark: written[mark].lstrip("\u2581")
+        for mark in (vocabulary.end, vocabulary.unknown)
+        if mark < len(written)
     }
-    return alike and marks == {known.end: "</s>", known.unknown: "<unk>"}
+    return same_ids and special_tokens == {vocabulary.end: "</s>", vocabulary.unknown: "<unk>"}
 
 
-def _named(usual: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor by Marian's name and as Marian lays it out."""
+def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor with Marian's name and layout."""
     suffix = "_pre" if config.norm == "pre" else ""
-    for name, tensor in usual.items():
+    for name, tensor in common.items():
         parts = name.split(".")
         if parts[1] == "layer_norm":
             yield f"{parts[0]}_top_ln_{NORM_KINDS[parts[2]]}", tensor[None]
@@ -156,14 +161,14 @@ def _named(usual: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[s
                 yield f"{prefix}ffn_{KINDS[kind]}{inner[0][2]}", laid_out
             else:
                 yield f"{prefix}{BACK[inner[0]]}_{KINDS[kind]}{inner[1][0]}", laid_out
-    yield "decoder_ff_logit_out_b", usual[BIAS][None]
+    yield "decoder_ff_logit_out_b", common[BIAS][None]
     if config.tie == "all":
-        yield "Wemb", usual[OUTPUT]
+        yield "Wemb", common[OUTPUT]
         return
-    yield "encoder_Wemb", usual[SOURCE]
-    yield "decoder_Wemb", usual[TARGET]
+    yield "encoder_Wemb", common[SOURCE]
+    yield "decoder_Wemb", common[TARGET]
     if config.tie == "none":
-        yield "decoder_ff_logit_out_Wt", usual[OUTPUT]
+        yield "decoder_ff_logit_out_Wt", common[OUTPUT]
 
 
 def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
@@ -200,21 +205,21 @@ def _shown(value: Any) -> str:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """What Marian makes of lines, by its package for Python."""
+    """Translate lines with Marian's Python package."""
     try:
-        from pymarian import Translator  # 600 MB that few have
+        from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:
-        raise UserError(
-            "pymarian is not installed, so nothing was compared: pip install pymarian."
-        ) from error
+        raise UserError("--check needs pymarian: pip install pymarian.") from error
     if not any((folder / name).is_file() for name in (JOINT, SIDES[0])):
-        raise UserError("Marian's package translates pieces here, and no text; compare with marian-decoder.")
-    with TemporaryDirectory() as made:
-        place = Path(made) / "model"  # it takes paths apart that have blanks
-        place.symlink_to(folder.resolve())
-        vocabularies = [place / JOINT] * 2 if (place / JOINT).is_file() else [place / name for name in SIDES]
+        raise UserError(
+            "Marian's package cannot translate text with this vocabulary. Compare with marian-decoder."
+        )
+    with TemporaryDirectory() as folder_without_spaces:
+        root = Path(folder_without_spaces) / "model"  # Marian splits paths at spaces
+        root.symlink_to(folder.resolve())
+        vocabularies = [root / JOINT] * 2 if (root / JOINT).is_file() else [root / name for name in SIDES]
         translator = Translator(
-            models=str(place / WEIGHTS),
+            models=str(root / WEIGHTS),
             vocabs=[str(path) for path in vocabularies],
             beam_size=4,
             normalize=1.0,
@@ -223,5 +228,5 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
             quiet=True,
             quiet_translation=True,
         )
-        found = translator.translate(lines)
-    return found.split("\n") if isinstance(found, str) else list(found)
+        texts = translator.translate(lines)
+    return texts.split("\n") if isinstance(texts, str) else list(texts)

@@ -1,4 +1,6 @@
-"""fairseq's Transformer in: a checkpoint, zip or legacy, dictionaries and subword model beside it."""
+"""Read fairseq's Transformer: a checkpoint, zipped or legacy, with dictionaries and a subword model beside
+it.
+"""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -8,11 +10,19 @@ from typing import Any
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Foreign, Wanted
+from nmt_cli.interop.foreign import Foreign, ImportOptions
+from nmt_cli.interop.foreign_settings import ForeignSettings
 from nmt_cli.interop.importers.huggingface import ACTIVATIONS
 from nmt_cli.interop.importers.pickled import Inert, read_pickled
-from nmt_cli.interop.told import Told
-from nmt_cli.interop.weights import OUTPUT, POSITIONS, SOURCE, TARGET, Usual, ours, renamed
+from nmt_cli.interop.weights import (
+    OUTPUT,
+    POSITIONS,
+    SOURCE,
+    TARGET,
+    TensorReader,
+    common_tensors,
+    import_tensors,
+)
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.config import TextConfig
@@ -25,7 +35,7 @@ BEST = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
 MARKS = ("<s>", "<pad>", "</s>", "<unk>")
 START, PADDING, END, UNKNOWN = range(4)
 FIRST = PADDING + 1
-"""Where its positions begin."""
+"""First row of the position table."""
 
 EPSILON = 1e-5
 OVERWRITE, FILLER = "#fairseq:overwrite", "madeupword"
@@ -35,7 +45,7 @@ OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
-"""What `layer_norms.N` was in the first versions."""
+"""Today's names of `layer_norms.N` in the first versions."""
 
 SEARCH: Mapping[str, Any] = {
     "beam": 5,
@@ -46,75 +56,81 @@ SEARCH: Mapping[str, Any] = {
     "reach": 1000.0,
     "stop_early": True,
 }
-"""As `fairseq-generate` decodes by itself."""
+"""Defaults of `fairseq-generate`."""
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file, or something in a folder, is named as fairseq's checkpoints are."""
+    """Return whether a file has the ending of fairseq's checkpoints, or a folder contains such a file."""
     return path.suffix == ENDING or (path.is_dir() and any(path.glob(f"*{ENDING}")))
 
 
-def read(path: Path, wanted: Wanted) -> Foreign:
-    """The model in a checkpoint, or in a folder with one; `UserError` names what can't be expressed."""
+def read(path: Path, options: ImportOptions) -> Foreign:
+    """Return the model of a checkpoint, or of a folder with one. Raise `UserError` if nmt cannot
+    express it.
+    """
     file = _checkpoint(path) if path.is_dir() else path
-    if wanted.positions:
-        raise UserError(f"{file} is fairseq's, whose positions are always its own; leave --positions out.")
-    found = read_pickled(file)
-    if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
-        raise UserError(f"{file} holds no model of fairseq's; give a checkpoint that it wrote.")
-    tensors = {str(name): each for name, each in found["model"].items() if isinstance(each, Tensor)}
-    settings = _settings(found, file)
-    names = _dictionaries(file.parent, settings, wanted)
+    if options.positions:
+        raise UserError(
+            f"{file} is a model of fairseq, which has only one kind of positions. Omit --positions."
+        )
+    checkpoint = read_pickled(file)
+    if not isinstance(checkpoint, Mapping) or not isinstance(checkpoint.get("model"), Mapping):
+        raise UserError(f"{file} is not a checkpoint of fairseq. Name a checkpoint that fairseq wrote.")
+    tensors = {str(name): value for name, value in checkpoint["model"].items() if isinstance(value, Tensor)}
+    settings = _settings(checkpoint, file)
+    names = _dictionaries(file.parent, settings, options)
     sides = {side: _vocabulary(file.parent / f"dict.{names[side]}.txt") for side in SIDES}
-    tensors = renamed(tensors, _usual_names, str(file))
+    tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
-    usual = Usual(tensors, str(file))
-    made = ours(usual, config, *(len(sides[side]) for side in SIDES))
-    usual.refuse_rest()
-    return Foreign("fairseq", config, _tokenizers(file.parent, names, sides), made, SEARCH)
+    reader = TensorReader(tensors, str(file))
+    tensors_by_name = import_tensors(reader, config, *(len(sides[side]) for side in SIDES))
+    reader.refuse_rest()
+    return Foreign("fairseq", config, _tokenizers(file.parent, names, sides), tensors_by_name, SEARCH)
 
 
 def _checkpoint(folder: Path) -> Path:
-    there = sorted(folder.glob(f"*{ENDING}"))
-    best = [folder / name for name in BEST if folder / name in there]
-    if len(there) == 1 or best:
-        return best[0] if best else there[0]
-    raise UserError(f"{folder} has {len(there)} checkpoints, and none is named {BEST[0]}; name one of them.")
+    checkpoints = sorted(folder.glob(f"*{ENDING}"))
+    best = [folder / name for name in BEST if folder / name in checkpoints]
+    if len(checkpoints) == 1 or best:
+        return best[0] if best else checkpoints[0]
+    raise UserError(
+        f"{folder} has {len(checkpoints)} checkpoints, and none is named {BEST[0]}. Name one of them."
+    )
 
 
-def _settings(found: Mapping[Any, Any], file: Path) -> Told:
-    """What it was trained with, of whatever version."""
+def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
+    """Return the settings of training, from a checkpoint of any version."""
     merged: dict[str, Any] = {}
-    config = found.get("cfg")
+    config = checkpoint.get("cfg")
     parts = [config.get(name) for name in ("task", "model")] if isinstance(config, Mapping) else []
-    # Old versions wrote args, new ones cfg, and some both.
-    for part in [found.get("args"), *parts]:
+    # Old versions wrote args, new ones cfg, some both.
+    for part in [checkpoint.get("args"), *parts]:
         if isinstance(part, argparse.Namespace):
             merged |= vars(part)
         elif isinstance(part, Mapping):
             merged |= part
         elif isinstance(part, Inert) and isinstance(getattr(part, "state", None), Mapping):
             merged |= part.state
-    return Told(merged, str(file))
+    return ForeignSettings(merged, str(file))
 
 
-def _dictionaries(folder: Path, settings: Told, wanted: Wanted) -> dict[Side, str]:
-    """The language of each side, which its dictionary is named for."""
-    both = wanted.languages(
+def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
+    """Return the language of each side, which names its dictionary."""
+    languages = options.languages(
         settings.text("source_lang", "") or None, settings.text("target_lang", "") or None, folder
     )
-    for lang in both:
+    for lang in languages:
         if not (folder / f"dict.{lang}.txt").is_file():
-            raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}; put it there.")
-    return dict(zip(SIDES, both, strict=True))
+            raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
+    return dict(zip(SIDES, languages, strict=True))
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """A piece and a count in each line, behind the marks."""
+    """Read a dictionary: one piece and its count per line. Special tokens come first."""
     try:
         lines = read_ordinary(path).decode().split("\n")
     except ValueError as error:
-        raise UserError(f"{path} is no UTF-8 text; copy it again.") from error
+        raise UserError(f"{path} is not UTF-8 text. Copy it again.") from error
     entries: list[str] = list(MARKS)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -122,31 +138,35 @@ def _vocabulary(path: Path) -> Vocabulary:
         line = line.removesuffix(OVERWRITE).rstrip()
         piece, _, count = line.rpartition(" ")
         if not piece or not count.isdigit():
-            raise UserError(f"{path}, line {number}: {line[:40]!r} is no piece and its count; copy it again.")
-        # Fillers, and texts spelt like marks, have rows of the embeddings, but must not be found as text.
+            raise UserError(
+                f"{path}, line {number}: {line[:40]!r} is not a piece and its count. Copy it again."
+            )
+        # Filler entries and text spelt like special tokens have embeddings, but must not match text.
         entries.append("" if piece.startswith(FILLER) or piece in MARKS else piece)
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
-        raise UserError(f"{path} has a piece twice; copy it again.")
+        raise UserError(f"{path} has a piece twice. Copy it again.")
     never = (START, PADDING, *(i for i, entry in enumerate(entries) if not entry))
     return Vocabulary(tuple(entries), END, END, UNKNOWN, never)
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    made: dict[str, Tensor] = {}
+    tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith((".version", "_float_tensor")):  # of old versions, for themselves
+        if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
             continue
-        made |= dict(_renamed(name, tensor))
-    own = [
-        made.pop(name) for name in ("decoder.output_projection.weight", "decoder.embed_out") if name in made
+        tensors_by_name |= dict(_renamed(name, tensor))
+    candidates = [
+        tensors_by_name.pop(name)
+        for name in ("decoder.output_projection.weight", "decoder.embed_out")
+        if name in tensors_by_name
     ]
-    if own or TARGET in made:
-        made[OUTPUT] = own[0] if own else made[TARGET]
-    return made
+    if candidates or TARGET in tensors_by_name:
+        tensors_by_name[OUTPUT] = candidates[0] if candidates else tensors_by_name[TARGET]
+    return tensors_by_name
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """By the names of today; queries, keys and values were one once."""
+    """Yield tensors by today's names. Old versions kept queries, keys and values in one matrix."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
         for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
@@ -157,43 +177,45 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         number, _, kind = which.partition(".")
         names = {str(i): norm for i, norm in enumerate(OLD_NORMS.get(stack, ()))}
         if number not in names:
-            raise UserError(f"the checkpoint has {name}, which nmt doesn't know.")
+            raise UserError(f"the checkpoint has {name}, which nmt does not support.")
         yield f"{stack}.{layer}.{names[number]}.{kind}", tensor
     else:
         yield name, tensor
 
 
-def _config(told: Told, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Its shape; takes the tensors away that are there twice."""
+def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
+    """Return the architecture, and remove duplicates of tied tensors."""
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
         "no_token_positional_embeddings",
         "cross_self_attention",
     ):
-        told.demand(name, False)
+        settings.demand(name, False)
     for name in ("adaptive_softmax_cutoff", "no_cross_attention", "character_embeddings"):
-        told.demand(name, None, False)
+        settings.demand(name, None, False)
     for name in ("embed_dim", "ffn_embed_dim", "attention_heads"):
-        told.demand(f"decoder_{name}", told.integer(f"encoder_{name}"))
-    pre = told.flag("encoder_normalize_before", False)
-    learned = told.flag("encoder_learned_pos", False)
-    told.demand("decoder_normalize_before", pre)
-    told.demand("decoder_learned_pos", learned)
-    activation = told.text("activation_fn", "relu")
+        settings.demand(f"decoder_{name}", settings.integer(f"encoder_{name}"))
+    pre = settings.flag("encoder_normalize_before", False)
+    learned = settings.flag("encoder_learned_pos", False)
+    settings.demand("decoder_normalize_before", pre)
+    settings.demand("decoder_learned_pos", learned)
+    activation = settings.text("activation_fn", "relu")
     if activation not in ACTIVATIONS:
-        raise UserError(f"{told.where}: activation_fn is {activation}; nmt knows {', '.join(ACTIVATIONS)}.")
-    shared = told.flag("share_all_embeddings", False)
-    tied = shared or told.flag("share_decoder_input_output_embed", False)
+        raise UserError(
+            f"{settings.where}: activation_fn is {activation}. nmt supports {', '.join(ACTIVATIONS)}."
+        )
+    shared = settings.flag("share_all_embeddings", False)
+    tied = shared or settings.flag("share_decoder_input_output_embed", False)
     for name in ((SOURCE,) if shared else ()) + ((TARGET,) if tied else ()):
         tensors.pop(name, None)
     longest = _cut_positions(tensors) if learned else ModelConfig().longest
     return ModelConfig(
-        encoder_layers=told.integer("encoder_layers"),
-        decoder_layers=told.integer("decoder_layers"),
-        width=told.integer("encoder_embed_dim"),
-        feed_forward=told.integer("encoder_ffn_embed_dim"),
-        heads=told.integer("encoder_attention_heads"),
+        encoder_layers=settings.integer("encoder_layers"),
+        decoder_layers=settings.integer("decoder_layers"),
+        width=settings.integer("encoder_embed_dim"),
+        feed_forward=settings.integer("encoder_ffn_embed_dim"),
+        heads=settings.integer("encoder_attention_heads"),
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
         activation=ACTIVATIONS[activation],  # type: ignore[arg-type]  # their values are our choices
@@ -201,19 +223,19 @@ def _config(told: Told, tensors: dict[str, Tensor]) -> ModelConfig:
         first_position=0 if learned else FIRST,
         attention_bias=True,
         tie="all" if shared else "decoder" if tied else "none",
-        residual_dropout=told.number("dropout", 0.1),
-        embedding_dropout=told.number("dropout", 0.1),
-        attention_dropout=told.number("attention_dropout", 0.0),
-        activation_dropout=told.number("activation_dropout", 0.0),
+        residual_dropout=settings.number("dropout", 0.1),
+        embedding_dropout=settings.number("dropout", 0.1),
+        attention_dropout=settings.number("attention_dropout", 0.0),
+        activation_dropout=settings.number("activation_dropout", 0.0),
         longest=longest,
     )
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Take away the rows of padding; the shorter of both tables says how many positions there are."""
+    """Remove the rows of padding. Return the number of positions, that of the shorter table."""
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
-        raise UserError(f"the checkpoint has no {missing[0]}; it is no model that nmt knows.")
+        raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
     longest = min(len(tensors[name]) for name in names) - FIRST
     for name in names:
         tensors[name] = tensors[name][FIRST : FIRST + longest]
@@ -226,44 +248,44 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
     if not codes and not pieces:
         raise UserError(
-            f"{folder} has neither codes of subword-nmt (codes) nor a SentencePiece model (*.model); "
-            "put there what its text was segmented with."
+            f"{folder} has neither codes of subword-nmt (codes) nor a SentencePiece model (*.model). "
+            "Copy the subword model of the training text there."
         )
     files = pieces or codes
-    each = dict(zip(SIDES, _of_sides(files, names), strict=True))
+    value = dict(zip(SIDES, _of_sides(files, names), strict=True))
     recipe = Recipe(
         kind="sentencepiece" if pieces else "bpe",
         joint=joint,
         source_lang=names["source"],
         target_lang=names["target"],
         text=TextConfig(unicode="none", words="raw" if pieces else "moses"),
-        own_models=joint and each["source"] != each["target"],
+        own_models=joint and value["source"] != value["target"],
     )
     contents = {}
     for side in SIDES:
-        known = sides[side].entries if not joint else [*sides["source"].entries, *sides["target"].entries]
-        content = read_ordinary(each[side])
+        entries = sides[side].entries if not joint else [*sides["source"].entries, *sides["target"].entries]
+        content = read_ordinary(value[side])
         contents[recipe.model_names()[side]] = (
-            {"model": content} if pieces else {"codes": content, "characters.txt": _alphabet(known)}
+            {"model": content} if pieces else {"codes": content, "characters.txt": _alphabet(entries)}
         )
     vocabularies = {recipe.vocabulary_names()[side]: sides[side] for side in SIDES}
     return numbered_tokenizers(recipe, contents, vocabularies)
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> list[Path]:
-    """The file of each side: the one there is, or the one that is named for the language."""
+    """Return the file of each side: the only one, or the one named after the language."""
     if len(files) == 1:
         return [files[0], files[0]]
-    found = []
+    checkpoint = []
     for side in SIDES:
-        own = [path for path in files if names[side] in path.name.split(".")]
-        if len(own) != 1:
-            told = ", ".join(path.name for path in files)
+        candidates = [path for path in files if names[side] in path.name.split(".")]
+        if len(candidates) != 1:
+            settings = ", ".join(path.name for path in files)
             raise UserError(
-                f"{files[0].parent} has {told}; leave one, or one with .{names[side]} in its name."
+                f"{files[0].parent} has {settings}. Keep one, or one with .{names[side]} in its name."
             )
-        found.append(own[0])
-    return found
+        checkpoint.append(candidates[0])
+    return checkpoint
 
 
 def _alphabet(entries: Any) -> bytes:

@@ -1,65 +1,69 @@
-"""Finds out whose model something is, and has it read."""
+"""Detect the toolkit of a model, and read the model."""
 
 import re
 from pathlib import Path
 
 from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Foreign, Wanted, with_sane_search
+from nmt_cli.interop.foreign import Foreign, ImportOptions, with_sane_search
+from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import fairseq, huggingface, marian
-from nmt_cli.interop.told import read_json
 
-KNOWN = (
-    "a folder of Hugging Face's Marian, M2M100 or NLLB, an .npz or .zip of Marian's, or a checkpoint of "
-    "fairseq's"
+SUPPORTED = (
+    "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz or .zip of Marian, or a checkpoint of fairseq"
 )
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
-"""Of what is on Hugging Face's Hub; its pickled file only where there is no other."""
+"""Files to download from the Hub. The pickled weights are downloaded only if there are no others."""
 
 
-def read(source: str, wanted: Wanted) -> Foreign:
-    """Return the model at a path or of a name on Hugging Face's Hub. `UserError` if nmt can't express it.
+def read(source: str, options: ImportOptions) -> Foreign:
+    """Return the model at a path or with a name on the Hugging Face Hub. Raise `UserError` if nmt cannot
+    express it.
 
     Search settings out of bounds are left out, with a note.
     """
-    return with_sane_search(_read(source, wanted))
+    return with_sane_search(_read(source, options))
 
 
-def _read(source: str, wanted: Wanted) -> Foreign:
+def _read(source: str, options: ImportOptions) -> Foreign:
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
     toolkit = foreign_kind(path)
     if toolkit and toolkit not in IMPORTED:
-        raise UserError(f"{path} is a model of {toolkit}; nmt import takes {KNOWN}.")
+        raise UserError(f"{path} is a model of {toolkit}. nmt import takes {SUPPORTED}.")
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         description = read_json(path / huggingface.CONFIG)
         if isinstance(description, dict) and "nmt" in description:
-            raise UserError(f"{path} is a model folder of nmt's already; use it as it is.")
-        return huggingface.read(path, wanted)
+            raise UserError(f"{path} is a model folder of nmt already. Use it as it is.")
+        return huggingface.read(path, options)
     if marian.is_model(path):
-        return marian.read(path, wanted)
+        return marian.read(path, options)
     if fairseq.is_checkpoint(path):
-        return fairseq.read(path, wanted)
-    raise UserError(f"{path} is no model that nmt import knows; it takes {KNOWN}.")
+        return fairseq.read(path, options)
+    raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")
 
 
 def _from_hub(name: str) -> Path:
     if not HUB_NAME.fullmatch(name):
-        raise UserError(f"{name} is not there; give the path of a model, or a name such as owner/model.")
+        raise UserError(
+            f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."
+        )
     try:
         import huggingface_hub
     except ImportError as error:
         raise UserError(
-            f"{name} is not there; to fetch it from the Hub, pip install huggingface_hub, or download it."
+            f"{name} does not exist here. To download it from the Hub: pip install huggingface_hub."
         ) from error
     try:
         folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=[*NEEDED]))
         if not (folder / huggingface.WEIGHTS).is_file():
-            wanted = [*NEEDED, huggingface.PICKLED]
-            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+            options = [*NEEDED, huggingface.PICKLED]
+            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=options))
         return folder
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().split("\n")[0]
-        raise UserError(f"{name} is not there, and can't be fetched from the Hub: {first}") from error
+        raise UserError(
+            f"{name} does not exist here, and downloading it from the Hub failed ({first})."
+        ) from error

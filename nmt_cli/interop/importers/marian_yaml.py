@@ -1,4 +1,6 @@
-"""As much of YAML as Marian writes: settings in blocks, and vocabularies with a piece and its id a line."""
+"""Read the subset of YAML that Marian writes: settings in blocks, and vocabularies with one piece and id per
+line.
+"""
 
 import re
 from typing import Any
@@ -12,51 +14,53 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Keys with a value, or with the list of items below them."""
-    found: dict[str, Any] = {}
+    """Return each key with its value, or with the list of items below it."""
+    entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
         bare = line.strip()
         if not bare or bare.startswith(("#", "---", "...")):
             continue
         if bare.startswith("- ") and key:
-            if not isinstance(found[key], list):
-                found[key] = []
-            found[key].append(_value(bare[2:].strip()))
+            if not isinstance(entries[key], list):
+                entries[key] = []
+            entries[key].append(_value(bare[2:].strip()))
         elif bare == "[]" and key:
-            found[key] = []
+            entries[key] = []
         elif ":" in bare and line[0] != " ":
             key, _, value = bare.partition(":")
-            found[key] = _value(value.strip())
+            entries[key] = _value(value.strip())
         elif line[0] != " ":
-            raise UserError(f"{where}, line {number}: {bare[:40]!r} is no setting; copy it again.")
-    return found
+            raise UserError(f"{where}, line {number}: {bare[:40]!r} is not a setting. Copy it again.")
+    return entries
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """The id of each piece."""
-    found: dict[str, int] = {}
-    waiting: str | None = None
+    """Return the id of each piece."""
+    entries: dict[str, int] = {}
+    long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         line = line.rstrip("\r")
         if not line.strip() or line.startswith(("---", "# ")):
             continue
-        # YAML writes a long key so, and its id on the next line.
+        # YAML writes a long key after "? ", and its id on the next line.
         if line.startswith("? "):
-            waiting = line[2:]
+            long_key = line[2:]
             continue
-        # From the right, since a piece may hold colons.
+        # Split at the last colon: a piece may contain colons.
         key, colon, value = line.rpartition(":")
-        if waiting is not None and not key:
-            key, waiting = waiting, None
+        if long_key is not None and not key:
+            key, long_key = long_key, None
         if not colon or not ID.fullmatch(value.strip()):
-            raise UserError(f"{where}, line {number}: {line[:40]!r} is no piece and its id; copy it again.")
-        found[_unquoted(key.strip())] = int(value)
-    return found
+            raise UserError(
+                f"{where}, line {number}: {line[:40]!r} is not a piece and its id. Copy it again."
+            )
+        entries[_unquoted(key.strip())] = int(value)
+    return entries
 
 
 def quoted(piece: str) -> str:
-    """A piece as a key that every reader takes."""
+    """Return a piece as a YAML key, quoted and escaped."""
     escaped = piece.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 
@@ -69,12 +73,12 @@ def _unquoted(key: str) -> str:
     return key
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
+def _unescaped(entries: re.Match[str]) -> str:
+    code = entries[1] or entries[2] or entries[3]
     if code:
         number = int(code, 16)
         return chr(number) if number < 0x110000 else "\ufffd"
-    return ESCAPES.get(found[4], found[4])
+    return ESCAPES.get(entries[4], entries[4])
 
 
 def _value(text: str) -> Any:

@@ -1,8 +1,7 @@
-"""PyTorch's pickled files, zip and legacy: tensors and plain values are built, and nothing else is ever run.
+"""Read PyTorch's pickled files, zipped and legacy, without running code from them.
 
-PyTorch's own restricted unpickler reads them. A class that it does not know, such as the settings of the
-toolkit that wrote the file, becomes an inert stand-in that keeps what it is given; a name that is none of
-such a toolkit's is refused.
+PyTorch's restricted unpickler builds tensors and plain values. A class of a known toolkit, such as its
+settings, becomes an inert stand-in that keeps its arguments. Any other name is refused.
 """
 
 import argparse
@@ -20,14 +19,14 @@ from nmt_cli.runtime.foreign_text import refuse_odd
 from nmt_cli.runtime.zips import LOCAL_HEADER, check_whole
 
 STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
-"""What the names of classes begin with whose values nobody needs."""
+"""Prefixes of classes whose values are not needed."""
 
-MOST_CLASSES = 200
+MAX_CLASSES = 200
 REFUSED = re.compile(r"(?:GLOBAL|class|Unsupported (?:global|class|operand):?)\s+`?([\w.]+\.[\w.]+)")
 
 
 class Inert:
-    """Keeps what it is made of, and does nothing."""
+    """Stand-in for a class that keeps the arguments and does nothing."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         self.parts = parts
@@ -37,9 +36,9 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return what PyTorch pickled into a file. `UserError` if it is damaged, or asks for code to be run.
+    """Return the pickled value. Raise `UserError` if the file is damaged or asks to run code.
 
-    Damage is sure to be found only in zips: files of PyTorch before 1.6 have no checksum.
+    Damage is always detected in zipped files only: files of PyTorch before 1.6 have no checksums.
     """
     refuse_odd(path)
     with path.open("rb") as file:
@@ -48,29 +47,28 @@ def read_pickled(path: Path) -> Any:
         check_whole(path)
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
     allowed |= {name: part for part, name in NUMPYS}
-    # The unpickler stops at the first name that it does not know, so each attempt learns of one more.
-    for _ in range(MOST_CLASSES):
+    # The unpickler stops at the first unknown name, so each attempt reveals one more.
+    for _ in range(MAX_CLASSES):
         try:
             with warnings.catch_warnings(), safe_globals([(part, name) for name, part in allowed.items()]):
                 warnings.simplefilter("ignore")
                 return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # of any kind, where the bytes are anything
-            found = REFUSED.search(str(error))
-            if not found:
+        except Exception as error:  # the bytes are arbitrary, so the error may be of any kind
+            match = REFUSED.search(str(error))
+            if not match:
                 first = " ".join(str(error).split("\n")[0].split())[:120]
-                raise UserError(f"{path} is damaged, or no file of PyTorch's ({first}).") from error
-            name = found[1]
+                raise UserError(f"{path} is damaged or not a PyTorch file ({first}).") from error
+            name = match[1]
             if name in allowed or not name.startswith(STAND_INS):
                 raise UserError(
-                    f"{path} asks for {name} to be run, which no model needs; nothing was. "
-                    "Don't use this file."
+                    f"{path} asks to run {name}, which no model needs. Nothing was run. Do not use this file."
                 ) from error
             allowed[name] = type("Inert", (Inert,), {})
-    raise UserError(f"{path} names more than {MOST_CLASSES} classes; it is no model.")
+    raise UserError(f"{path} names more than {MAX_CLASSES} classes, so it is not a model.")
 
 
 def _numpys() -> list[tuple[Any, str]]:
-    """What NumPy's numbers are pickled with; old files have the room's old name."""
+    """Return the classes of pickled NumPy numbers with their names, including names of old NumPy versions."""
     kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
     scalar = numpy.float64(0).__reduce__()[0]
     return [

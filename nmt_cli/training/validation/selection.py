@@ -76,7 +76,7 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     for file in {average.file for average in candidates}:
         # Each checkpoint is read once, even if several averages contain it.
         folders = {folder for average in candidates if average.file == file for folder in average.folders}
-        parts |= {(file, part.place): part for part in read_parts(sorted(folders), file)}
+        parts |= {(file, part.folder): part for part in read_parts(sorted(folders), file)}
     identity = parts[WEIGHTS, candidates[0].folders[0]].identity
     dataset = _dataset(run, candidates[0].folders[0], identity)
     config = read(TrainConfig, run / CONFIG)

@@ -74,7 +74,7 @@ def test_options_choose_the_averaged_steps_which_are_printed(
 
 
 def test_best_with_too_few_checkpoints_warns(average: Nmt, run: Path, tmp_path: Path) -> None:
-    with pytest.warns(Caution, match="has 2 of the 5 validated checkpoints"):
+    with pytest.warns(Caution, match="found only 2 validated checkpoints"):
         result = average(run, "--out", tmp_path / "out", "--best", "5")
     assert result.returncode == 0
     assert set(steps_in(tmp_path / "out")) == {3, 6}
@@ -108,10 +108,10 @@ def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--last", "6"), "has checkpoints of these steps only: 2, 3, 4, 5, 6; but --last asks for 6: "),
+        (("--last", "6"), "--last 6 is too large: {} has checkpoints of steps 2, 3, 4, 5, 6 only. "),
         (
             ("--every-minutes", "10"),
-            "has no 5 checkpoints about 10 minutes apart, only 1; it has step 2 at 0",
+            "--last 5 needs 5 checkpoints about 10 minutes apart, but {} has 1. Its checkpoints are step 2 at 0",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -119,7 +119,7 @@ def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
 def test_too_few_checkpoints_are_reported_in_one_line(
     average: Nmt, run: Path, tmp_path: Path, flags: tuple[str, ...], message: str
 ) -> None:
-    assert_one_line(average(run, "--out", tmp_path / "out", *flags), 1, f"Error: {run} {message}")
+    assert_one_line(average(run, "--out", tmp_path / "out", *flags), 1, f"Error: {message.format(run)}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,15 +161,15 @@ def test_a_run_without_checkpoints_is_reported(
     (young / "checkpoints").mkdir(parents=True)
     shutil.copy(run / "config.toml", young)
     result = average(young, "--out", tmp_path / "out", *flag)
-    assert_one_line(result, 1, f"{young} is no model: it has no config.json, nor any checkpoint; ")
+    assert_one_line(result, 1, f"{young} is not a model: it has no config.json and no checkpoint. ")
 
 
 def test_a_missing_folder_and_a_folder_without_a_model_are_reported(
     average: Nmt, run: Path, tmp_path: Path
 ) -> None:
     assert_one_line(average(tmp_path / "no", "--out", "x"), 1, f"{tmp_path / 'no'} does not exist")
-    assert_one_line(average(tmp_path, "--out", "x"), 1, f"{tmp_path} is no model: ")
-    assert_one_line(average(run, run / "best", "--out", "x"), 1, f"is named twice; leave out {run / 'best'}.")
+    assert_one_line(average(tmp_path, "--out", "x"), 1, f"{tmp_path} is not a model: ")
+    assert_one_line(average(run, run / "best", "--out", "x"), 1, f"is named twice. Omit {run / 'best'}.")
 
 
 def test_a_run_is_never_overwritten(
@@ -178,7 +178,7 @@ def test_a_run_is_never_overwritten(
     before = digests(run)
     for flags in ((), ("--select",)):
         result = average(run, "--out", run, *flags)
-        assert_one_line(result, 1, f"{run} is there already, and no average that could be replaced")
+        assert_one_line(result, 1, f"{run} exists and is not an average that could be replaced")
     assert digests(run) == before
 
 

@@ -50,7 +50,7 @@ def test_several_devices_are_planned_for_and_not_started(dry_run: Run, tmp_path:
 def test_an_error_of_the_run_is_reported_without_a_plan(dry_run: Run, tmp_path: Path) -> None:
     result = dry_run("--dry-run", "--init-from", tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: {tmp_path} is no model: ")
+    assert result.stderr.startswith(f"Error: {tmp_path} is not a model: ")
     assert result.stderr.count("\n") == 1
 
 

@@ -22,7 +22,7 @@ from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import export
 from nmt_cli.interop.exporters.huggingface import first_of_target
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.ragged import Layout
@@ -73,7 +73,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path, tokenizers: Tokenizers
 
 def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: Path) -> None:
     export(model, "huggingface", tmp_path / "theirs")
-    write(read(str(tmp_path / "theirs"), Wanted()), tmp_path / "back")
+    write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
     back = read_model(tmp_path / "back")
     assert back.identity.config == model.identity.config
     assert back.identity.trained_on == model.identity.trained_on
@@ -207,7 +207,7 @@ def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(
 
 def test_characters_do_not_travel(toy_dataset: Path, tmp_path: Path) -> None:
     model = random_model(tmp_path / "ours", SMALL, load_tokenizers(toy_dataset / TOKENIZERS))
-    with pytest.raises(UserError, match="tokeniser is char, and they take SentencePiece"):
+    with pytest.raises(UserError, match="tokeniser is char, not SentencePiece"):
         export(model, "huggingface", tmp_path / "theirs")
 
 
@@ -219,7 +219,7 @@ def test_the_commands_go_there_and_back(
     there = ("export", tmp_path / "ours", "--format", "huggingface", "--out", tmp_path / "theirs")
     told = nmt(*there)
     assert told.returncode == 0
-    assert "starts its translations with the end mark" in told.stderr
+    assert "starts translations with the end token" in told.stderr
     again = nmt(*there)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is not empty. Remove it" in again.stderr
@@ -234,5 +234,5 @@ def test_the_commands_go_there_and_back(
         assert model.config.search.cap_extra == 510
         assert model.translate([""]) == [""]
     refused = nmt("import", tmp_path / "plain", "--out", tmp_path / "other")
-    assert refused.stderr.startswith(f"Error: {tmp_path / 'plain'} is a model folder of nmt's already")
+    assert refused.stderr.startswith(f"Error: {tmp_path / 'plain'} is a model folder of nmt already")
     assert not (tmp_path / "other").exists()

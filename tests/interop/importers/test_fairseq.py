@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.ragged import Layout
 from tests.interop.conftest import pieces, spm
@@ -112,7 +112,7 @@ def test_a_checkpoint_gives_the_logits_of_transformers_conversion(
     }
     folder = folder_of(tmp_path / "theirs", content, zipped)
     monkeypatch.undo()
-    write(read(str(folder), Wanted()), tmp_path / "ours")
+    write(read(str(folder), ImportOptions()), tmp_path / "ours")
     ours = read_model(tmp_path / "ours")
     known = ours.identity.tokenizers.source.vocabulary
     ids = known.ended(ours.identity.tokenizers.source.encode("abba deg fil"))
@@ -178,8 +178,8 @@ def test_what_wants_to_be_run_is_refused_by_name_and_nothing_is(
     }[place]
     path = tmp_path / "evil.pt"
     torch.save(content, path, _use_new_zipfile_serialization=place != "legacy")
-    with pytest.raises(UserError, match=r"to be run|no file of PyTorch's") as caught:
-        read(str(path), Wanted())
+    with pytest.raises(UserError, match=r"asks to run|not a PyTorch file") as caught:
+        read(str(path), ImportOptions())
     assert "\n" not in str(caught.value)
     assert not mark.exists()
 
@@ -206,7 +206,7 @@ def test_odd_tensors_are_refused_by_name(tmp_path: Path, name: str, tensor: Any,
         del model["encoder.layers.0.self_attn.q_proj.weight"], model["encoder.layers.0.self_attn.q_proj.bias"]
     folder_of(tmp_path / "theirs", {"args": argparse.Namespace(**settings()), "model": model}, True)
     with pytest.raises(UserError, match=told) as caught:
-        read(str(tmp_path / "theirs"), Wanted())
+        read(str(tmp_path / "theirs"), ImportOptions())
     assert "\n" not in str(caught.value)
 
 
@@ -216,7 +216,7 @@ def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: obje
     told = argparse.Namespace(**{**settings(), name: value})
     folder_of(tmp_path / "theirs", {"args": told, "model": fairseqs_tensors(m2m100(93))}, True)
     with pytest.raises(UserError, match=f"{name} is ") as caught:
-        read(str(tmp_path / "theirs"), Wanted())
+        read(str(tmp_path / "theirs"), ImportOptions())
     assert "\n" not in str(caught.value)
 
 
@@ -235,6 +235,6 @@ def test_mutated_checkpoints_are_refused_in_a_line(tmp_path: Path) -> None:
                 del bad[at:]
             (folder / "checkpoint_best.pt").write_bytes(bad)
             try:
-                read(str(folder), Wanted())
+                read(str(folder), ImportOptions())
             except UserError as error:
                 assert "\n" not in str(error)

@@ -10,7 +10,7 @@ import sentencepiece
 import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from tests.interop.conftest import sentences, spm
 from tests.interop.importers.test_marian import logits
@@ -56,7 +56,7 @@ def test_logits_of_a_checkpoint_that_fairseq_wrote_are_fairseqs(
     subprocess.run([there / "fairseq-train", *given.split()], check=True, capture_output=True)
     shutil.copy("kept/checkpoint_best.pt", "best.pt")
     source, target = (sentences(side, 6, seed=4) for side in ("source", "target"))
-    sides = read("best.pt", Wanted("en", "de")).tokenizers
+    sides = read("best.pt", ImportOptions("en", "de")).tokenizers
     pairs = [
         ([*sides.source.encode(one), 2], [*sides.target.encode(other), 2])
         for one, other in zip(source, target, strict=True)
@@ -67,7 +67,7 @@ def test_logits_of_a_checkpoint_that_fairseq_wrote_are_fairseqs(
     wanted = [torch.tensor(each) for each in json.loads(told.strip().split("\n")[-1])]
     assert torch.cat(wanted).std() > 0.3
     for name in ("best", "legacy", "namespace"):
-        write(read(f"{name}.pt", Wanted("en", "de")), tmp_path / name)
+        write(read(f"{name}.pt", ImportOptions("en", "de")), tmp_path / name)
         model = read_model(tmp_path / name)
         for pair, each in zip(pairs, wanted, strict=True):
             assert (logits(model, *pair) - each).abs().max() <= 1e-4

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.ragged import Layout
 from tests.interop.conftest import CODES, marian_folder, sentences
@@ -48,7 +48,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def imported(folder: Path, out: Path, **wanted: Any) -> Model:
-    write(read(str(folder), Wanted(**wanted)), out)
+    write(read(str(folder), ImportOptions(**wanted)), out)
     return read_model(out)
 
 

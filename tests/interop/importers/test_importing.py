@@ -18,7 +18,7 @@ from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.cli.options import printer
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from tests.interop.conftest import marian_folder, sentences
 
@@ -104,7 +104,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
         ("config.json", {"scale_embedding": [[]]}, "scale_embedding is "),
         ("tokenizer_config.json", {"source_lang": "/\ud800"}, "source_lang is .*, not a text"),
         ("generation_config.json", {"no_repeat_ngram_size": 3}, "no_repeat_ngram_size is 3"),
-        ("tokenizer_config.json", {"source_lang": None}, "give --source-lang"),
+        ("tokenizer_config.json", {"source_lang": None}, "Add --source-lang"),
     ],
     ids=str,
 )
@@ -112,7 +112,7 @@ def test_what_cannot_be_ours_is_named(
     changed: Callable[..., Path], name: str, settings: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UserError, match=told) as caught:
-        read(str(changed(name, **settings)), Wanted())
+        read(str(changed(name, **settings)), ImportOptions())
     assert "\n" not in str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_search_settings_out_of_bounds_are_left_out_with_a_note(
     changed: Callable[..., Path], settings: dict[str, Any], left_out: list[str]
 ) -> None:
     every = {"beam", "length_rule", "length_penalty", "cap_ratio", "cap_extra", "unknown"}
-    model = read(str(changed("generation_config.json", **settings)), Wanted())
+    model = read(str(changed("generation_config.json", **settings)), ImportOptions())
     assert every - model.search.keys() == {*left_out}
     noted = [name for name in left_out if any(note.startswith(f"{name} is ") for note in model.notes)]
     assert bool(noted) == bool(left_out)
@@ -178,8 +178,7 @@ def test_every_command_says_whose_a_model_is_and_how_it_becomes_ours(
     told = nmt(command[0], theirs, *command[1:])
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
     assert (
-        f"is a model of Hugging Face, not one of nmt's; make it one: nmt import {theirs} --out MODEL"
-        in told.stderr
+        f"is a model of Hugging Face, not of nmt. Convert it: nmt import {theirs} --out MODEL" in told.stderr
     )
 
 
@@ -192,14 +191,14 @@ def test_a_foreign_folder_has_no_tokeniser_to_reuse(theirs: Path, tmp_path: Path
 
 def test_averages_of_an_owners_models_decode_as_it_does(theirs: Path, tmp_path: Path) -> None:
     for name in "ab":
-        write(read(str(theirs), Wanted()), tmp_path / name)
+        write(read(str(theirs), ImportOptions()), tmp_path / name)
     average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
     assert own_search(tmp_path / "mean") == own_search(tmp_path / "a") != {}
     described = json.loads((tmp_path / "b" / "config.json").read_text())
     for other in ({**described["search"], "beam": 2}, {}):
         found = {"a": described["search"], "b": other}
         parts = [
-            replace(part, description={"search": found[part.place.name]})
+            replace(part, description={"search": found[part.folder.name]})
             for part in (read_parts([tmp_path / "a", tmp_path / "b"], "model.safetensors"))
         ]
         assert common_search(parts) == {}
@@ -221,8 +220,8 @@ class Hub:
 def test_a_name_on_the_hub_is_as_good_as_a_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub(theirs)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    found = read("Helsinki-NLP/opus-mt-en-fr", Wanted())
-    assert found.tokenizers.fingerprint == read(str(theirs), Wanted()).tokenizers.fingerprint
+    found = read("Helsinki-NLP/opus-mt-en-fr", ImportOptions())
+    assert found.tokenizers.fingerprint == read(str(theirs), ImportOptions()).tokenizers.fingerprint
     ((name, patterns),) = hub.asked
     assert name == "Helsinki-NLP/opus-mt-en-fr"
     assert not any(pattern.endswith(".bin") for pattern in patterns)
@@ -234,13 +233,13 @@ def test_its_pickled_weights_are_fetched_where_there_are_no_others(
     marian_folder(tmp_path / "theirs", pickled=True)
     hub = Hub(tmp_path / "theirs")
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    read("owner/model", Wanted())
+    read("owner/model", ImportOptions())
     assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("hub", "told"),
-    [(None, "pip install huggingface_hub, or download it"), (Hub(None), "can't be fetched.*no connection$")],
+    [(None, "pip install huggingface_hub"), (Hub(None), r"downloading it .* failed \(no connection\)")],
     ids=["not installed", "offline"],
 )
 def test_without_the_hub_a_name_is_told_what_to_do(
@@ -248,23 +247,23 @@ def test_without_the_hub_a_name_is_told_what_to_do(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     with pytest.raises(UserError, match=told) as caught:
-        read("owner/model", Wanted())
+        read("owner/model", ImportOptions())
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_ctranslate2_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="is a model of CTranslate2; nmt import takes"):
-        read(str(tmp_path), Wanted())
+    with pytest.raises(UserError, match=r"is a model of CTranslate2\. nmt import takes"):
+        read(str(tmp_path), ImportOptions())
 
 
 def test_what_is_no_model_is_told_what_would_be_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(UserError, match="is no model that nmt import knows"):
-        read(str(tmp_path), Wanted())
-    with pytest.raises(UserError, match="is not there"):
-        read(str(tmp_path / "none"), Wanted())
+    with pytest.raises(UserError, match="is not a model that nmt import supports"):
+        read(str(tmp_path), ImportOptions())
+    with pytest.raises(UserError, match="does not exist"):
+        read(str(tmp_path / "none"), ImportOptions())
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])
@@ -273,7 +272,7 @@ def test_a_pipe_in_a_folder_is_not_waited_for(changed: Callable[..., Path], name
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(UserError):
-        read(str(folder), Wanted())
+        read(str(folder), ImportOptions())
 
 
 def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> None:
@@ -288,7 +287,7 @@ def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> 
                 del bad[at:]
             (folder / name).write_bytes(bad)
             try:
-                read(str(folder), Wanted())
+                read(str(folder), ImportOptions())
             except UserError as error:
                 assert "\n" not in str(error)
         (folder / name).write_bytes(whole)

@@ -16,7 +16,7 @@ from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTo
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.ragged import Layout
 from nmt_cli.translation.translator import Translation, Translator
@@ -33,7 +33,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The kind, their folder, their model, and ours."""
     folder = tmp_path_factory.mktemp("many") / "theirs"
     theirs = m2m100_folder(folder, request.param)
-    write(read(str(folder), Wanted(*PAIRS[request.param])), folder.parent / "ours")
+    write(read(str(folder), ImportOptions(*PAIRS[request.param])), folder.parent / "ours")
     return request.param, folder, theirs, read_model(folder.parent / "ours")
 
 
@@ -159,13 +159,18 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "langs", "told"),
     [
-        ("", {}, ("eng_Latn", None), "give --source-lang and --target-lang"),
-        ("", {}, ("eng_Latn", "xx"), "has no language xx; it has ace_Arab"),
-        ("", {}, ("en", "fr"), "has no language en; it has eng_Latn"),
+        ("", {}, ("eng_Latn", None), "Add --source-lang and --target-lang"),
+        ("", {}, ("eng_Latn", "xx"), r"has no language xx\. It has ace_Arab"),
+        ("", {}, ("en", "fr"), r"has no language en\. It has eng_Latn"),
         ("tokenizer.json", None, ("eng_Latn", "fra_Latn"), "names no languages"),
         ("vocab.json", {"<s>": 0, "a": 2}, ("eng_Latn", "fra_Latn"), "does not number its pieces"),
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),
-        ("tokenizer.json", {"added_tokens": [{"id": 10**12, "content": "x"}]}, ("a", "b"), "is no code"),
+        (
+            "tokenizer.json",
+            {"added_tokens": [{"id": 10**12, "content": "x"}]},
+            ("a", "b"),
+            "is not a language code",
+        ),
         ("tokenizer.json", {"added_tokens": [{"id": 500, "content": "x"}]}, ("a", "b"), "but the model only"),
         ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is 5, not a list"),
     ],
@@ -182,7 +187,7 @@ def test_what_is_not_whole_is_named(
     elif name:
         (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(UserError, match=told) as caught:
-        read(str(tmp_path), Wanted(*langs))
+        read(str(tmp_path), ImportOptions(*langs))
     assert "\n" not in str(caught.value)
 
 
@@ -198,7 +203,7 @@ def test_mutated_files_are_refused_in_a_line(nllb: Path, tmp_path: Path) -> None
             bad[at] = chosen.randrange(256)
             (tmp_path / name).write_bytes(bad[:at] if number % 4 == 0 else bad)
             with contextlib.suppress(UserError):
-                read(str(tmp_path), Wanted(*PAIRS["nllb"]))
+                read(str(tmp_path), ImportOptions(*PAIRS["nllb"]))
         (tmp_path / name).write_bytes(whole)
 
 
@@ -206,7 +211,7 @@ def test_codes_have_the_same_ids_where_only_their_list_is_there(nllb: Path, tmp_
     for path in nllb.iterdir():
         if path.name != "tokenizer.json":
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    both = [read(str(folder), Wanted(*PAIRS["nllb"])).tokenizers for folder in (nllb, tmp_path)]
+    both = [read(str(folder), ImportOptions(*PAIRS["nllb"])).tokenizers for folder in (nllb, tmp_path)]
     assert both[0].fingerprint == both[1].fingerprint
 
 
@@ -221,6 +226,6 @@ def test_codes_have_the_ids_that_todays_transformers_gives_them(nllb: Path, tmp_
     for path in nllb.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer.save_pretrained(tmp_path)
-    found = read(str(tmp_path), Wanted(target_lang="fra_Latn")).tokenizers
+    found = read(str(tmp_path), ImportOptions(target_lang="fra_Latn")).tokenizers
     assert found.recipe.source_lang == "eng_Latn"
     assert [*found.source.encode(found.source.prepare("abba")), 2] == tokenizer("abba").input_ids

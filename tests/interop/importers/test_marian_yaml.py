@@ -58,5 +58,5 @@ def test_a_vocabulary_as_others_write_it_is_read(known: dict[str, int]) -> None:
 def test_what_is_no_vocabulary_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(UserError, match="line 2"):
         vocabulary(f"a: 0\n{line}\n", "vocab.yml")
-    with pytest.raises(UserError, match=r"line 1: .* is no setting"):
+    with pytest.raises(UserError, match=r"line 1: .* is not a setting"):
         settings("nothing at all", "model.yml")

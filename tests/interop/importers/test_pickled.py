@@ -36,7 +36,7 @@ def test_tensors_and_settings_come_out(tmp_path: Path, zipped: bool) -> None:
 def test_code_is_refused_by_name_and_not_run(tmp_path: Path, zipped: bool) -> None:
     saved = {"model": Evil(tmp_path / "made")}
     torch.save(saved, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match=r"asks for \w+\.mkdir to be run"):
+    with pytest.raises(UserError, match=r"asks to run \w+\.mkdir"):
         read_pickled(tmp_path / "a.pt")
     assert not (tmp_path / "made").exists()
 
@@ -45,7 +45,7 @@ def test_code_is_refused_by_name_and_not_run(tmp_path: Path, zipped: bool) -> No
 def test_what_is_no_file_of_pytorchs_is_told_in_a_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pt").write_bytes(content)
     with pytest.raises(
-        UserError, match=r"a\.pt is damaged, or no(t a zip archive| file of PyTorch's)"
+        UserError, match=r"a\.pt is damaged(, or not a zip archive| or not a PyTorch file)"
     ) as caught:
         read_pickled(tmp_path / "a.pt")
     assert "\n" not in str(caught.value)

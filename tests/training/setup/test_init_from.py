@@ -190,7 +190,7 @@ def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
 
 
 def test_a_folder_that_is_not_a_model_is_refused(go: Go, tmp_path: Path) -> None:
-    assert "is no model: " in complaint(go, f'start.model="{tmp_path}"')
+    assert "is not a model: " in complaint(go, f'start.model="{tmp_path}"')
 
 
 def test_start_allow_without_a_model_is_refused(go: Go) -> None:

@@ -1,4 +1,4 @@
-"""Settings that come with another toolkit's model. Each value is checked for its type when it is read."""
+"""Read the settings of another toolkit's model. Each value is checked for its type when it is read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +10,12 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.setting_values import converted, is_unicode, wanted
 
 
-class Told:
-    """Settings by name from `where`, a file that errors name. A missing setting counts as null."""
+class ForeignSettings:
+    """Settings by name. Errors name `where`, usually a file. A missing setting counts as null."""
 
     def __init__(self, values: Any, where: str) -> None:
         if not isinstance(values, Mapping):
-            raise UserError(f"{where} is damaged (it holds no settings); copy it again.")
+            raise UserError(f"{where} is damaged (it has no settings). Copy it again.")
         self._values, self.where = values, where
 
     def __contains__(self, name: str) -> bool:
@@ -49,44 +49,49 @@ class Told:
         """Return a list of texts, empty if it is missing."""
         return list(self._read(name, tuple[str, ...], ()))
 
-    def parts(self, name: str) -> "list[Told]":
+    def parts(self, name: str) -> "list[ForeignSettings]":
         """Return a list of settings in settings, empty if it is missing."""
-        return [Told(each, f"{self.where}: {name}") for each in self._read(name, tuple[object, ...], ())]
+        return [
+            ForeignSettings(value, f"{self.where}: {name}")
+            for value in self._read(name, tuple[object, ...], ())
+        ]
 
-    def says(self, name: str, value: object) -> bool:
+    def equals(self, name: str, value: object) -> bool:
         """Return whether a setting has this value and its type."""
-        given = self._values.get(name)
-        return type(given) is type(value) and bool(given == value)
+        actual = self._values.get(name)
+        return type(actual) is type(value) and bool(actual == value)
 
     def demand(self, name: str, *choices: object) -> None:
-        """Raise `UserError` unless a setting is one of `choices`. Missing stands for the first."""
+        """Raise `UserError` unless a setting is one of `choices`. A missing setting counts as the first
+        choice.
+        """
         value = self._values.get(name, choices[0])
         if value is not None and not (isinstance(value, bool | int | float | str) and value in choices):
-            known = " or ".join(map(repr, choices))
-            raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt can do only {known}.")
+            supported = " or ".join(map(repr, choices))
+            raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
 
     def _read(self, name: str, kind: Any, default: object) -> Any:
         value = self._values.get(name)
-        if value is None or (value == "" and default == ()):  # YAML has an empty list so
+        if value is None or (value == "" and default == ()):  # an empty list in YAML
             if default is None:
-                raise UserError(f"{self.where} does not say {name}, so it is no model that nmt knows.")
+                raise UserError(f"{self.where} has no {name}, so nmt does not support this model.")
             return default
         checked = converted(value, kind)
         if checked is None or (kind is str and not is_unicode(value)):
-            raise UserError(f"{self.where}: {name} is {shorten(value)}, not {wanted(kind)}; copy it again.")
+            raise UserError(f"{self.where}: {name} is {shorten(value)}, not {wanted(kind)}. Copy it again.")
         return checked
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds. `UserError` if it is missing or not JSON."""
+    """Return the value in a JSON file. Raise `UserError` if the file is missing or not JSON."""
     try:
         return parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing; copy the whole folder again.") from error
+        raise UserError(f"{path} is missing. Copy the whole folder again.") from error
     except ValueError as error:
-        raise UserError(f"{path} is damaged (it is not JSON); copy it again.") from error
+        raise UserError(f"{path} is damaged (it is not JSON). Copy it again.") from error
 
 
-def told_in(path: Path) -> Told:
+def read_settings(path: Path) -> ForeignSettings:
     """Return the settings in a JSON file."""
-    return Told(read_json(path), str(path))
+    return ForeignSettings(read_json(path), str(path))

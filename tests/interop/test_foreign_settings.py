@@ -5,16 +5,16 @@ import json
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.told import Told
+from nmt_cli.interop.foreign_settings import ForeignSettings
 
 
 @pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "1" + "0" * 400, "true", '"0.1"', "[]"])
 def test_what_is_no_number_to_reckon_with_is_refused_by_name(value: str) -> None:
-    told = Told({"dropout": json.loads(value)}, "config.json")
+    told = ForeignSettings({"dropout": json.loads(value)}, "config.json")
     with pytest.raises(UserError, match=r"config\.json: dropout is .*, not a number"):
         told.number("dropout", 0.0)
 
 
 @pytest.mark.parametrize("value", [0, 1, 0.1, -2.5, 1e200])
 def test_a_number_is_what_was_written(value: float) -> None:
-    assert Told({"dropout": value}, "config.json").number("dropout", 0.3) == value
+    assert ForeignSettings({"dropout": value}, "config.json").number("dropout", 0.3) == value
