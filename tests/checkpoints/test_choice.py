@@ -128,7 +128,8 @@ def test_no_checkpoint_near_enough_is_an_error_that_names_those_there_are(
         stated(tmp_path, number, seconds=60 * minute)
     there = ", ".join(f"step {number} at {minute:.1f}" for number, minute in enumerate(minutes)) or "none"
     assert complaint(lambda: apart(tmp_path, 10, 4)) == (
-        f"--last 4 needs 4 checkpoints about 10 minutes apart, but {tmp_path} has {found}. Its checkpoints are "
+        f"--last 4 needs 4 checkpoints about 10 minutes apart, but {tmp_path} has {found}. Its checkpoints "
+        "are "
         f"{there} (minutes of training). Use a smaller --last, or another --every-minutes."
     )
 

@@ -111,7 +111,8 @@ def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
         (("--last", "6"), "--last 6 is too large: {} has checkpoints of steps 2, 3, 4, 5, 6 only. "),
         (
             ("--every-minutes", "10"),
-            "--last 5 needs 5 checkpoints about 10 minutes apart, but {} has 1. Its checkpoints are step 2 at 0",
+            "--last 5 needs 5 checkpoints about 10 minutes apart, but {} has 1. Its checkpoints are step 2 "
+            "at 0",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
