@@ -327,7 +327,7 @@ def test_a_packed_file_that_is_cut_off_is_one_line_and_leaves_no_output(
     source = tmp_path / "in.gz"
     source.write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:-1000])
     result = nmt("translate", made_models / "copies", "--input", source, "--output", tmp_path / "out")
-    told = f"Error: {source} is cut off: its compressed data ends too early. Copy it again.\n"
+    told = f"Error: {source} is cut off: its compressed data ends too early; copy it again.\n"
     assert (result.returncode, result.stderr) == (1, told)
     assert [path.name for path in tmp_path.iterdir()] == ["in.gz"]
 
@@ -434,7 +434,7 @@ def test_a_model_whose_tokeniser_is_not_its_own_is_refused(
     model = shutil.copytree(made_models / "copies", tmp_path / "model")
     shutil.rmtree(model / "tokenizer")
     shutil.copytree(made_models / "other" / "tokenizer", model / "tokenizer")
-    told = f"{model}/tokenizer is not the tokeniser that this model was trained with; "
+    told = f"{model}/tokenizer is not the tokeniser that this model was trained with. "
     assert_refused(nmt("translate", model), f"{told}Copy the complete model folder again.")
 
 
