@@ -1,4 +1,4 @@
-"""Layouts say where the segments of a flat tensor lie."""
+"""Layouts describe the segments of a flat tensor."""
 
 from itertools import accumulate
 

@@ -1,8 +1,8 @@
-"""Compiles attention kernels for an H100 that need not be there: python compile_kernels.py bfloat16 64 64.
+"""Compile attention kernels for an H100, without one: python compile_kernels.py bfloat16 64 64.
 
-Prints a line of JSON a kernel: what it was compiled for, its registers, its shared memory in bytes, its stack
-in bytes, which is where registers go that it has not got, and how many instructions it has; of them those
-that move 16 bytes of the device's memory, and 2.
+It prints a line of JSON per kernel: its constants, registers, bytes of shared memory, bytes of stack (for
+spilled registers), and the number of instructions. It also counts those that access 16 and 2 bytes of the
+device's memory.
 """
 
 import json
@@ -56,7 +56,7 @@ INTEGERS = (
 
 
 def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
-    """Compile what attention with these heads launches, causal and with dropout."""
+    """Compile all launches of attention with these heads, causal and with dropout."""
     q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
     seed = torch.zeros((), dtype=torch.int64)
     constants = fused._arguments(q, q, v, [seed] * len(WHERE), Options(True, 0, 0.1, seed))
@@ -78,7 +78,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
 
 
 def likeliest() -> Iterator[str]:
-    """How often a thread reads 16 bytes, and its stack: where rows begin at multiples of 16, and not."""
+    """Yield the number of 16-byte reads and the stack, for aligned and unaligned rows."""
     for entries in (37_000, 37_001):
         options = next_token.options(5, entries, entries) | {"num_warps": 4}
         found = _resources(next_token.kernel, options, torch.bfloat16)

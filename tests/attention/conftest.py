@@ -1,4 +1,4 @@
-"""Random ragged batches, and the fused kernels wherever tests run: on a GPU or in Triton's interpreter."""
+"""Random ragged batches, and the device of the fused kernels: a GPU or Triton's interpreter."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,16 @@ Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Where fused attention is tested."""
+    """Return the device on which fused attention is tested."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture
 def random_ragged() -> Callable[..., Batch]:
-    """Makes queries, keys and values with their layouts; without `k_lengths` both have the same one."""
+    """Return a function that makes queries, keys and values with their layouts.
+
+    Without `k_lengths`, queries and keys have the same layout.
+    """
 
     def make(
         q_lengths: Sequence[int],
@@ -52,7 +55,7 @@ def random_ragged() -> Callable[..., Batch]:
 
 @pytest.fixture
 def differentiate() -> Callable[..., list[Tensor]]:
-    """The output of an `attend`, and the gradients of queries, keys and values, all computed in `dtype`."""
+    """Return a function that computes the output of `attend` and its gradients in `dtype`."""
 
     def run(
         attend: Callable[..., Tensor], batch: Batch, dtype: torch.dtype | None = None, **settings: Any
@@ -70,7 +73,7 @@ def differentiate() -> Callable[..., list[Tensor]]:
 
 @pytest.fixture
 def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Segments of any length stream."""
+    """Compute segments of any length by streaming."""
     from nmt_cli.attention import fused
 
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)

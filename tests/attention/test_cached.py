@@ -1,4 +1,4 @@
-"""Attention over what is kept from step to step: compiled, plain, and by definition."""
+"""Attention over cached keys and values: compiled, plain, and by definition."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
 
 def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen_BNM: Tensor) -> Tensor:
-    """Of all places, one after another."""
+    """Compute the attention of each slot separately."""
     mixed = []
     for row, (sentence, place) in enumerate(torch.cartesian_prod(*map(torch.arange, seen_BNM.shape[:2]))):
         nodes = seen_BNM[sentence, place].nonzero()[:, 0]
@@ -124,7 +124,7 @@ def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work_or_littl
 def test_the_kernel_of_a_step_errs_at_most_twice_as_much_as_plain_pytorch(
     alone: bool, shape: tuple[int, ...], widths: tuple[int, int], dtype: torch.dtype, device: str
 ) -> None:
-    """`alone`: where all hypotheses of a sentence see the same, as they do of a source."""
+    """Compare both with float64. `alone`: all hypotheses of a sentence see the same nodes, as of a source."""
     from nmt_cli.attention.one_step.fused import Tiled
 
     sentences, places, heads, nodes = shape
@@ -137,7 +137,7 @@ def test_the_kernel_of_a_step_errs_at_most_twice_as_much_as_plain_pytorch(
             (sentences, heads, nodes, widths[1]),
         )
     )
-    # As where more nodes are kept than there are yet.
+    # The mask is part of a larger tensor, as if more nodes were cached.
     wide = torch.rand(sentences, 1 if alone else places, nodes + 3, generator=draw).to(device) < 0.5
     seen = wide[:, :, :nodes]
     seen[:, :, nodes // 2] = True
@@ -189,7 +189,7 @@ def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
     heads, rows = Heads(4, 8, 6), Rows.at(torch.arange(0, 30, 2)[:12], 5, 6)
     projected = torch.randn(16, 4 * (8 + 8 + 6))
     projected[:, 32:] *= torch.logspace(-40, 30, 16)[:, None]
-    projected[3, 32:35] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties go to the even one
+    projected[3, 32:35] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties round to even
     seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
     cached: list[tuple[Tensor, Tensor]] = []
     for numba in (kernels, lambda: None):

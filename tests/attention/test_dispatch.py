@@ -1,4 +1,4 @@
-"""The one door to attention: what it refuses, and to whom it sends the rest."""
+"""The entry point of attention: errors, and the choice of implementation."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Which probabilities are dropped follows from their place and the seed alone."""
+"""The dropout mask depends only on the seed and the position of a probability."""
 
 import math
 
@@ -10,7 +10,7 @@ from nmt_cli.attention.dropout import keep_mask
 
 
 def places(*sizes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Segments, heads, queries and keys from 0 on, all of one shape."""
+    """Return all segments, heads, queries and keys, counted from 0, in one shape."""
     ranges = [torch.arange(size, dtype=torch.int32) for size in sizes]
     segments, heads, queries, keys = torch.meshgrid(*ranges, indexing="ij")
     return segments, heads, queries, keys

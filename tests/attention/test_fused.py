@@ -1,4 +1,4 @@
-"""The fused kernels, on a GPU where there is one and else under Triton's interpreter."""
+"""The fused kernels, on a GPU or in Triton's interpreter."""
 
 import json
 import os
@@ -40,7 +40,10 @@ BORDERS = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]
 
 @pytest.fixture
 def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
-    """Output and gradients of `fused` err at most twice as much as plain PyTorch in the same type."""
+    """Check that `fused` errs at most twice as much as plain PyTorch in the same dtype.
+
+    It compares the output and the gradients with float64.
+    """
 
     def check(batch: Batch, **settings: Any) -> None:
         exact = differentiate(reference.attend, batch, torch.float64, **settings)
@@ -149,7 +152,7 @@ def test_one_head_of_512_channels_errs_no_more(
     random_ragged: MakeBatch,
     assert_earned: Callable[..., None],
 ) -> None:
-    """The paper's largest head, row A of its Table 3, in the numbers that training has on a GPU."""
+    """Check the paper's largest head (row A of its Table 3) in half precision."""
     batch = random_ragged(lengths, heads=1, d_k=512, d_v=512, dtype=torch.float16, device=device)
     assert_earned(batch, causal=True, drop=0.1, seed=seed)
 
@@ -212,7 +215,7 @@ def test_there_is_a_launch_for_each_size_of_tile_that_has_groups(
 def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
-    """As of a recorded launch, whose grid is that of the first batch."""
+    """Use upper bounds of the counts, as for a recorded launch with the grid of another batch."""
     tensors, q, k = random_ragged([3, 70, 140, 20], [40, 10, 2, 30], dtype=torch.float16, device=device)
     paired = grouped(q, k)
     any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
@@ -267,7 +270,7 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Notes the names of all operations."""
+    """Records the names of all operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -351,7 +354,7 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
 def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
     device: str, seed: Tensor
 ) -> None:
-    """What training on a GPU does by default; the packed projection is of code that was made for it."""
+    """Compile as training does on a GPU. Generated code computes the packed projection."""
     layout = grouped(Layout.of([3, 0, 17, 5])).to(device)
     torch.manual_seed(1)
     x, weight = (torch.randn(rows, 16, device=device).div_(4).requires_grad_() for rows in (25, 48))

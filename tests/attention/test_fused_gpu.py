@@ -1,4 +1,4 @@
-"""What only a GPU can tell of the fused kernels: bfloat16, races, waits, sizes of real batches."""
+"""The fused kernels on a GPU: bfloat16, races, waits, and real batch sizes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def seed() -> Tensor:
 
 
 def corpus(tokens: int) -> list[int]:
-    """Lengths of sentences as a corpus has them, so many tokens in all."""
+    """Return lengths of sentences as in a corpus, with up to `tokens` tokens in total."""
     drawn = np.random.default_rng(1).lognormal(3.0, 0.7, tokens).clip(1, 250).astype(int)
     return list(drawn[: int(np.searchsorted(drawn.cumsum(), tokens))])
 
@@ -72,7 +72,7 @@ def test_float32_is_never_tf32(
 ) -> None:
     batch = random_ragged(lengths, d_k=64, d_v=64, dtype=torch.float32, device="cuda")
     exact = differentiate(reference.attend, batch, torch.float64)
-    assert max(errors(exact, differentiate(fused.attend, batch))) < 2e-5  # TF32 errs by some 1e-3
+    assert max(errors(exact, differentiate(fused.attend, batch))) < 2e-5  # TF32 errs by about 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -1,4 +1,4 @@
-"""Attention on a padded view is the definition's, forward and backward."""
+"""Padded attention equals the reference, forward and backward."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +74,7 @@ def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: Ma
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
 def test_the_compiler_may_fuse_what_comes_before() -> None:
-    """What makes the queries, keys and values then has no memory of its own that could be looked at."""
+    """Fuse the computation of queries, keys and values, so that they have no memory to view."""
     layout = Layout.of([3, 1, 4])
     packed = torch.randn(8, 3, 2, 4, requires_grad=True)
 

@@ -1,4 +1,4 @@
-"""The definition of ragged attention, against PyTorch's own, one segment at a time."""
+"""The reference of ragged attention against PyTorch's attention of each segment."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ PLAIN: dict[str, Any] = {"causal": False, "window": 0}
 def one_by_one(
     tensors: tuple[Tensor, Tensor, Tensor], q: Layout, k: Layout, causal: bool, window: int
 ) -> Tensor:
-    """PyTorch's attention for each segment; windows are counted out key by key."""
+    """Compute PyTorch's attention for each segment, with a mask made key by key."""
     q_THK, k_SHK, v_SHV = tensors
     outputs = []
     for t, s in zip(q.slices(), k.slices(), strict=True):

@@ -1,4 +1,4 @@
-"""The lines that the page of attention draws, by its own script on a canvas that takes notes."""
+"""The lines that the attention page draws, by its own script on a recording canvas."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ console.log(JSON.stringify(drawn));
 
 
 def drawn(deno: str, weights: list[list[int]]) -> dict[tuple[int, int], float]:
-    """By query and key the opacity of the lines of one head, whose weights are bytes."""
+    """Return the opacity of the lines of one head by query and key. Weights are bytes."""
     text = script(files("nmt_cli.translation") / "page", ["drawing.js"]) + HARNESS
     command = [deno, "run", "--no-config", "--ext=js", "-", json.dumps(weights)]
     printed = subprocess.run(command, input=text, capture_output=True, check=True, text=True).stdout

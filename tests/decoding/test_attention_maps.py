@@ -1,4 +1,4 @@
-"""The weights of every head against what the model itself makes of them."""
+"""The attention weights of every head, against the model's own computation."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -30,7 +30,7 @@ def known(size: int) -> Vocabulary:
 
 @pytest.fixture(scope="module")
 def build() -> Callable[..., Transformer]:
-    """`build(**settings)`: an evaluating model, exact enough to compare, that attends unevenly."""
+    """Return `build(**settings)`, which makes a float64 model in evaluation mode with uneven attention."""
 
     def build(**settings: object) -> Transformer:
         torch.manual_seed(3)
@@ -45,7 +45,7 @@ def build() -> Callable[..., Transformer]:
 
 
 def watched(model: Transformer) -> tuple[list[Call], list[AttentionMaps]]:
-    """What every attention is given and gives while the pairs run as one batch, and their maps."""
+    """Record the inputs and outputs of every attention for a batch of pairs. Return them and the maps."""
     calls: list[Call] = []
     hooks = [
         module.register_forward_hook(lambda *call: calls.append(call))
@@ -59,7 +59,7 @@ def watched(model: Transformer) -> tuple[list[Call], list[AttentionMaps]]:
 
 
 def values(attention: Attention, inputs: tuple[Tensor, ...]) -> Tensor:
-    """[tokens, heads, channels]: what the attention takes its means of."""
+    """Return [tokens, heads, channels]: the values that attention averages."""
     if isinstance(attention, CrossAttention):
         return attention.keys_values(inputs[1])[1]
     channels = attention.output.in_features
@@ -68,7 +68,7 @@ def values(attention: Attention, inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 def named(model: Transformer) -> dict[Attention, tuple[str, int]]:
-    """The kind and the layer of every attention."""
+    """Yield the kind and the layer of every attention."""
     places: dict[Attention, tuple[str, int]] = {}
     for i, layer in enumerate(model.encoder):
         assert isinstance(layer, EncoderLayer)
@@ -166,7 +166,7 @@ def test_a_piece_is_aligned_with_the_source_piece_that_has_most_of_the_mean() ->
         ]
     )
     maps = AttentionMaps([5, 6, END], [7, 8, END], True, torch.zeros(0), torch.zeros(0), cross)
-    assert maps.alignment() == [0, 1]  # never the end mark, which the first row prefers
+    assert maps.alignment() == [0, 1]  # never the end mark, which is the likeliest in the first row
 
 
 @pytest.mark.parametrize(("source", "target"), [([], [3, 4]), ([3, 4], []), ([], [])], ids=str)

@@ -1,4 +1,4 @@
-"""The batch that is kept full: who joins when, and what happens where memory ends."""
+"""The refilled batch: when sentences join, and what happens without enough memory."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def known(size: int) -> Vocabulary:
 
 @dataclass(slots=True)
 class Room:
-    """What memory there is, and what was done with it."""
+    """A limit of memory, and a record of its use."""
 
     place: Where = "encode"
     sentences: int = 10**9
@@ -54,7 +54,7 @@ class Room:
     """Rows, sentences and longest source of each call."""
 
     def take(self, place: Where, sentences: int, longest: int, age: int) -> None:
-        """Fail where there is too little of it."""
+        """Fail if there is not enough memory."""
         assert sentences <= 100 and len(self.steps) < 2000, "it goes on for ever"
         too_much = sentences > self.sentences or longest > self.tokens
         if place == self.place and age >= self.age and too_much:
@@ -62,7 +62,7 @@ class Room:
 
 
 class Cramped(Transformer):
-    """A model in a room."""
+    """A model with limited memory."""
 
     room: Room
 
@@ -81,7 +81,7 @@ class Cramped(Transformer):
 
 
 def model_in(room: Room) -> Cramped:
-    """It never ends a sentence of itself."""
+    """Return a model that never ends a sentence before its cap."""
     torch.manual_seed(2)
     model = Cramped(MODEL, known(VOCABULARY), known(VOCABULARY), joint=True).eval()
     model.room = room
@@ -103,7 +103,7 @@ SOURCES = sources(3, 9, 1, 5, 12, 0, 7, 2, 2, 8, 11, 4)
 
 
 def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -> dict[int, list[int] | None]:
-    """The translation of each source by its number; None where there is none."""
+    """Return the translation of each source by its number, or None."""
     ensemble = Ensemble.of([model_in(room)], config)
     waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(texts)])
     everything = list(translated(ensemble, config, waiting))
@@ -218,7 +218,7 @@ def test_what_pytorch_says_without_memory_is_understood() -> None:
 
 @pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])
 def test_no_more_rows_are_worked_on_than_the_settings_say(rows: int, beam: int, most: int) -> None:
-    """But for the beam of a single sentence."""
+    """Check the number of rows, except for a single sentence whose beam is larger."""
     room = Room()
     found = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES)
     assert len(found) == len(SOURCES)
@@ -230,7 +230,7 @@ def test_no_more_rows_are_worked_on_than_the_settings_say(rows: int, beam: int, 
 def test_no_more_source_tokens_are_worked_on_than_there_may_be(
     tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for those of a single sentence."""
+    """Check the number of tokens, except for a single sentence that is longer."""
     room = Room()
     monkeypatch.setattr(engine, "TOKENS", tokens)
     found = found_in(room, TO_THE_CAP, SOURCES)
@@ -241,7 +241,7 @@ def test_no_more_source_tokens_are_worked_on_than_there_may_be(
 
 
 class Late(ListQueue):
-    """Long sentences that come when short ones are in search."""
+    """Let long sentences arrive while short ones are in search."""
 
     def __init__(self, short: Sequence[Sentence], long: Sequence[Sentence]) -> None:
         super().__init__(short)
@@ -269,7 +269,7 @@ def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limi
 
 
 def test_waiting_sentences_take_the_places_of_those_that_are_done() -> None:
-    """One of twenty pieces and ten of three, two at a time: those three go in beside the long one."""
+    """Translate one sentence of 20 tokens and ten of 3, two at a time. Short ones join the long one."""
     room = Room()
     texts = sources(20, *[3] * 10)
     found = found_in(room, replace(TO_THE_CAP, rows=2), texts)

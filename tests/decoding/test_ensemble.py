@@ -1,4 +1,4 @@
-"""Several models as one: the mean of what they say of each next token."""
+"""Ensembles: the mean of the models' predictions of each next token."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What models think of given translations, beside taking each token by itself."""
+"""Scores of given translations, against one step per token."""
 
 from pathlib import Path
 
@@ -21,13 +21,13 @@ def models(made_models: Path) -> list[Transformer]:
 
 
 def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
-    """As a search that has no choice would take the tokens."""
+    """Return the scores of a search that is forced to take the tokens."""
     source, target = pair
     end = ensemble.models[0].target_vocabulary.end
     found = []
     with torch.inference_mode():
         caches = ensemble.start([source], 1)
-        previous = end  # these models begin with the end mark
+        previous = end  # these models start with the end mark
         for token in [*target, end]:
             log_probs = ensemble.step(torch.tensor([previous]), torch.tensor([0]), caches, len(target) + 1)
             found.append(float(log_probs[0, token]))

@@ -1,4 +1,4 @@
-"""Decoding in which each placeholder comes exactly once, against brute force."""
+"""Decoding with each placeholder exactly once, against brute force."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SYMBOLS = (2, 3, 4)
 
 
 def search(seed: int, wanted: Sequence[Sequence[int]], config: SearchConfig) -> list[list[Hypothesis]]:
-    """Translations with these symbols each."""
+    """Return translations with these symbols."""
     sentences = [
         Sentence(i, [6, *each, 7], placeholders=PlaceholdersWanted(SYMBOLS, tuple(each)))
         for i, each in enumerate(wanted)
@@ -63,7 +63,7 @@ def test_no_more_are_joined_to_words_than_in_the_source() -> None:
 
 
 @given(seed=st.integers(0, 100))
-@example(seed=94)  # whose likeliest first token is the unknown, and the end comes next
+@example(seed=94)  # the likeliest first token is the unknown token, and the next is the end mark
 @settings(max_examples=3)
 def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
     config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
@@ -73,7 +73,7 @@ def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
     rows = log_probs_of_all(model_of(seed, ENTRIES), [6, 3, 7], fitting)
     totals = {}
     for ids, each in zip(fitting, rows, strict=True):
-        # Before the symbol, what would rather end is made to write it; the unknown, 1, is never written.
+        # A hypothesis that would end writes the symbol first. The unknown token, 1, is never written.
         likeliest = [int(row.index_fill(0, torch.tensor(1), -torch.inf).argmax()) for row in each]
         hasty = [i for i, token in enumerate(likeliest) if 3 not in ids[:i] and token == 0]
         if all(ids[i] == 3 for i in hasty):

@@ -1,4 +1,4 @@
-"""Fixtures of the model's tests, which the tests of its fast forms use as well."""
+"""Fixtures of the model's tests, for the tests of its fast implementations."""
 
 from tests.model.conftest import batch, build, cuda
 

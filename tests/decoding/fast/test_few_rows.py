@@ -1,4 +1,4 @@
-"""A step that one compiled function takes is the step of the plain model, whoever helps."""
+"""The compiled step equals the step of the plain model, with any number of helper threads."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -35,7 +35,7 @@ CONFIGS = {
 
 @pytest.fixture(params=[0, 1, 3], ids=lambda count: f"{count} helpers")
 def helped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A few threads come to help, more than some machines have cores."""
+    """Start helper threads, more than some machines have cores."""
     standby.call(request.param)
     yield
     standby.call(0)
@@ -49,7 +49,7 @@ def packed(model: Transformer, precision: Precision = "fp32") -> Transformer:
 
 @pytest.fixture
 def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Bytes are laid out as on a processor that has instructions for their products, on any processor."""
+    """Lay out 8-bit weights as on a processor with instructions for their products."""
     laid_out, matrix_of = [], torch_private.int8_matrix
 
     def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
@@ -68,7 +68,7 @@ def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @torch.inference_mode()
 def searched(model: Transformer, places: int, steps: int, others: Sequence[list[int]] = ()) -> Tensor:
-    """The logits of each step of a search for two sentences among others; hypotheses are random."""
+    """Return the logits of each step for two sentences among `others`, with random hypotheses."""
     sentences = [[3, 4, 5, 0], [2, 0], *others]
     draws, found = [torch.Generator().manual_seed(seed) for seed in range(len(sentences))], []
     cache = model.begin(*flat(sentences, torch.device("cpu")), places)

@@ -1,4 +1,4 @@
-"""Models laid out for translating compute what they did before, as exactly as the precision allows."""
+"""Packed models compute the same as before, within the precision."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +44,7 @@ def needs(precision: Precision) -> None:
 
 
 def packed_as(model: Transformer, precision: Precision) -> Transformer:
-    """A copy that is packed."""
+    """Return a packed copy."""
     copy = deepcopy(model)
     pack(copy, precision)
     return copy
@@ -52,13 +52,13 @@ def packed_as(model: Transformer, precision: Precision) -> Transformer:
 
 @torch.inference_mode()
 def logits(model: Transformer, batch: Batch) -> Tensor:
-    """Of a batch, by whole forwards."""
+    """Return the logits of a batch by a full forward pass."""
     return model.logits(model(*batch)).double()
 
 
 @torch.inference_mode()
 def stepped(model: Transformer, batch: Batch) -> Tensor:
-    """[steps x sentences, V]: of the first three target tokens of each sentence, one at a time."""
+    """Return [steps x sentences, V]: the logits of the first three target tokens, one step each."""
     source_S, inputs_T, source, target = batch
     cache = model.begin(source_S, source, 1)
     places = torch.arange(len(source.lengths))
@@ -105,7 +105,7 @@ def linear_of(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 
 def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
-    """What `pack` puts into the place of a linear layer."""
+    """Return the packed replacement of a linear layer."""
     model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
     model.add_module("another", linear)
     pack(model, precision)
@@ -118,7 +118,7 @@ def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
 @pytest.mark.parametrize("rows", [1, 5, 300])
 @pytest.mark.parametrize("outliers", [1.0, 100.0])
 def test_int8_errs_by_no_more_than_rounding_does(rows: int, outliers: float, bias: bool) -> None:
-    """Half a step of each weight's scale, and half a step of the row's."""
+    """Check that errors stay below half a step of each weight's scale plus half a step of the row's."""
     needs("int8")
     linear = linear_of(96, 40, bias=bias)
     x = torch.randn(rows, 96)
@@ -135,7 +135,7 @@ def test_int8_errs_by_no_more_than_rounding_does(rows: int, outliers: float, bia
 
 
 def test_int8_errs_on_average_as_rounding_does() -> None:
-    """The deviation of a rounded number is its step over the root of twelve."""
+    """Compare with theory: the standard deviation of rounding is the step divided by the root of 12."""
     needs("int8")
     linear, x = linear_of(96, 40), torch.randn(300, 96)
     weight = linear.weight.detach().double()
@@ -154,7 +154,7 @@ def test_int8_errs_on_average_as_rounding_does() -> None:
 def test_each_row_in_int8_is_what_it_is_alone(
     numba: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, whoever is there: also rows of large numbers, of zeros, and of none."""
+    """Check bits of rows among others, also for large values, zeros, and values that are not finite."""
     needs("int8")
     if not numba:
         monkeypatch.setattr(int8, "compiled_kernels", lambda room: None)
@@ -163,7 +163,7 @@ def test_each_row_in_int8_is_what_it_is_alone(
     x[7], x[8, 3], x[9, 4] = 0, torch.nan, torch.inf
     with torch.inference_mode():
         whole = compute(x)
-        whole[9] = torch.nan  # infinities and what is no number, as it happens
+        whole[9] = torch.nan  # infinities and nan
         for rows in (slice(0, 1), slice(5, 13), slice(9, 10), slice(100, 164), slice(120, 260)):
             found = compute(x[rows])
             found[~found.isfinite()] = torch.nan
@@ -228,7 +228,7 @@ def test_int8_is_the_same_whoever_lays_it_out(
     model, some = build(POST), batch([7] * 60, [5] * 60)
     in_four = deepcopy(model)
     pack(in_four, "int8", threads=4)
-    for run in (logits, stepped):  # of many rows and of few, which other kernels compute
+    for run in (logits, stepped):  # many rows and few rows use different kernels
         assert torch.equal(run(in_four, some), run(packed_as(model, "int8"), some))
 
 

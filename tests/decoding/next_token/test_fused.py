@@ -1,4 +1,4 @@
-"""The likeliest tokens of each row of logits: by the kernel, by its reference, and by definition."""
+"""The likeliest tokens of each row: the kernel and its reference against the definition."""
 
 import math
 import os
@@ -27,7 +27,7 @@ def likeliest(request: pytest.FixtureRequest) -> Likeliest:
 def by_definition(
     logits_V: list[float], count: int, never_V: list[bool], never: int, only: int
 ) -> list[tuple[float, int]]:
-    """The log-probabilities of one row, best first, and the tokens."""
+    """Return the best log-probabilities of one row and their tokens, best first."""
     highest = max(logits_V)
     if highest == -math.inf:
         return []
@@ -50,8 +50,8 @@ def test_the_likeliest_tokens_that_may_come_are_found(
     monkeypatch.setattr("nmt_cli.decoding.next_token.fused.BLOCK", 64)
     draw = torch.Generator().manual_seed(entries)
     logits = torch.randn(ROWS, entries, generator=draw).mul_(4).to(dtype)
-    logits[1] = logits[1].round()  # so that many are equal
-    logits[2, entries // 2 :] = -torch.inf  # what somebody has banned already
+    logits[1] = logits[1].round()  # many values are equal
+    logits[2, entries // 2 :] = -torch.inf  # banned before
     never = torch.rand(entries, generator=draw) < 0.1
     best = logits.float().argmax(1)
     never[best[0]] = True

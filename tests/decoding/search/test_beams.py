@@ -1,4 +1,4 @@
-"""The bookkeeping of a beam: what ended best is kept whole, and who can't win any more is dropped."""
+"""The beam state: the best finished hypotheses stay complete, and hopeless live ones are dropped."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def begun(sentences: int = 1, places: int = 2, best: int = 2, cap: int = 10, pie
 
 
 def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Choice:
-    """A step of a single sentence; what ends comes of the parents in order."""
+    """Return the choice of one step of a single sentence. Finished hypotheses have parents 0, 1, ..."""
     return Choice(
         torch.tensor([ended]),
         torch.arange(len(ended))[None],
@@ -66,8 +66,10 @@ def test_who_can_still_win_by_a_longer_ending_is_not_given_up() -> None:
     ("reach", "pieces", "longest"), [(2.0, 3, 8), (2.0, 15, 15), (1.5, 3, 6), (6.0, 3, 20), (1000.0, 3, 20)]
 )
 def test_who_would_win_only_past_its_reach_is_given_up(reach: float, pieces: int, longest: int) -> None:
-    """Which is some times its own length, but at least the source's and at most the cap: of totals that would
-    be worth the worst kept score at just more and just less than that, one stays."""
+    """Check the maximum length: a multiple of its own, at least the source's, at most the cap.
+
+    Of two totals, one would just beat the worst score at that length and stays. The other is dropped.
+    """
     beams = begun(places=4, best=1, cap=20, pieces=pieces)
     for _ in range(3):
         beams.follow(chosen([NONE] * 4, [-1.0, NONE, NONE, NONE], [5, 0, 0, 0], [0] * 4), MEAN)

@@ -1,4 +1,4 @@
-"""A step of search in one compiled function is what its parts do one after another."""
+"""The compiled step of a search equals the sequence of its parts."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ VOCABULARY, END, STEPS = 7, 3, 6
 
 
 def taken(beams: Beams, ways: tuple[Tensor, Tensor], rows: Tensor, rule: LengthRule) -> Tensor:
-    """A step by its parts."""
+    """Take a step by its parts. Return the parents."""
     choice = best_of(*ways, rows, beams.totals, END)
     beams.follow(choice, rule)
     beams.give_up_hopeless(rule, 2.0)
@@ -49,7 +49,7 @@ def test_hypotheses_go_on_and_end_as_they_do_without_it(
         banned = torch.randperm(VOCABULARY, generator=draw)[:2]
         if raw:
             log_probs[:, banned] = -torch.inf
-        else:  # somebody has seen to it
+        else:  # banned before
             log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
         x = logits if raw else log_probs
         ways = log_probs.topk(candidates_per_row(places, VOCABULARY))

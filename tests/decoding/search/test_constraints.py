@@ -1,4 +1,4 @@
-"""Rules about what a translation may repeat or hold, coverage and diversity, against brute force."""
+"""Rules on repetition and banned words, coverage and diversity, against brute force."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ Score = Callable[[Target, torch.Tensor], float]
 
 
 def best_of_all(model: Transformer, score: Score) -> list[tuple[float, Target]]:
-    """All translations there are, best first."""
+    """Return all possible translations, best first."""
     targets = [each for n in range(CAP + 1) for each in itertools.product(range(1, 5), repeat=n)]
     rows = log_probs_of_all(model, SOURCE, targets)
     scored = ((score(target, each), target) for target, each in zip(targets, rows, strict=True))
@@ -40,7 +40,7 @@ def best_of_all(model: Transformer, score: Score) -> list[tuple[float, Target]]:
 def search(
     model: Transformer, config: SearchConfig, banned: Sequence[Sequence[int]] = ()
 ) -> list[Hypothesis]:
-    """What is found for `SOURCE`."""
+    """Return the hypotheses for `SOURCE`."""
     queue = ListQueue([Sentence(0, SOURCE, banned=banned)])
     ((_, found),) = translated(Ensemble.of([model], config), config, queue)
     assert found is not None

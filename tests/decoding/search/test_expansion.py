@@ -1,4 +1,4 @@
-"""How hypotheses go on, against looking at all ways there are."""
+"""The choice of continuations, against an exhaustive search."""
 
 from itertools import product
 
@@ -30,7 +30,7 @@ def test_the_likeliest_of_all_ways_are_taken(
     in_use = sorted({*chosen, *((sentence, 0) for sentence in range(sentences))})
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(in_use), entries, generator=generator)
-    if peaks:  # all good ways side by side, in whatever block that is
+    if peaks:  # all good candidates side by side, in any block
         start = int(torch.randint(entries, (), generator=generator))
         logits[:, start : start + 9] += 20
     log_probs = logits.log_softmax(-1)

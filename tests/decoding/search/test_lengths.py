@@ -1,4 +1,4 @@
-"""Length penalties as their papers write them, and what an unfinished hypothesis may still reach."""
+"""Length penalties as in their papers, and the bound on the score of a live hypothesis."""
 
 import pytest
 import torch

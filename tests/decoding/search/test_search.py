@@ -1,4 +1,4 @@
-"""Beam search against brute force, whole forwards and transformers."""
+"""Beam search against brute force, full forward passes and transformers."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ END = 0
 def model_of(
     seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY, never: Sequence[int] = ()
 ) -> Transformer:
-    """A model with weights large enough to have opinions."""
+    """Return a model with large weights, so that its predictions are uneven."""
     torch.manual_seed(seed)
     known = Vocabulary(("",) * vocabulary, end=END, start=END, unknown=1, never=tuple(never))
     model = Transformer(config, known, known, joint=True).eval()
@@ -52,7 +52,7 @@ def model_of(
 
 @torch.no_grad()
 def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
-    """[tokens and end mark, V], by a whole forward."""
+    """Return [tokens and end mark, V]: log-probabilities by a full forward pass."""
     tokens = torch.tensor([*source, END])
     wanted = torch.tensor([*target, END])
     decoded = model(tokens, wanted, Layout.of([len(tokens)]), Layout.of([len(wanted)]))
@@ -63,7 +63,7 @@ def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) 
 def log_probs_of_all(
     model: Transformer, source: Sequence[int], targets: Sequence[Sequence[int]]
 ) -> list[torch.Tensor]:
-    """The same for each of these, by one whole forward of all."""
+    """Return the log-probabilities of each translation, by one forward pass of all."""
     tokens = torch.tensor([*source, END] * len(targets))
     wanted = torch.tensor([token for target in targets for token in (*target, END)])
     lengths = [len(target) + 1 for target in targets]
@@ -82,7 +82,7 @@ def brute_force(
     config: SearchConfig,
     cap: int,
 ) -> Ranked:
-    """All translations there are, best first."""
+    """Return all possible translations, best first."""
 
     def score(target: Sequence[int], rows: torch.Tensor) -> float:
         n = len(target) + 1
@@ -112,7 +112,7 @@ RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
 @given(rules=RULES, seed=st.integers(0, 200))
 @settings(max_examples=60)
 def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, Any], seed: int) -> None:
-    """No search stops before its time, under any length rule, least length and cap."""
+    """Check that no search stops too early, for any length rule, minimum length and cap."""
     model = model_of(seed)
     config = SearchConfig(beam=4**3, reach=1000, unknown=True, cap_ratio=0.0, **rules)
     source = [2, 4, 3]
@@ -129,7 +129,7 @@ def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, An
 
 
 def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap: int) -> Ranked:
-    """The best that a plain beam search finds, by whole forwards: it gives nobody up before the cap."""
+    """Return the best hypotheses of a plain beam search by full forward passes, without pruning."""
     power = 1.0 if config.length_rule == "power" else 6.0
     offset = 0 if config.length_rule == "power" else 5
     live: Ranked = [(0.0, ())]
@@ -160,7 +160,7 @@ def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap
 def test_giving_hypotheses_up_costs_no_result(
     seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
 ) -> None:
-    """Nor do those that take their places in a narrow beam."""
+    """Check that pruned hypotheses of a narrow beam, and those that replace them, do not matter."""
     model, source, cap = model_of(seed), [2, 4, 3], 12
     config = SearchConfig(
         beam=beam,
@@ -205,7 +205,7 @@ def test_an_ensemble_finds_the_best_of_its_weighted_mean(
 
 
 def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequence[int]) -> list[int]:
-    """The likeliest token after each prefix, by whole forwards."""
+    """Check each token against the likeliest one after its prefix, by full forward passes."""
     target: list[int] = []
     while len(target) < cap:
         last = log_probs(model, source, target)[-1]
@@ -252,7 +252,7 @@ def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
 
 @cache
 def found_alone(name: str) -> list[list[Sequence[int]]]:
-    """Translations of `SOURCES`, each by itself behind empty ones, as what is drawn goes by its place."""
+    """Return translations of `SOURCES`, each alone after empty ones: draws depend on the position."""
     found = (
         translate_ids([model_of(5, 12)], [[]] * key + [source], SEARCHES[name])[key]
         for key, source in enumerate(SOURCES)
@@ -328,7 +328,7 @@ def test_a_model_with_learned_positions_stops_where_they_end() -> None:
 
 
 def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As other toolkits stop: when as many hypotheses have ended as the beam is wide."""
+    """Stop as other toolkits do: once `beam` hypotheses have finished."""
     rows = {True: 0, False: 0}
     found = {}
     for early in rows:
@@ -368,7 +368,7 @@ def test_a_least_length_above_the_greatest_gives_way_to_it() -> None:
 
 
 class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Counts what a host would wait for a GPU for: numbers it reads, and shapes that follow from numbers."""
+    """Counts operations that would wait for a GPU: reads of values, and shapes that depend on them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -378,7 +378,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
             self.count += 1
             return tolist(x)
 
-        monkeypatch.setattr(Tensor, "tolist", counted)  # which on a CPU is no operation
+        monkeypatch.setattr(Tensor, "tolist", counted)  # on a CPU this is not an operation
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -394,7 +394,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search looks rarely, and attention is not a CPU's."""
+    """Search as on a GPU: check rarely, and use no attention kernels of a CPU."""
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(dispatch, "PART", {})
     monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
@@ -429,7 +429,7 @@ STATIC = SEARCHES | {
 
 @pytest.mark.parametrize("name", STATIC)
 def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.FixtureRequest) -> None:
-    """Also with sentences that take the places of others, and given beginnings and banned words."""
+    """Check it also for sentences that join later, prefixes and banned words."""
     config = replace(STATIC[name], rows=12, cap_extra=9)
     banned = [[9], [3, 5]] if config.ban else []
     given = [

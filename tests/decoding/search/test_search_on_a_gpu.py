@@ -1,4 +1,4 @@
-"""In a step between two looks at the device, the host does not wait for it."""
+"""Between two checks for finished sentences, the host does not wait for the device."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -73,7 +73,7 @@ def test_between_two_looks_nothing_waits_for_the_device(
     monkeypatch.setattr(LikeliestStepper, "_advance", strictly)
     search, mode = search_of(model_of(SHAPES[shape]), CONFIGS[config]), FakeTensorMode()
     search.join(sentences(range(5)))
-    for cache in search._caches:  # a fake tensor can't be looked at
+    for cache in search._caches:  # a fake tensor has no values
         cache.get_ready()
     with FakeCopyMode(mode):
         search = deepcopy(search)

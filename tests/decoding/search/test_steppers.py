@@ -50,11 +50,11 @@ CASES: dict[str, tuple[str, SearchConfig, Sentence]] = {
 
 
 def begun(config: SearchConfig, sentence: Sentence, look_every: int) -> Search:
-    """A search with two sentences that have `AGE` tokens each."""
+    """Return a search with two sentences that have `AGE` tokens each."""
     torch.manual_seed(5)
     vocabulary = Vocabulary(("",) * 12, end=0, start=0, unknown=1, never=(2,))
     model = Transformer(TINY, vocabulary, vocabulary, joint=True).eval()
-    model.output_matrix[vocabulary.end] = 0.0  # nothing ends before it is compared
+    model.output_matrix[vocabulary.end] = 0.0  # no hypothesis ends before the comparison
     search = Search(Ensemble.of([model], config), config, look_every)
     search._steppers = search._steppers[-1:]
     search.join([sentence, replace(sentence, key=1, tokens=[4, 6])])

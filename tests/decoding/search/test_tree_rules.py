@@ -1,4 +1,4 @@
-"""Decoding that can only write well-formed trees, against brute force and the reader of trees."""
+"""Decoding of well-formed trees, against brute force and the reader of trees."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ SYMBOLS = TreeSymbols({2: 3, 4: 5}, frozenset({6, 7}))
 
 
 def search(seed: int, words: Sequence[int], config: SearchConfig) -> list[list[Hypothesis]]:
-    """Trees over sentences of so many words."""
+    """Return translations that are trees over sentences of `words` words."""
     model = model_of(seed, len(NAMES))
     sentences = [Sentence(i, [6] * count, tree=TreeWanted(SYMBOLS, count)) for i, count in enumerate(words)]
     every = translated(Ensemble.of([model], config), config, ListQueue(sentences))
