@@ -199,7 +199,9 @@ class SearchConfig(BeamConfig):
             )
         self._check_sampling()
         if self.mbr != "off" and self.beam == 1:
-            raise UserError("mbr chooses among as many translations as the beam is wide; raise beam.")
+            raise UserError(
+                "mbr chooses among the translations of a beam, so beam must be at least 2 (got 1)."
+            )
         if self.diversity and self.beam == 1:
             raise UserError("diversity has no effect on a beam of 1; raise beam, or leave it out.")
         if not all(text.strip() for text in self.ban):

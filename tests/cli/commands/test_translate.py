@@ -180,7 +180,7 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], expected
         ),
         (("--set", "search.seed=5"), "search.seed has no effect without sampling; set search.sample to true"),
         (("--set", "search.sample=true", "--beam", "7"), "--beam has no effect on sampling; leave it out"),
-        (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among as many translations as the beam"),
+        (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among the translations of a beam"),
         (
             ("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"),
             "no more than 4; raise search.beam",
