@@ -15,7 +15,7 @@ from nmt_cli.ragged import Layout, starts_of
 
 ROWS = (64, 128)
 """Neighbouring segments share a group of at most the first number of rows in queries and in keys. A longer
-segment has a group of its own. Groups up to the second number of rows are counted apart from larger ones."""
+segment is a group alone. Groups up to the second number of rows are counted apart from larger ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""A stack's layers for few rows as one compiled function, which several threads run side by side: a step of
-the decoder, or the encoder of a sentence.
+"""All layers of an encoder or decoder for few rows as one compiled function, run by several threads at once.
 
-A step is a row of phases: products, attention, norms. Each is made of units, and whoever is free takes the
-next one; nobody begins a phase before the one before it is done. So a thread that comes late, or never, costs
-nothing but its help. Weights are read as oneDNN lays them out (`torch_private.blocks_of`): blocks of 64
-outputs, in each of which those of one input, or of four in 8 bits, stand side by side.
+A step is a sequence of phases: products, attention, norms. A phase consists of units. Each thread takes the
+next unit, and starts no phase before the previous one is done. So a thread that starts late, or never, only
+does less work. Weights are in the layout of oneDNN (`torch_private.blocks_of`): blocks of 64 outputs, in
+which the weights of one input, or of four inputs in 8 bits, are adjacent. The reference is the plain model.
+
+Axes: R rows, D model width, C columns, I inputs, O outputs, K and V channels of keys and values, L layers, H
+heads, N norms, B sentences, M nodes.
 """
 
 import numpy as np
@@ -25,23 +27,22 @@ from nmt_cli.runtime.kernels.compiled import (
 from nmt_cli.runtime.kernels.torch_private import BYTES_PER_OUTPUT, OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO
 
 BYTES_AT_ONCE = ROWS_ROUNDED_TO * BYTES_PER_OUTPUT
-"""The same where inputs are bytes."""
+"""Inputs that `add_byte_products` reads at once. The inputs are padded to a multiple."""
 
 assert (OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO, BYTES_PER_OUTPUT) == (64, 16, 4), (
     "add_products and add_byte_products are made for these"
 )
 
 ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
-"""Literals that Numba compiles no function for by itself."""
+"""Typed constants. Plain literals would make Numba compile functions again."""
 
 AHEAD, LINE = 2, 64
-"""While weights are multiplied, what comes so many times later is read; and the bytes that a processor reads
-at a time."""
+"""How many reads of weights ahead to prefetch, and the bytes of a cache line."""
 
 
 @intrinsic
 def _at(context, address, like):
-    """The memory at an address as numbers of the kind that the array `like` has."""
+    """Return a pointer to the memory at an address, with the type of the array `like`."""
     kind = like.dtype
 
     def made(context, builder, signature, arguments):
@@ -58,7 +59,7 @@ def _read_ahead(address):
 
 @njit(**OPTIONS)
 def _rows_of(inputs):
-    """How many rows a block has for so many inputs that are no bytes."""
+    """Return the number of rows of a block of floats for this number of inputs."""
     return inputs + -inputs % ROWS_ROUNDED_TO
 
 
@@ -82,24 +83,26 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 
 
 @njit(**OPTIONS)
-def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
-    """The same of weights of 8 bits, and of whole numbers to which `zero` was added.
+def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
+    """Add the products of 8-bit weights and of integers to which `zero` was added, like `_sum_floats`.
 
-    Behind the weights, at `behind`, stand the sums of each output's, times -1.
+    At the address `negated_sums` is the sum of the weights of each output, times -1.
     """
     rows, inputs = whole_RI.shape
-    sums_O = carray(_at(behind + block * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT, sums_RO), (OUTPUTS_PER_BLOCK,))
+    sums_O = carray(
+        _at(negated_sums + block * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT, sums_RO), (OUTPUTS_PER_BLOCK,)
+    )
     for row in range(rows):
-        for o in range(OUTPUTS_PER_BLOCK):  # not all at once, which would ask for memory
+        for o in range(OUTPUTS_PER_BLOCK):  # a loop, because an array operation would allocate memory
             sums_RO[row, o] = sums_O[o] * zero
     here = address + block * inputs * OUTPUTS_PER_BLOCK
     for first in range(0, inputs, BYTES_AT_ONCE):
         add_byte_products(sums_RO, here + first * OUTPUTS_PER_BLOCK, whole_RI, first)
 
 
-@njit(**OPTIONS | {"fastmath": {"contract"}})  # in this order, as larger batches have it
-def _hand_over(block, sums_RO, out_RC, bias_O, bend, scale_O, scales_R):
-    """Write a block's sums, scaled if there are scales, plus a bias. With `bend`, apply a ReLU."""
+@njit(**OPTIONS | {"fastmath": {"contract"}})  # in the order of additions of larger batches
+def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
+    """Write the sums of a block, scaled if there are scales, plus the bias. Apply a ReLU if `relu`."""
     begin = block * OUTPUTS_PER_BLOCK
     here = min(OUTPUTS_PER_BLOCK, len(bias_O) - begin)
     for row in range(len(out_RC)):
@@ -108,13 +111,12 @@ def _hand_over(block, sums_RO, out_RC, bias_O, bend, scale_O, scales_R):
             if len(scale_O):
                 y = y * scale_O[begin + o] * scales_R[row]
             y += bias_O[begin + o]
-            out_RC[row, begin + o] = max(y, np.float32(0)) if bend else y
+            out_RC[row, begin + o] = max(y, np.float32(0)) if relu else y
 
 
 @njit(**OPTIONS)
 def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """A unit of what lies between sub-layers: y is added to x, and the next one's input is the norm of
-    that."""
+    """Add y to x in one row, and write the norm of the sum as the input of the next sub-layer."""
     x_D, input_D = x_RD[row], input_RD[row]
     for d in range(len(x_D)):
         x_D[d] += y_RD[row, d]
@@ -125,8 +127,8 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 
 @njit(**OPTIONS)
-def _taken(claims, phase, units):
-    """A unit that nobody has taken yet; or -1, once all of them are done."""
+def _first_unit(claims, phase, units):
+    """Take a free unit of a phase and return it, or wait until all are done and return -1."""
     unit = added(claims[0], phase, 1)
     if unit < units:
         return unit
@@ -136,15 +138,15 @@ def _taken(claims, phase, units):
 
 
 @njit(**OPTIONS)
-def _next(claims, phase, units):
-    """The same, by a thread that has done a unit."""
+def _next_unit(claims, phase, units):
+    """Report a unit as done, and take the next one like `_first_unit`."""
     added(claims[1], phase, 1)
-    return _taken(claims, phase, units)
+    return _first_unit(claims, phase, units)
 
 
 @njit(**OPTIONS)
-def _room(rows, widest):
-    """Room for a thread to multiply in: for sums, and for inputs that are rounded, with their scales."""
+def _buffers(rows, widest):
+    """Return a thread's buffers for products: sums, and rounded inputs with their scales."""
     sums, whole_sums = (
         np.empty((rows, OUTPUTS_PER_BLOCK), np.float32),
         np.empty((rows, OUTPUTS_PER_BLOCK), np.int32),
@@ -154,59 +156,59 @@ def _room(rows, widest):
 
 
 @njit(**OPTIONS)
-def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, bend, rest):
+def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu, rest):
     """Compute a phase: the first `inputs` columns of x times a matrix, plus a bias, in `outputs` columns.
 
-    `rest` has biases and scales, of which those of the matrix begin at `begin`, the levels of rounded inputs,
-    and buffers. Weights are floats if there are no scales. Slices of columns, or literals, in place of these
-    arguments would have all of it compiled once more.
+    `rest` is the biases and scales of a layer, the levels of rounded inputs, and buffers. The biases of this
+    matrix start at `begin`. Weights are floats if there are no scales. Slices of columns or literals as
+    arguments would compile this function again.
     """
-    bias_C, scale_C, levels, room = rest
+    bias_C, scale_C, levels, buffers = rest
     end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
-    ending = bias_C[begin:end], bend, scale_C[begin:end]
-    block = _taken(claims, phase, units)
+    ending = bias_C[begin:end], relu, scale_C[begin:end]
+    block = _first_unit(claims, phase, units)
     if len(scale_C):
-        _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room)
+        _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers)
         return
-    sums = room[0]
+    sums = buffers[0]
     while block >= 0:
         sums[:] = 0
         _sum_floats(block, address, x_RC, inputs, sums)
-        _hand_over(block, sums, out_RC, *ending, sums[0])
-        block = _next(claims, phase, units)
+        _write_block(block, sums, out_RC, *ending, sums[0])
+        block = _next_unit(claims, phase, units)
 
 
 @njit(**OPTIONS)
-def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room):
-    """Compute `_multiply` with weights of 8 bits, beginning with `block`."""
+def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers):
+    """Compute `_multiply` with 8-bit weights. `block` is the first unit, or -1."""
     rows, zero = len(x_RC), levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
-    _, sums, whole, scales = room
+    _, sums, whole, scales = buffers
     whole_RI = whole[: rows * wide].reshape(rows, wide)
-    if block >= 0:  # each thread for itself, in less time than it takes to wait for another
-        whole_RI[:, inputs:] = 0  # and so are the weights there
+    if block >= 0:  # every thread rounds all inputs, which is faster than waiting for another thread
+        whole_RI[:, inputs:] = 0  # the padded weights are 0 too
         for row in range(rows):
             scales[row] = rounded_row(x_RC[row, :inputs], levels, zero, whole_RI[row, :inputs])
     while block >= 0:
         _sum_bytes(block, address, whole_RI, zero, sums, address + units * OUTPUTS_PER_BLOCK * wide)
-        _hand_over(block, sums, out_RC, *ending, scales)
-        block = _next(claims, phase, units)
+        _write_block(block, sums, out_RC, *ending, scales)
+        block = _next_unit(claims, phase, units)
 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """A phase: attention, once the newest keys and values are kept at their nodes, if there are any."""
+    """Compute a phase: store new keys and values, if any, and attend. A unit is a head."""
     heads = keys_BHMK.shape[1]
-    head = _taken(claims, phase, heads)
+    head = _first_unit(claims, phase, heads)
     while head >= 0:
         store_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
         attend_head(head, ZERO, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
-        head = _next(claims, phase, heads)
+        head = _next_unit(claims, phase, heads)
 
 
-@njit(**OPTIONS | {"fastmath": False})  # each product and sum rounded by itself, as PyTorch does it
+@njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
 def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
-    """See `Embedding`; a token that is negative has zeros."""
+    """Write the embedding of a token at a position. A negative token has a zero vector. See `Embedding`."""
     for d in range(len(x_D)):
         x_D[d] = positions_PD[position, d]
     if token >= 0:
@@ -216,8 +218,8 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
-    """The first phase."""
-    row = _taken(claims, ZERO, len(x_RD))
+    """Compute the first phase: embeddings, and the input of the first sub-layer. A unit is a row."""
+    row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
         _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
         if post:
@@ -225,16 +227,16 @@ def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, ep
                 input_RD[row, d] = x_RD[row, d]
         else:
             normed_row(x_RD[row], input_RD[row], norm_2D[0], norm_2D[1], epsilon)
-        row = _next(claims, ZERO, len(x_RD))
+        row = _next_unit(claims, ZERO, len(x_RD))
 
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """A phase: the end of a sub-layer, and the input of the next one."""
-    row = _taken(claims, phase, len(x_RD))
+    """Compute a phase: add the output of a sub-layer, and make the input of the next. A unit is a row."""
+    row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
         _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
-        row = _next(claims, phase, len(x_RD))
+        row = _next_unit(claims, phase, len(x_RD))
 
 
 def _step_signature(kept):
@@ -255,11 +257,11 @@ def step(
     x_RD, input_RD, wide_RC, mixed_RC, y_RD,
     sizes, nodes_RH, own_sentences, own_nodes, own_counts, sentences, nodes, counts,
 ):  # fmt: skip
-    """Do the part of a step that no other thread does. `input_RD` is the result.
+    """Compute the units of a step that no other thread takes. The result is in `input_RD`.
 
-    `claims` begin as zeros: the units of each phase that were taken, and are done. `sizes` are sentences,
+    `claims` starts as zeros. It counts the taken and the finished units of each phase. `sizes` are sentences,
     heads, tree and source nodes, channels of a head's keys and values, and the levels of rounded inputs.
-    Caches have the type of `kept`. Layers with four matrices are an encoder's: they see no source.
+    Caches have the type of `kept`. Layers with four matrices are an encoder's, without cross-attention.
     """
     many, heads, room, longest, width, value_width, levels = sizes
     rows, channels = x_RD.shape
@@ -267,15 +269,15 @@ def step(
     projected = 2 * keys + values
     before = projected + channels + crosses * (keys + channels)
     inner = biases_LC.shape[1] - before - channels
-    # Before anything is taken: a thread that finds no room for it has nothing that others would wait for.
-    product_room = _room(rows, max(channels, values, inner))
+    # Allocated before a unit is taken: if it fails, no other thread waits for this one.
+    buffers = _buffers(rows, max(channels, values, inner))
     work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
     embedding = vectors_VD, positions_PD, scale
     _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norms_N2D[0], epsilon, post)
     phase, norm = ZERO + 1, ZERO + 1
     for layer in range(len(matrices_LM)):
         matrices, caches = matrices_LM[layer], caches_L4[layer]
-        rest = biases_LC[layer], scales_LC[layer], levels, product_room
+        rest = biases_LC[layer], scales_LC[layer], levels, buffers
         own_keys = carray(_at(caches[0], kept), (many, heads, room, width))
         own_values = carray(_at(caches[1], kept), (many, heads, room, value_width))
         _multiply(claims, phase, matrices[0], input_RD, channels, wide_RC, projected, ZERO, NO, rest)
@@ -304,7 +306,7 @@ def step(
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """The part of a product that this thread finds to do."""
-    rest = bias_O, scale_O, levels, _room(*x_RI.shape)
+    """Compute the units of a product that no other thread takes. `matrix` is an address."""
+    rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]
     _multiply(claims, ZERO, matrix, x_RI, inputs, out_RO, outputs, ZERO, NO, rest)

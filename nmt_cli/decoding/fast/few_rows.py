@@ -1,8 +1,7 @@
-"""A step of the decoder for a few rows on a CPU, and the encoder of a line that is alone: one compiled
-function, in as many threads as are free.
+"""A decoder step of a few rows, or the encoder of a single sentence, as one compiled function on a CPU.
 
-A step of a lone line reads each weight once and does little with it. What lies between products, of no weight
-in a large batch, then takes as long as they do while Python walks from one to the next.
+For few rows, a step reads each weight once and computes little. The operations between products, which cost
+little in a large batch, then take as long as the products if Python starts each of them.
 """
 
 from __future__ import annotations
@@ -33,65 +32,69 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.kernels.torch_private import LaidOut
 
 MOST_ROWS = ROUND
-"""Not more: `cached.Rows` would round these up."""
+"""Maximum number of rows. `cached.Rows` would round up more."""
 
 Matrix = LaidOut | InBytes
 Layer = EncoderLayer | DecoderLayer
 Caches = tuple[tuple[Tensor, Tensor, Tensor, Tensor], NDArray[np.int64], object]
 PHASES = 11
-"""Of a layer at most, see `compiled.step`."""
+"""Maximum number of phases of a layer. See `compiled.step`."""
 
 MOST_PIECES = 48
-"""Of a sentence that is encoded so: more of them are multiplied as fast by PyTorch."""
+"""Maximum tokens of a sentence to encode. PyTorch is as fast for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """An encoder or decoder whose weights are laid out in a way that the compiled step can read."""
+    """An encoder or decoder whose weights have a layout that the compiled step can read."""
 
     embedding: Embedding
     matrices_LM: NDArray[np.int64]
-    """Where they are; the model keeps them."""
+    """Addresses of the matrices. The model keeps them in memory."""
 
     biases_LC: NDArray[np.float32]
-    """Of a layer's matrices, one after another."""
+    """Concatenated biases of a layer's matrices."""
 
     scales_LC: NDArray[np.float32]
-    """Of their outputs, if weights are of 8 bits; else empty."""
+    """Scales of their outputs for 8-bit weights, else empty."""
 
     levels: int
     """See `InBytes`."""
 
     norms_N2D: NDArray[np.float32]
-    """Those that stand behind each sub-layer, and before them the one that stands before all."""
+    """Layer norms in the order of execution. The first one precedes the first sub-layer."""
 
     epsilon: float
     post: bool
     shape: Heads
     widest: int
-    """The most outputs of a layer's matrix."""
+    """Maximum outputs of a layer's matrix."""
 
     @staticmethod
     def of(embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module) -> Stack | None:
-        """None where its weights are not readable."""
-        each = [_matrices(layer) for layer in layers]
-        if not layers or not all(all(map(_readable, matrices)) for matrices in each):
+        """Make it from layers, or return None if their weights are not readable."""
+        matrices_of_layers = [_matrices(layer) for layer in layers]
+        if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
             return None
-        first = each[0][0]
+        first = matrices_of_layers[0][0]
         attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
         norms = [one.norm for layer in layers for one in _residuals(layer)]
         ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, last_norm)]
         return Stack(
             embedding=embedding,
-            matrices_LM=np.array([[one.blocks for one in matrices] for matrices in each]),
-            biases_LC=np.stack([np.concatenate(list(map(_bias, matrices))) for matrices in each]),
-            scales_LC=np.stack([np.concatenate(list(map(_scale, matrices))) for matrices in each]),
+            matrices_LM=np.array([[one.blocks for one in matrices] for matrices in matrices_of_layers]),
+            biases_LC=np.stack(
+                [np.concatenate(list(map(_bias, matrices))) for matrices in matrices_of_layers]
+            ),
+            scales_LC=np.stack(
+                [np.concatenate(list(map(_scale, matrices))) for matrices in matrices_of_layers]
+            ),
             levels=first.levels if isinstance(first, InBytes) else 0,
             norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
             epsilon=norms[0].eps,
             post=post,
             shape=attention.shape,
-            widest=max(len(_bias(one)) for one in each[0]),
+            widest=max(len(_bias(one)) for one in matrices_of_layers[0]),
         )
 
     def step(
@@ -105,7 +108,7 @@ class Stack:
         own: Paths,
         source: Paths,
     ) -> Tensor:
-        """Return [R, D]: the output for tokens at positions less than `longest`. A negative token has zeros.
+        """Return [R, D]: the output for tokens at positions below `longest`. Negative ones are zero vectors.
 
         `caches` are a layer's own keys and values and those of the source, the addresses of the caches of all
         layers, and an object that keeps them in memory.
@@ -149,17 +152,17 @@ class FewRows:
 
     kernels: ModuleType
     start: int
-    """Or -1 for zeros; see `Transformer.start`."""
+    """Id of the start mark, or -1 for a zero vector. See `Transformer.start`."""
 
     encoder: Stack
     decoder: Stack
     output: Matrix
     longest: int
-    """Pieces of a sentence that it encodes."""
+    """Maximum tokens of a sentence to encode."""
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """For a model whose products are packed, and norms are not yet; None where it has to do without."""
+        """Make it for a model with packed products and plain norms, or return None if it is not supported."""
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
         encoder, decoder = (
@@ -220,12 +223,12 @@ def _caches(cache: DecodingCache) -> Caches:
 
 
 def _matrices(layer: Layer) -> list[Matrix]:
-    """In the order in which a step needs them."""
+    """Return the matrices of a layer in the order in which a step needs them."""
     attention, feed_forward = layer.attention, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
     cross = [layer.cross.query, layer.cross.output] if isinstance(layer, DecoderLayer) else []
-    each = [*own, *cross, feed_forward.inner, feed_forward.outer]
-    return [cast(Matrix, getattr(linear, "compute", None)) for linear in each]
+    linears = [*own, *cross, feed_forward.inner, feed_forward.outer]
+    return [cast(Matrix, getattr(linear, "compute", None)) for linear in linears]
 
 
 def _readable(matrix: object) -> bool:

@@ -1,7 +1,7 @@
-"""Products with weights of 8 bits: whole numbers with a scale for each output.
+"""Products with 8-bit weights: integers with a scale for each output.
 
-Each row of the inputs is rounded with its own scale, so other rows of the batch do not matter. They must not
-change the last bit of an input either, which may decide how it is rounded: with Numba, kernels for attention
+Each row of the inputs is rounded with its own scale, so other rows of the batch have no effect. They must not
+change the last bit of an input either, because it may decide the rounding. So Numba's kernels for attention
 and norms add in the same order for few rows and for many.
 """
 
@@ -22,20 +22,20 @@ from nmt_cli.runtime.kernels.torch_private import Int8Matrix
 from nmt_cli.runtime.threads import set_own_threads
 
 POINTWISE = "model.pointwise"
-"""Where the kernels between products are."""
+"""Subpackage of the kernels between products."""
 
 FEW_ROWS = 8
-"""Up to so many, oneDNN takes longer than a kernel that reads its layout."""
+"""Up to this number of rows, oneDNN is slower than a kernel that reads its layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class InBytes:
-    """Computes `F.linear`."""
+    """A replacement of `F.linear` with 8-bit weights."""
 
     matrix: Int8Matrix
     bias: Tensor
     levels: int
-    """Inputs are rounded to whole numbers from minus this to this."""
+    """Inputs are rounded to integers from minus this to this."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows."""
@@ -61,7 +61,10 @@ def product_of_few(
     scale: NDArray[np.float32],
     levels: int,
 ) -> Tensor:
-    """[rows, inputs] to [rows, outputs] by `compiled.product`, with whoever helps; no scale for floats."""
+    """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in all helper threads.
+
+    `scale` is empty for float weights.
+    """
     out = np.empty((len(x), len(bias)), np.float32)
     given = x.contiguous().numpy(), out, bias, scale, levels
     standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), blocks, *given))
@@ -69,14 +72,14 @@ def product_of_few(
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
-    """All weights, rounded and laid out at once in so many threads."""
+    """Round and lay out all weights in `threads` threads. Yield them in order."""
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
         packed = list(pool.map(_int8, weights))
     if any(matrix.blocks for matrix in packed):
         compiled_kernels("decoding.fast")  # before worker processes are forked
-    # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
+    # Without these instructions, sums of two products overflow 16 bits unless inputs have only 7 bits.
     levels = 127 if torch_private.adds_products_in_32_bits() else 63
     for matrix, bias in zip(packed, biases, strict=True):
         added = torch.zeros(len(matrix.scale)) if bias is None else bias.detach()
@@ -96,9 +99,9 @@ def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """Each row as whole numbers of uint8 from 1 to 2 `levels` + 1, and the rows' scales [R].
+    """Return the rows as uint8 from 1 to 2 `levels` + 1, and their scales [R].
 
-    `x_RC` is float32 on a CPU; a row that is not finite gets a scale that is not.
+    `x_RC` is float32 on a CPU. A row with nan or infinity gets such a scale.
     """
     x_RC, zero = x_RC.contiguous(), levels + 1
     if compiled := compiled_kernels(POINTWISE):
@@ -111,7 +114,7 @@ def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
 
 
 def _scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
-    """Each row times its scale, plus `added_C`; `x_RC` is used up."""
+    """Return each row times its scale, plus `added_C`. `x_RC` is overwritten."""
     if not (compiled := compiled_kernels(POINTWISE)):
         return x_RC.mul_(scales_R[:, None]).add_(added_C)
     compiled.scale_rows(x_RC.numpy(), scales_R.numpy(), added_C.numpy())

@@ -1,4 +1,4 @@
-"""Weights laid out once for translating, in the precision asked for."""
+"""Prepare a model for translating: pack its weights in the chosen precision."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,14 +19,17 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.kernels.torch_private import Compute
 
 TYPICAL_ROWS = 256
-"""The layout is best for about so many rows, and good for any number."""
+"""The layout is best for about this number of rows, and good for others."""
 
 
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
-    """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
+    """Pack the weights of `model` on its device. It cannot be trained or saved afterwards.
+
+    Raises `UserError` if the device does not support the precision.
+    """
     torch_private.keep_few_kernels()
-    model.requires_grad_(False)  # views of what may have gradients take longer to make
+    model.requires_grad_(False)  # views of parameters with gradients are slower
     device = model.device
     if precision not in (possible := translating_precisions(device)):
         where = "this GPU" if is_gpu(device) else "this CPU"
@@ -34,7 +37,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     if not is_gpu(device):
         _let_go_of_file(model)
     if precision == "int8" and "bf16" in possible:
-        model.cache_dtype = torch.bfloat16  # half the bytes to read at each step, and no less exact than int8
+        model.cache_dtype = torch.bfloat16  # half the bytes to read in each step, and as exact as int8
     if precision in ("fp16", "bf16"):
         model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     if precision == "int8" or lays_out_weights(device):
@@ -46,7 +49,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         )
         laid_out = (torch_private.laid_out(*matrix, TYPICAL_ROWS) for matrix in matrices)
         packed: Iterator[Compute] = in_bytes(matrices, threads) if precision == "int8" else laid_out
-        for place in places:  # each makes room for the next, where they are laid out as they are asked for
+        for place in places:  # lazily, so that each matrix frees memory for the next
             setattr(*place, Packed(next(packed), getattr(*place)))
         model.packed_output = next(packed)
     if (
@@ -59,7 +62,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
 
 
 def _let_go_of_file(model: Transformer) -> None:
-    """Copy what stays as it is: weights are views of a mapped file, and the last of them keeps it whole."""
+    """Copy parameters that are not packed. They are views of a mapped file and would keep it in memory."""
     laid_out = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear)}
     for parameter in model.parameters():
         if id(parameter) not in laid_out:
@@ -67,7 +70,7 @@ def _let_go_of_file(model: Transformer) -> None:
 
 
 class Packed(nn.Module):
-    """Stands in for an `nn.Linear`."""
+    """A replacement of `nn.Linear` with packed weights."""
 
     def __init__(self, compute: Callable[[Tensor], Tensor], linear: nn.Linear) -> None:
         super().__init__()
@@ -75,12 +78,12 @@ class Packed(nn.Module):
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., inputs] to [..., outputs]; without what PyTorch does for hooks, hundreds of times a line."""
+        """Map [..., inputs] to [..., outputs]. It skips PyTorch's hooks, which cost time in every product."""
         return self.compute(x)
 
 
 class PackedResidual(nn.Module):
-    """Stands in for a `Residual`, of float32 on a CPU: norm and sum are one compiled pass, in one thread."""
+    """A replacement of `Residual` in float32 on a CPU. Norm and sum are one compiled pass in one thread."""
 
     def __init__(self, residual: Residual, kernels: ModuleType) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class PackedResidual(nn.Module):
         self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[T, D] to [T, D]."""
+        """Map [T, D] to [T, D]. See `Residual`."""
         if self.post:
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
@@ -97,7 +100,7 @@ class PackedResidual(nn.Module):
 
 
 def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
-    """Replace residuals, and how the norms that end a stack compute."""
+    """Replace the residuals, and the forward of the final norm of each stack."""
     for module in [*model.modules()]:
         for name, child in [*module.named_children()]:
             if isinstance(child, Residual):
@@ -107,6 +110,7 @@ def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
 
 
 def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
+    """Return weight, bias and epsilon."""
     return norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
 
 
