@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -45,27 +44,19 @@ class ArrayWriter:
         npy.write_array_header_1_0(self._file, fields)
 
 
-class OffsetsWriter:
+class OffsetsWriter(ArrayWriter):
     """Writes the offset of each sentence or line in another file, and the end of the last one."""
 
     def __init__(self, path: Path) -> None:
-        self._array = ArrayWriter(path, np.int64)
-        self._array.append(np.zeros(1, np.int64))
+        super().__init__(path, np.int64)
+        super().append(np.zeros(1, np.int64))
         self.end = 0
 
-    def append(self, lengths: Array) -> None:
-        """Add sentences or lines of these lengths."""
-        ends = self.end + np.cumsum(lengths, dtype=np.int64)
-        self._array.append(ends)
+    def append(self, values: Array) -> None:
+        """Add sentences or lines whose lengths are `values`."""
+        ends = self.end + np.cumsum(values, dtype=np.int64)
+        super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._array.__exit__(kind, error, trace)
 
 
 class TextWriter:
@@ -83,10 +74,8 @@ class TextWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._offsets.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._offsets.__exit__(*error)
         self._text.close()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +70,22 @@ class CleanBlock:
     shapes: Shapes = field(default_factory=Shapes)
 
 
+class _Pair(NamedTuple):
+    """A kept pair as prepared text without the tag, its number in the corpus, and its score."""
+
+    number: int
+    source: str
+    target: str
+    score: float
+
+
 def clean(task: CleanTask) -> CleanBlock:
     """Decode, prepare and filter the pairs of one block."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
     scores = block.scores or [NO_SCORE] * len(block.sources)
-    kept = _Kept()
+    kept: list[_Pair] = []
     lengths: list[tuple[int, int]] = []
     dropped, noted = Tally(), Tally()
     for number, (source, target, score) in enumerate(
@@ -100,8 +110,8 @@ def clean(task: CleanTask) -> CleanBlock:
             dropped.add(reason, number, *pair)
             lengths.append((prepared[0].count(" ") + 1, prepared[1].count(" ") + 1))
         else:
-            kept.add(number, prepared, score)
-    cleaned = kept.block(task, dropped, noted)
+            kept.append(_Pair(number, *prepared, score))
+    cleaned = _block(task, kept, dropped, noted)
     if lengths:
         cleaned.shapes.dropped.add(*np.array(lengths).T)
     if block.scores:
@@ -118,50 +128,37 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
     return prepare("source", source).removeprefix(task.tag).lstrip(), prepare("target", target)
 
 
-class _Kept:
-    """Collects the kept pairs of a block."""
+def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
+    """Return the kept pairs with the data to find repetitions."""
+    sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
+    targets = [pair.target for pair in pairs]
+    source, target = _joined(sources), _joined(targets)
+    words = words_of(source.content, source.lengths) - bool(task.tag)
+    shapes = Shapes()
+    shapes.kept.add(words, words_of(target.content, target.lengths))
+    # Pairs that are equal after preparation are duplicates.
+    hashes: dict[Hashed, Iterable[bytes]] = {
+        "pair": map(pair_hash, sources, targets),
+        "source": map(side_hash, sources),
+        "target": map(side_hash, targets),
+    }
+    return CleanBlock(
+        source,
+        target,
+        np.array([pair.number for pair in pairs], np.int64),
+        {name: b"".join(values) if name in task.hashed else b"" for name, values in hashes.items()},
+        _qualities(pairs) if task.hashed & {"source", "target"} else [],
+        dropped,
+        noted,
+        shapes,
+    )
 
-    def __init__(self) -> None:
-        self._sources: list[str] = []
-        self._targets: list[str] = []
-        self._numbers: list[int] = []
-        self._scores: list[float] = []
 
-    def add(self, number: int, prepared: tuple[str, str], score: float) -> None:
-        self._sources.append(prepared[0])
-        self._targets.append(prepared[1])
-        self._numbers.append(number)
-        self._scores.append(score)
-
-    def block(self, task: CleanTask, dropped: Tally, noted: Tally) -> CleanBlock:
-        """Return the collected pairs with the data to find repetitions."""
-        tagged = [f"{task.tag} {line}" for line in self._sources] if task.tag else self._sources
-        source, target = _joined(tagged), _joined(self._targets)
-        words = words_of(source.content, source.lengths) - bool(task.tag)
-        shapes = Shapes()
-        shapes.kept.add(words, words_of(target.content, target.lengths))
-        # Pairs that are equal after preparation are duplicates.
-        hashes: dict[Hashed, Iterable[bytes]] = {
-            "pair": map(pair_hash, tagged, self._targets),
-            "source": map(side_hash, tagged),
-            "target": map(side_hash, self._targets),
-        }
-        return CleanBlock(
-            source,
-            target,
-            np.array(self._numbers, np.int64),
-            {name: b"".join(values) if name in task.hashed else b"" for name, values in hashes.items()},
-            self._qualities() if task.hashed & {"source", "target"} else [],
-            dropped,
-            noted,
-            shapes,
-        )
-
-    def _qualities(self) -> list[NDArray[np.float32]]:
-        """Return the scores and the closeness of the lengths. A missing score is the lowest."""
-        scores = np.array(self._scores, np.float32)
-        near = list(map(closeness, self._sources, self._targets))
-        return [np.where(np.isnan(scores), -np.inf, scores).astype(np.float32), np.array(near, np.float32)]
+def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
+    """Return the scores and the closeness of the lengths. A missing score is the lowest."""
+    scores = np.array([pair.score for pair in pairs], np.float32)
+    scores[np.isnan(scores)] = -np.inf
+    return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]
 
 
 @cache
