@@ -90,11 +90,7 @@ class Batches:
                 while taken - finished[0][0] > KEPT_BATCHES:
                     self._forget_shard(*finished.popleft()[1:])
             if not first:
-                limit = min(self._config.longest, self._config.tokens)
-                raise UserError(
-                    f"All {dropped:,} training pairs have more than {limit:,} tokens on a side. "
-                    "Raise batch.longest and batch.tokens, or use a larger vocabulary."
-                )
+                raise all_too_long(dropped, self._config)
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
@@ -172,6 +168,15 @@ class Batches:
 
     def _path(self, epoch: int, index: int) -> Path:
         return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
+
+
+def all_too_long(pairs: int, config: BatchConfig) -> UserError:
+    """Return the error for a training set whose `pairs` pairs all exceed the limits of `config`."""
+    limit = min(config.longest, config.tokens)
+    return UserError(
+        f"All {pairs:,} training pairs have more than {limit:,} tokens on a side. "
+        "Raise batch.longest and batch.tokens, or use a larger vocabulary."
+    )
 
 
 def _fingerprint(

@@ -10,6 +10,7 @@ from nmt_cli.data.batching.batch import MicroBatch, assemble
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import Cut
 from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.batching.schedule import all_too_long
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
@@ -129,10 +130,7 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
         count = max(1, int((np.cumsum(tokens[order]) <= max_tokens).sum()))
         longest = pairs[order[:count]]
     if not len(longest):
-        raise UserError(
-            f"none of the {len(split):,} training pairs has at most {limit:,} tokens on both sides; "
-            "raise batch.longest and batch.tokens, or segment the text into fewer subwords."
-        )
+        raise all_too_long(len(split), config)
     return longest
 
 
