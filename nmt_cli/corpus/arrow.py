@@ -157,7 +157,7 @@ def _explained(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{file}: there is no such file; check the path.") from error
+        raise UserError(f"{file} does not exist; check the path.") from error
     except (arrow.ArrowException, OSError, MemoryError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(f"{file} can't be read ({reason}); copy it again.") from error

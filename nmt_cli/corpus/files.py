@@ -54,7 +54,7 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{path}: there is no such file; check the path.") from error
+        raise UserError(f"{path} does not exist; check the path.") from error
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory; name the files in it.") from error
     except PermissionError as error:

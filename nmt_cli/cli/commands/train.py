@@ -61,7 +61,7 @@ def _tokens(text: str) -> int:
 
 def _absolute(path: str) -> str:
     # The run folder keeps the settings, and the run may be resumed from another folder.
-    return str(resolved(Path(path)))
+    return str(resolved(must_exist(Path(path))))
 
 
 @click.command(

@@ -312,7 +312,7 @@ def test_a_missing_gpu_is_reported(nmt: Run, made_models: Path, text: Path) -> N
     [
         ("nowhere", (), 1, "nowhere does not exist; check the path."),
         (".", (), 1, "is not a model: it has no config.json and no checkpoint. Name a model, checkpoint or "),
-        ("copies", ("--input", "nowhere"), 1, "nowhere: there is no such file; check the path."),
+        ("copies", ("--input", "nowhere"), 1, "nowhere does not exist; check the path."),
         ("copies", ("--output", "nowhere/out"), 1, "nowhere/out can't be written: No such file or directory"),
     ],
     ids=["no model", "another folder", "no input", "no place for output"],
