@@ -71,6 +71,7 @@ def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfi
 
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
+    """Yield the rows of one file. Raise `UserError` if their number is not that of the metadata."""
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
@@ -118,6 +119,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
+    """Return the columns to read. A field of a struct is a column "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -127,6 +129,7 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the values of the three columns in a batch, None for all scores if there is no such column."""
     batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
         [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns

@@ -142,6 +142,7 @@ def sha256(path: Path) -> str:
 
 
 def _decompressed(raw: BufferedReader) -> BinaryIO:
+    """Return a stream of decompressed content, or `raw` if its first bytes are not of a known compression."""
     start = raw.peek(6)  # not read, because a pipe can't seek back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))

@@ -100,6 +100,7 @@ class Corpus:
         return count
 
     def _count_lines(self) -> int:
+        """Return the number of lines, which must be the same in all files and at least 1."""
         names = self.names or map(str, self.files)
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         if len(set(counts)) > 1:
@@ -192,6 +193,7 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
+    """Return the corpus without languages and settings. Raise `UserError` if `spec` names nothing."""
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
@@ -205,6 +207,7 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
+    """Return the corpus of a pipe, a file or a folder, or None if `path` is none of them."""
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():
@@ -249,6 +252,7 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
+    """Return the corpus of the two files of a prefix, or None if one of them is missing."""
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
@@ -270,6 +274,7 @@ def _one_of(name: str) -> Path | None:
 
 
 def _single_file(file: Path) -> Corpus:
+    """Return the corpus of a file that contains both sides. Raise `UserError` for an unknown ending."""
     for suffix in _suffixes(file):
         if suffix in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[suffix])

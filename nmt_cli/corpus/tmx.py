@@ -90,6 +90,7 @@ class _Reader:
         raise UserError(f"{self._path} line {line:,}: {reason}; it can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        """Handle an opening tag."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"elements are nested more than {MAX_DEPTH} deep")
@@ -105,6 +106,7 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
+        """Handle a closing tag."""
         self._depth -= 1
         if self._native:
             self._native -= 1
@@ -121,6 +123,7 @@ class _Reader:
             self._pairs.append((self._unit["source"], self._unit["target"]))
 
     def _characters(self, text: str) -> None:
+        """Add text to the current segment, if it is not a code of another format."""
         if self._text is not None and not self._native:
             self._length += len(text)
             if self._length > LONGEST_LINE:

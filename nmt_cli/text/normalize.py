@@ -55,6 +55,7 @@ class Normalizer:
         return " ".join(text.split())
 
     def _rewritten(self, text: str) -> str:
+        """Apply the settings, in their order, to text without control characters."""
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
         # Composed after each change, because a changed character may compose with its neighbours.
@@ -66,6 +67,7 @@ class Normalizer:
         return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
+        """Return text in the Unicode normalisation form of the settings."""
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)

@@ -68,6 +68,7 @@ def masked(text: str, values: Values) -> str:
         unused.setdefault(value, []).append(symbol)
 
     def symbol_for(match: regex.Match[str]) -> str:
+        """Return the symbol of a placeholder with spaces around it, or text split so that it is not one."""
         value, symbols = match[0], unused.get(match[0])
         if not symbols:
             # Text that looks like a symbol, also inside an address, is split so that it stays text.

@@ -28,6 +28,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
+    """Return the random segmentation of one run of text into pieces."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
     effective = _effective_setting(subwords)

@@ -318,6 +318,7 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
+    """Build the tokeniser of one side, with `vocabulary` or, if it is None, with a new one."""
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols

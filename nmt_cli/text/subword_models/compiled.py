@@ -49,6 +49,7 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
+    """Learn merges as `learn_merges` does, with an empty `table`."""
     pieces = len(letter_starts) - 1
     by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
