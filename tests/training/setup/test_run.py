@@ -44,15 +44,22 @@ def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Calla
     assert messages(events) == [f"resuming from step 4 ({run}/checkpoints/step-00000004)"]
 
 
-def test_fewer_steps_than_taken_are_refused_and_nothing_changes(
-    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        (
+            "training.max_steps=3",
+            "has 4 steps already, more than --max-steps=3; raise it, or choose another --out.",
+        ),
+        ("model.width=32", "model.width: 16 -> 32"),
+    ],
+)
+def test_settings_with_which_a_run_cannot_resume_are_refused_and_nothing_changes(
+    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint, setting: str, problem: str
 ) -> None:
     go()
     before = digests(run)
-    message = complaint("training.max_steps=3")
-    assert message.endswith(
-        "has 4 steps already, more than --max-steps=3; raise it, or choose another --out."
-    )
+    assert problem in complaint(setting)
     assert digests(run) == before
 
 
@@ -178,43 +185,32 @@ def test_a_damaged_dataset_is_reported_and_nothing_is_saved(
     assert checkpoints(run) == {}
 
 
-def test_nothing_is_saved_at_the_end_before_the_dataset_is_checked(
-    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+@pytest.mark.parametrize(
+    ("settings", "stop_at", "last_step"),
+    [((), None, 4), (("checkpoints.every_steps=1",), None, 1), (("checkpoints.every_steps=1",), 1, 1)],
+    ids=["at the end", "a save is due", "the user stops the run"],
+)
+def test_nothing_is_saved_before_the_dataset_is_verified(
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    complaint: Complaint,
+    settings: tuple[str, ...],
+    stop_at: int | None,
+    last_step: int,
 ) -> None:
-    all_steps_taken = threading.Event()
+    steps_taken = threading.Event()
 
     def slow(dataset: Dataset) -> None:
-        all_steps_taken.wait(PATIENCE)
-        raise UserError("it is not what was written")
+        steps_taken.wait(PATIENCE)
+        raise UserError("it is damaged")
 
-    def go_on_after_the_last_step(event: Event) -> None:
-        if isinstance(event, Progress) and event.step == 4:
-            threading.Timer(0.3, all_steps_taken.set).start()
-
-    monkeypatch.setattr(guard_module, "verify", slow)
-    assert complaint(report=go_on_after_the_last_step) == "it is not what was written"
-    assert steps_of(run) == [1, 2, 3, 4]
-    assert checkpoints(run) == {}
-
-
-@pytest.mark.parametrize("stop_at", [None, 1], ids=["a save is due", "somebody wants it to stop"])
-def test_nothing_is_saved_on_the_way_before_the_dataset_is_checked(
-    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint, stop_at: int | None
-) -> None:
-    step_taken = threading.Event()
-
-    def slow(dataset: Dataset) -> None:
-        step_taken.wait(PATIENCE)
-        raise UserError("it is not what was written")
-
-    def go_on_after_the_first_step(event: Event) -> None:
-        if isinstance(event, Progress):
-            threading.Timer(0.3, step_taken.set).start()
+    def verify_after_the_last_step(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == last_step:
+            threading.Timer(0.3, steps_taken.set).start()
 
     monkeypatch.setattr(guard_module, "verify", slow)
-    message = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
-    assert message == "it is not what was written"
-    assert steps_of(run) == [1]
+    assert complaint(*settings, report=verify_after_the_last_step, stop_at=stop_at) == "it is damaged"
+    assert steps_of(run) == [*range(1, last_step + 1)]
     assert checkpoints(run) == {}
 
 
@@ -372,15 +368,6 @@ def test_one_matrix_for_two_vocabularies_is_refused(
     make(tmp_path / "data", [toy], "tokenizer.joint=false")
     assert "set model.tie=decoder" in complaint(dataset=tmp_path / "data")
     assert go("model.tie=decoder", dataset=tmp_path / "data", out=tmp_path / "fresh")[0]
-
-
-def test_a_setting_that_cannot_change_is_refused_before_anything_is_touched(
-    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
-) -> None:
-    go()
-    before = digests(run)
-    assert "model.width: 16 -> 32" in complaint("model.width=32")
-    assert digests(run) == before
 
 
 def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:

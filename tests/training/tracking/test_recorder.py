@@ -50,16 +50,6 @@ def take(recorder: Recorder, position: Position, nll: float, tokens: int, bad: f
     position.step += 1
 
 
-def test_reported_losses_are_means_over_tokens(
-    recorder: Recorder, position: Position, events: list[Event]
-) -> None:
-    take(recorder, position, nll=30.0, tokens=10)
-    take(recorder, position, nll=10.0, tokens=30)
-    assert len(recorder.flush(0.0)) == 2
-    (progress,) = [event for event in events if isinstance(event, Progress)]
-    assert (progress.nll, progress.loss, progress.skipped) == (1.0, 2.0, 0)
-
-
 def test_a_step_that_is_not_finite_does_not_count(
     recorder: Recorder, position: Position, events: list[Event], path: Path
 ) -> None:
