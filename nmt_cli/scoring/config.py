@@ -1,15 +1,16 @@
-"""What the scoring room needs to be told."""
+"""Settings of `nmt score`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from nmt_cli.config import check, setting
+from nmt_cli.config import Gone, check, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
-"""What compares text with text."""
+"""The metrics that compare text with text."""
 
 AnyMetric = Literal[Metric, "brackets"]
-"""And what compares trees with trees."""
+"""All metrics. "brackets" compares trees with trees."""
 
 Test = Literal["bootstrap", "randomization"]
 
@@ -21,58 +22,58 @@ BleuTokenizer = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BleuConfig:
-    """sacrebleu's BLEU; the paper's protocol has none of these choices."""
+    """Settings of sacrebleu's BLEU. BLEU by the paper's protocol has no settings."""
 
     tokenizer: BleuTokenizer = setting("auto", everyday=True)
-    """How sacrebleu splits both sides into words. "auto" is zh, ja-mecab or ko-mecab where that is the
-    language, else 13a; the flores ones are fetched from the network once; "none" is for text that is
-    tokenised already."""
+    """Tokeniser of sacrebleu, for both sides. "auto" is zh, ja-mecab or ko-mecab for these languages, and 13a
+    for all others. The flores tokenisers are downloaded once. "none" is for text already tokenised."""
 
     lowercase: bool = setting(False, everyday=True)
     """Lower-case both sides."""
 
     smoothing: Literal["exp", "floor", "add-k", "none"] = "exp"
-    """What stands in for a precision of zero."""
+    """Smoothing of n-gram precisions that are zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChrfConfig:
-    """chrF and chrF++."""
+    """Removed settings of chrF and chrF++."""
 
-    lowercase: bool = False
-    """Lower-case both sides."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "lowercase": Gone("chrF counts case; lower-case both files for another score", False)
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TerConfig:
-    """TER."""
+    """Removed settings of TER."""
 
-    case_sensitive: bool = False
-    """Count a change of case as an edit."""
-
-    normalize: bool = False
-    """Split punctuation off first."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "case_sensitive": Gone("TER ignores case; use sacrebleu's own command for another variant", False),
+        "normalize": Gone("TER splits words at spaces only; use sacrebleu's own command otherwise", False),
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaperConfig:
-    """BLEU as 'Attention Is All You Need' computed it."""
+    """Removed settings of BLEU by the paper's protocol."""
 
-    reference_quotes: Literal["straight", "keep"] = setting("straight", everyday=True)
-    """Whether low and curly quotes in the references become " and ' ("straight", as in the reference behind
-    the published numbers) or stay ("keep", as for references that were made so already)."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "reference_quotes": Gone("low and curly quotes in references become straight quotes", "straight")
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignificanceConfig:
-    """Tests of whether a system differs from the first one."""
+    """Settings of the significance tests, which compare each system with the first."""
 
     samples: int = setting(0, least=0, everyday=True)
-    """Resamples or trials; 0 for sacrebleu's own 1,000 resamples (bootstrap) or 10,000 trials
+    """Resamples or trials. 0 means the default of sacrebleu: 1,000 resamples (bootstrap) or 10,000 trials
     (randomization)."""
 
-    seed: int = setting(12345, least=1)
-    """Which ones are drawn; the default is sacrebleu's, to which 0 would mean no seed at all."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "seed": Gone("random numbers start from sacrebleu's default seed", 12345),
+    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -80,7 +81,7 @@ class SignificanceConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreConfig:
-    """Everything that decides what a score is, the language apart."""
+    """All settings of `nmt score`. The language is not among them."""
 
     bleu: BleuConfig = field(default_factory=BleuConfig)
     chrf: ChrfConfig = field(default_factory=ChrfConfig)

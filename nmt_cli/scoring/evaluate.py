@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import brackets, significance, texts
-from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
+from nmt_cli.scoring.config import AnyMetric, ScoreConfig, SignificanceConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
@@ -20,15 +19,8 @@ limit."""
 MOST_WORDS_OF_TER = 5000
 """Of a line: looking for shifts takes minutes for a thousand words that differ, and grows with the square."""
 
-SECTION = {
-    "bleu": "bleu",
-    "chrf": "chrf",
-    "chrf++": "chrf",
-    "ter": "ter",
-    "paper-bleu": "paper",
-    "brackets": "",
-}
-"""The section of settings for each metric; brackets has none."""
+NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --significance"}
+"""For each section with settings, the message if its settings have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +153,8 @@ def _scored(
     if not evaluation.significance:
         return measure.scores_of(counts), []
     kept = list(counts)
-    return measure.scores_of(kept), significance.compare(
-        measure, kept, evaluation.significance, evaluation.config.significance
-    )
+    samples = evaluation.config.significance.samples
+    return measure.scores_of(kept), significance.compare(measure, kept, evaluation.significance, samples)
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
@@ -192,13 +183,13 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
-    useful = {SECTION[metric] for metric in metrics} | (
-        {"significance"} if evaluation.significance else set()
-    )
+    used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
+    removed = {f"significance.{name}" for name in SignificanceConfig.gone}
+    sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
     problems = [
-        f"{name} has no effect: {_missing(name.partition('.')[0])}; leave it out, or ask for that"
-        for name in sorted(evaluation.given)
-        if name.partition(".")[0] not in useful
+        f"{name} has no effect: {NEEDED[section]}; leave it out, or ask for that"
+        for name, section in sections.items()
+        if not used.get(section, True)
     ]
     if "brackets" in metrics:
         problems += _problems_with_trees(evaluation, metrics)
@@ -232,13 +223,6 @@ def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -
         yield "brackets compares with one reference; give the others in runs of their own"
     if evaluation.significance:
         yield "--significance knows no brackets; leave it out"
-
-
-def _missing(section: str) -> str:
-    if section == "significance":
-        return "there is no --significance"
-    metrics = [metric for metric in get_args(AnyMetric) if SECTION[metric] == section]
-    return f"{' or '.join(metrics)} is not computed"
 
 
 def _warnings(

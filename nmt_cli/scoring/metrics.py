@@ -83,11 +83,7 @@ class Measure:
         self._references = references
         self._config = config
         self._lang = lang
-        self._protocol = (
-            PaperProtocol(lang, config.paper.reference_quotes == "straight")
-            if metric == "paper-bleu"
-            else None
-        )
+        self._protocol = PaperProtocol(lang) if metric == "paper-bleu" else None
         self.counter = _counter(metric, config, lang, for_sentences=False)
         """sacrebleu's own object."""
 
@@ -144,10 +140,7 @@ class Measure:
         text = str(found or self.counter.get_signature())
         if not self._protocol:
             return text
-        steps = (
-            f"punct:replaced|tok:moses-{self._lang}|compounds:split|"
-            f"refquotes:{self._config.paper.reference_quotes}"
-        )
+        steps = f"punct:replaced|tok:moses-{self._lang}|compounds:split|refquotes:straight"
         return text.replace("tok:none", steps)
 
     def _ready(self, reference: list[str]) -> list[str]:
@@ -203,10 +196,9 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
             return _bleu(metric, config, lang, for_sentences=for_sentences)
         case "chrf" | "chrf++":
             order = 2 if metric == "chrf++" else 0  # the ++ are words and pairs of words
-            return CHRF(word_order=order, lowercase=config.chrf.lowercase)
+            return CHRF(word_order=order)
         case "ter":
-            ter = config.ter
-            return TER(case_sensitive=ter.case_sensitive, normalized=ter.normalize)
+            return TER()
 
 
 def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":

@@ -35,10 +35,8 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 class PaperProtocol:
     """Makes lines of one language ready for multi-bleu."""
 
-    def __init__(self, lang: str, straight_quotes: bool) -> None:
-        """`straight_quotes`: whether references lose their low and curly quotes."""
+    def __init__(self, lang: str) -> None:
         self._moses = Moses(lang)
-        self._straight_quotes = straight_quotes
 
     def hypothesis(self, line: str) -> str:
         """A line of a system's output, words between blanks."""
@@ -46,7 +44,7 @@ class PaperProtocol:
 
     def reference(self, line: str) -> str:
         """A line of a reference, words between blanks."""
-        return self._words(straighten_quotes(line) if self._straight_quotes else line)
+        return self._words(straighten_quotes(line))
 
     def _words(self, line: str) -> str:
         # The original also escapes: `&` becomes `&amp;`. That renames words alike on both sides and changes

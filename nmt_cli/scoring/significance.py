@@ -7,11 +7,11 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from nmt_cli.scoring.config import SignificanceConfig, Test
+from nmt_cli.scoring.config import Test
 from nmt_cli.scoring.metrics import Counts, Measure
 
-SEED = "SACREBLEU_SEED"
-"""sacrebleu takes its seed from the environment, and from nowhere else."""
+SEED_VARIABLE, SEED = "SACREBLEU_SEED", "12345"
+"""The environment variable that sacrebleu reads its seed from, and sacrebleu's default seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,7 @@ class Finding:
     signature: str
 
 
-def compare(
-    measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, config: SignificanceConfig
-) -> list[Finding]:
+def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
     """A finding for each system, the first being what the others are compared with.
 
     `counts` has for each line the counts of each system, by `measure`.
@@ -43,13 +41,13 @@ def compare(
     named: list[tuple[str, Any]] = [
         (str(number), system) for number, system in enumerate(zip(*counts, strict=True))
     ]
-    with _seeded(config.seed):
+    with _default_seed():
         paired = PairedTest(
             named,
             {measure.metric: counted},
             references=None,
             test_type="bs" if test == "bootstrap" else "ar",
-            n_samples=config.samples,  # 0 is sacrebleu's own number
+            n_samples=samples,  # 0 is sacrebleu's default
             # With -1 there would be no confidence intervals for randomization; with 0 they are drawn, after
             # the trials.
             n_ar_confidence=-1 if test == "bootstrap" else 0,
@@ -66,14 +64,14 @@ def _finding(result: Any, signature: str) -> Finding:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    # Put back afterwards: the environment is the whole program's.
-    before = os.environ.get(SEED)
-    os.environ[SEED] = str(seed)
+def _default_seed() -> Iterator[None]:
+    """Set the seed in the environment, which belongs to the whole process, and restore it afterwards."""
+    before = os.environ.get(SEED_VARIABLE)
+    os.environ[SEED_VARIABLE] = SEED
     try:
         yield
     finally:
         if before is None:
-            del os.environ[SEED]
+            del os.environ[SEED_VARIABLE]
         else:
-            os.environ[SEED] = before
+            os.environ[SEED_VARIABLE] = before

@@ -34,11 +34,8 @@ def lines(path: Path) -> list[str]:
             for name in ("13a", "intl", "char", "zh", "none")
         ),
         ("chrf", [], ["-m", "chrf"]),
-        ("chrf", ["chrf.lowercase=true"], ["-m", "chrf", "--chrf-lowercase"]),
         ("chrf++", [], ["-m", "chrf", "-cw", "2"]),
         ("ter", [], ["-m", "ter"]),
-        ("ter", ["ter.case_sensitive=true"], ["-m", "ter", "--ter-case-sensitive"]),
-        ("ter", ["ter.normalize=true"], ["-m", "ter", "--ter-normalized"]),
     ],
     ids=str,
 )

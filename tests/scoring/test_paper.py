@@ -127,17 +127,11 @@ def test_compounds_are_split_as_perl_splits_them() -> None:
     ],
 )
 def test_a_hypothesis_loses_its_punctuation_then_is_tokenised_then_split(line: str, words: str) -> None:
-    assert PaperProtocol("de", straight_quotes=True).hypothesis(line) == words
+    assert PaperProtocol("de").hypothesis(line) == words
 
 
-@pytest.mark.parametrize(
-    ("straight_quotes", "words"),
-    [(True, '" S ##AT##-##AT## Bahn " …'), (False, "„ S ##AT##-##AT## Bahn “ …")],
-)
-def test_of_a_reference_only_the_quotes_are_touched_and_only_if_asked(
-    straight_quotes: bool, words: str
-) -> None:
-    assert PaperProtocol("de", straight_quotes).reference("„S-Bahn“ …") == words
+def test_quotes_are_the_only_punctuation_replaced_in_a_reference() -> None:
+    assert PaperProtocol("de").reference("„S-Bahn“ …") == '" S ##AT##-##AT## Bahn " …'
 
 
 def test_the_known_languages_are_those_that_the_moses_tokeniser_splits_into_words() -> None:
