@@ -1,9 +1,9 @@
-"""Bracket F1: labelled brackets of parses against those of a treebank, as EVALB counts them.
+"""Bracket F1: compare the labelled brackets of parses with those of a treebank, like EVALB.
 
-What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and brackets
-of nothing else, punctuation, function labels; ADVP and PRT are the same. A sentence of punctuation alone is
-not counted. Two things differ from EVALB. It skips a parse that does not fit its sentence; here such a parse
-is repaired and counted. And only the reference says which words are punctuation, so that a wrong tag hides no
+Like EVALB with its published settings (COLLINS.prm), this ignores root brackets, punctuation, function labels
+and traces with the brackets around them. ADVP and PRT are equal. Sentences of punctuation only are not
+counted. There are two differences. EVALB skips a parse that does not fit its sentence. Here such a parse is
+repaired and counted. And only the reference decides which words are punctuation, so a wrong tag hides no
 word.
 """
 
@@ -20,20 +20,20 @@ from nmt_cli.scoring.metrics import Lines, Score, SentenceScores
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 LEFT_OUT = PUNCTUATION | set(trees.ROOTS)
-"""Labels of brackets that don't count."""
+"""Labels of brackets that do not count."""
 
 ONE_LABEL = {"PRT": "ADVP"}
 SIGNATURE = f"evalb:collins|roots:out|malformed:repaired|version:{__version__}"
 
 Bracket = tuple[str, int, int]
-"""A label, and how many counted words stand before its start and before its end."""
+"""A label, and the numbers of counted words before its start and before its end."""
 
 Reader = Callable[[str, int | None], tuple[Tree, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many brackets of one sentence, or of many, match, and how many either side has."""
+    """The numbers of brackets in one or more sentences: matching ones, and those on each side."""
 
     matched: int = 0
     reference: int = 0
@@ -41,20 +41,22 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """In percent, as are recall and F1; 0 if there are no brackets to divide by."""
+        """Precision in percent. 0 if there are no brackets."""
         return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
 
     @property
     def recall(self) -> float:
+        """Recall in percent. 0 if there are no brackets."""
         return 100 * self.matched / self.reference if self.reference else 0.0
 
     @property
     def f1(self) -> float:
+        """F1 in percent. 0 if there are no brackets."""
         return 100 * 2 * self.matched / both if (both := self.reference + self.hypothesis) else 0.0
 
     @property
     def complete(self) -> bool:
-        """Whether every bracket of either side matches one of the other."""
+        """True if every bracket of either side matches one of the other."""
         return self.matched == self.reference == self.hypothesis
 
 
@@ -66,11 +68,11 @@ class Comparison:
     """None for a sentence without any word that counts."""
 
     flaws: dict[int, str]
-    """What was wrong with each malformed line, by its number."""
+    """The flaw of each malformed line, by line number."""
 
     @property
     def total(self) -> Counts:
-        """All lines together."""
+        """The sum over all lines."""
         counted = [line for line in self.lines if line]
         return Counts(
             sum(line.matched for line in counted),
@@ -80,12 +82,12 @@ class Comparison:
 
     @property
     def complete_match(self) -> float:
-        """The share of sentences, in percent, that are right in every bracket."""
+        """Percentage of sentences in which every bracket is right."""
         counted = [line.complete for line in self.lines if line]
         return 100 * sum(counted) / len(counted) if counted else 0.0
 
     def scores(self) -> list[Score]:
-        """F1, precision, recall, and the shares of complete matches and of malformed trees."""
+        """Return F1, precision, recall, and the percentages of complete matches and malformed trees."""
         total, malformed = self.total, len(self.flaws)
         values = {
             "bracket F1": total.f1,
@@ -101,53 +103,57 @@ class Comparison:
         return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
 
     def sentences(self) -> SentenceScores:
-        """The F1 of each line; 100 also where neither side has a bracket."""
+        """Return the F1 of each line. It is 100 if neither side has a bracket."""
         values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
         return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
 
 
 def read_references(lines: Lines, name: str) -> list[Tree]:
-    """A tree for each line, read as bracketed or as linearised, see `_reader`; `UserError` for a malformed
-    one."""
-    found = []
-    mended = _reader(lines)
+    """Return a tree for each line, bracketed or linearised (see `_reader`).
+
+    Raise `UserError` for a malformed tree.
+    """
+    result = []
+    read = _reader(lines)
     for number, line in enumerate(lines, start=1):
-        tree, flaw = mended(line, None)
+        tree, flaw = read(line, None)
         if flaw:
             raise UserError(
                 f"{name} line {number:,}: {flaw}; a line must be one tree, bracketed such as "
                 "(TOP (NP (DT the) (NN cat))) or linearised such as (NP DT NN )NP."
             )
-        found.append(tree)
-    return found
+        result.append(tree)
+    return result
 
 
 def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
-    """Count each hypothesis' brackets against its reference; for bracketed and linearised ones see
-    `_reader`."""
+    """Count the brackets of each hypothesis against its reference.
+
+    Hypotheses are bracketed or linearised (see `_reader`).
+    """
     lines: list[Counts | None] = []
     flaws: dict[int, str] = {}
-    mended = _reader(hypotheses)
+    read = _reader(hypotheses)
     for number, (line, reference) in enumerate(zip(hypotheses, references, strict=True), start=1):
         tags = reference.tags
-        tree, flaw = mended(line, len(tags))
+        tree, flaw = read(line, len(tags))
         if not flaw and tree.words and reference.words and tree.words != reference.words:
             pairs = zip(tree.words, reference.words, strict=True)
-            flaw = "it has {} in place of {}".format(*next(pair for pair in pairs if pair[0] != pair[1]))
+            flaw = "it has {} instead of {}".format(*next(pair for pair in pairs if pair[0] != pair[1]))
         if flaw:
             flaws[number] = flaw
-        # By the reference's tags also for the hypothesis, so that positions of both agree.
+        # The reference's tags count for the hypothesis too, so that positions agree.
         before = list(accumulate((tag not in PUNCTUATION for tag in tags), initial=0))
         lines.append(_counts(tree, reference, before) if before[-1] else None)
     return Comparison(lines, flaws)
 
 
 def _reader(lines: Lines) -> Reader:
-    """How to read these lines: as bracketed or as linearised trees, whichever most of them are."""
-    # Only a bracketed tree ends in a bracket without a label.
-    some = [line for line in lines if line.strip()]
-    bracketed = sum(line.rstrip().endswith(")") for line in some)
-    return trees.repair_bracketed if 2 * bracketed > len(some) else trees.repair_linearised
+    """Return the reader for these lines: of bracketed or of linearised trees, whichever is the majority."""
+    # Only bracketed trees end in a bracket without a label.
+    nonempty = [line for line in lines if line.strip()]
+    bracketed = sum(line.rstrip().endswith(")") for line in nonempty)
+    return trees.repair_bracketed if 2 * bracketed > len(nonempty) else trees.repair_linearised
 
 
 def _counts(tree: Tree, reference: Tree, before: Sequence[int]) -> Counts:
@@ -156,7 +162,7 @@ def _counts(tree: Tree, reference: Tree, before: Sequence[int]) -> Counts:
 
 
 def _brackets(tree: Tree, before: Sequence[int]) -> Iterator[Bracket]:
-    """The brackets that count; `before` says how many counted words stand before each word."""
+    """Yield the brackets that count. `before[i]` is the number of counted words before word i."""
     word, starts = 0, []
     for symbol in tree.symbols:
         match symbol[0]:

@@ -1,4 +1,4 @@
-"""What `nmt score` does: reads systems and references, and scores every system in every metric."""
+"""Read systems and references, and score every system in every metric."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,10 @@ from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
-"""A text with so many lines that end in a full stop by itself looks tokenised; sacrebleu has the same
-limit."""
+"""Lines ending in a space and a full stop from which a text looks tokenised. sacrebleu has the same limit."""
 
 MOST_WORDS_OF_TER = 5000
-"""Of a line: looking for shifts takes minutes for a thousand words that differ, and grows with the square."""
+"""Maximum words of a line for TER. 1,000 different words take minutes, and time is quadratic."""
 
 NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --significance"}
 """For each section with settings, the message if its settings have no effect."""
@@ -25,61 +24,61 @@ NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --signifi
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What `nmt score` is asked to compare, and how."""
+    """A request to score systems."""
 
     references: Sequence[Path]
     hypotheses: Sequence[Path]
-    """`-` is stdin."""
+    """`-` means stdin."""
 
     target_lang: str
-    """If empty, the language that the names of the references end in, if they do."""
+    """If empty, the language is taken from the endings of the references."""
 
     metrics: Sequence[AnyMetric]
-    """If empty, BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where
-    the references end in .trees."""
+    """If empty, BLEU, chrF, and also BLEU by the paper's protocol if the language is known. References that
+    end in .trees are scored by brackets."""
 
     sentences: bool
     significance: Test | None
     config: ScoreConfig
     given: frozenset[str]
-    """Names of the settings that the user gave; one that has no effect is an error."""
+    """Names of the settings that the user gave. A setting without effect is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system's scores."""
+    """The scores of one system."""
 
     name: str
     scores: list[Score]
     findings: list[significance.Finding]
-    """One for each of `scores`; empty if no test was asked for."""
+    """One for each of `scores`. Empty without a significance test."""
 
     sentences: list[SentenceScores]
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of all systems, and what is to be said about them."""
+    """The scores of all systems, with notes and warnings to print."""
 
     references: list[str]
     lines: int
     language: str
     systems: list[System]
     places: list[texts.Place]
-    """Where each line stands in a WMT test set; else empty."""
+    """Document and segment of each line of a WMT test set. Empty for other files."""
 
     notes: list[str]
     warnings: list[str]
 
 
 def evaluate(evaluation: Evaluation) -> Scores:
-    """Read everything, then score every system in every metric."""
+    """Return the scores of every system in every metric."""
     _refuse_repeats(evaluation)
-    known = LANGUAGES | set(TOKENIZER_OF)
-    language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, known)
+    languages = LANGUAGES | set(TOKENIZER_OF)
+    language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)
     _refuse_what_has_no_effect(evaluation, metrics)
-    # Only now that all settings make sense: reading may take long, or wait for stdin.
+    # Settings are checked before reading, which may take long or wait for stdin.
     references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
     systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
     for reference in references:
@@ -90,18 +89,20 @@ def evaluate(evaluation: Evaluation) -> Scores:
     warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     if metrics == ["brackets"]:
-        found, repairs = _parsers(evaluation, references[0], systems)
+        results, repairs = _parsers(evaluation, references[0], systems)
         warnings += repairs
     else:
-        wanted = [metric for metric in metrics if metric != "brackets"]
-        found = _systems(
-            evaluation, [Measure(metric, lines, evaluation.config, language) for metric in wanted], systems
+        text_metrics = [metric for metric in metrics if metric != "brackets"]
+        results = _systems(
+            evaluation,
+            [Measure(metric, lines, evaluation.config, language) for metric in text_metrics],
+            systems,
         )
     return Scores(
         [reference.name for reference in references],
         len(lines[0]),
         language,
-        found,
+        results,
         next((text.places for text in (*references, *systems) if text.places), []),
         notes,
         warnings,
@@ -111,7 +112,7 @@ def evaluate(evaluation: Evaluation) -> Scores:
 def _parsers(
     evaluation: Evaluation, reference: texts.Text, systems: Sequence[texts.Text]
 ) -> tuple[list[System], list[str]]:
-    """The scores of systems that parse, and a warning for each that made malformed trees."""
+    """Return the scores of systems that parse, and a warning for each with malformed trees."""
     parsed, warnings = [], []
     gold = brackets.read_references(reference.lines, reference.name)
     for system in systems:
@@ -121,8 +122,8 @@ def _parsers(
         if compared.flaws:
             number, flaw = next(iter(compared.flaws.items()))
             warnings.append(
-                f"{system.name}: {len(compared.flaws):,} of {len(system.lines):,} lines are no tree of "
-                f"their sentence; they were repaired, and count (line {number:,}: {flaw})."
+                f"{system.name}: {len(compared.flaws):,} of {len(system.lines):,} lines are not a tree of "
+                f"their sentence; they were repaired and counted (line {number:,}: {flaw})."
             )
     return parsed, warnings
 
@@ -130,14 +131,15 @@ def _parsers(
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    found = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
-    # The paper's protocol is for whole texts: multi-bleu gives sentences without a match of four words 0.
+    """Return the scores of systems that translate."""
+    scored = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
+    # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
         System(
             system.name,
-            [scores[number] for scores, _ in found],
-            [findings[number] for _, findings in found if findings],
+            [scores[number] for scores, _ in scored],
+            [findings[number] for _, findings in scored if findings],
             [measure.sentences(system.lines) for measure in by_line],
         )
         for number, system in enumerate(systems)
@@ -147,18 +149,19 @@ def _systems(
 def _scored(
     evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
 ) -> tuple[list[Score], list[significance.Finding]]:
-    """The score of each system, and the finding if there is a test, which is the one to need each line's
-    counts."""
+    """Return the score of each system, and the result of the significance test if there is one."""
     counts = measure.counts(systems)
     if not evaluation.significance:
         return measure.scores_of(counts), []
-    kept = list(counts)
+    line_counts = list(counts)
     samples = evaluation.config.significance.samples
-    return measure.scores_of(kept), significance.compare(measure, kept, evaluation.significance, samples)
+    return measure.scores_of(line_counts), significance.compare(
+        measure, line_counts, evaluation.significance, samples
+    )
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
-    """The metrics to compute, and a note if one that is computed by default had to be left out."""
+    """Return the metrics to compute, and a note if a default metric has to be left out."""
     by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
     metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
@@ -175,14 +178,16 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], li
 
 
 def _refuse_repeats(evaluation: Evaluation) -> None:
+    """Raise `UserError` if a file is given twice, or stdin for two texts."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
-    for given in (evaluation.references, evaluation.hypotheses):
-        for path in given:
-            if given.count(path) > 1:
+    for paths in (evaluation.references, evaluation.hypotheses):
+        for path in paths:
+            if paths.count(path) > 1:
                 raise UserError(f"{path} is given twice; give each text once.")
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
+    """Raise `UserError` for settings and options that have no effect on these metrics."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
@@ -197,7 +202,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
         problems.append("--significance compares systems with the first one; give at least two")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
-    # The language chooses a tokeniser where the user has not.
+    # The language chooses the tokeniser if the user did not.
     for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
     if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
         problems.append("--target-lang has no effect on these metrics; leave it out")
@@ -206,23 +211,25 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
 
 
 def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
+    """Raise `UserError` for a line with more than `MOST_WORDS_OF_TER` words."""
     for text in read:
         for number, line in enumerate(text.lines, start=1):
-            # The length in characters is known at once, and no line has more words than characters.
+            # A cheap check first: a line never has more words than characters.
             if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
                 raise UserError(
                     f"{text.name} line {number:,} has {words:,} words, and TER of more than "
-                    f"{MOST_WORDS_OF_TER:,} may take days; part it on both sides, or leave out --metric ter."
+                    f"{MOST_WORDS_OF_TER:,} may take days; split it on both sides, or leave out --metric ter."
                 )
 
 
 def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> Iterator[str]:
+    """Yield a message for each option that does not work with brackets."""
     if len(metrics) > 1:
-        yield "brackets compares trees, and the other metrics text; ask for one kind at a time"
+        yield "brackets compares trees, the other metrics text; use them in separate runs"
     if len(evaluation.references) > 1:
-        yield "brackets compares with one reference; give the others in runs of their own"
+        yield "brackets takes one --reference; use separate runs for others"
     if evaluation.significance:
-        yield "--significance knows no brackets; leave it out"
+        yield "--significance does not support brackets; leave it out"
 
 
 def _warnings(
@@ -231,6 +238,7 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
+    """Yield warnings about invalid UTF-8, carriage returns and tokenised systems."""
     for text in (*references, *systems):
         if text.invalid:
             yield (
@@ -240,7 +248,7 @@ def _warnings(
         if returns := [number for number, line in enumerate(text.lines, start=1) if "\r" in line]:
             yield (
                 f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
-                f"{returns[0]:,}); sacrebleu's own command would end a line there, and count otherwise."
+                f"{returns[0]:,}); the sacrebleu command would end lines there and score differently."
             )
     if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
         return
@@ -248,6 +256,6 @@ def _warnings(
         tokenized = sum(line.endswith(" .") for line in text.lines)
         if tokenized >= LOOKS_TOKENIZED:
             yield (
-                f"{text.name} looks tokenised ({tokenized:,} lines end in a full stop by itself); BLEU wants "
-                "running text on both sides."
+                f"{text.name} looks tokenised ({tokenized:,} lines end in a space and a full stop); BLEU "
+                "needs text that is not tokenised, on both sides."
             )

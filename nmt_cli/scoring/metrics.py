@@ -1,4 +1,4 @@
-"""Scores of whole texts and of single sentences; every score carries the settings that produced it."""
+"""Compute scores of texts and of sentences. Each score carries the settings that produced it."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,45 +15,45 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Counter
 
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""The languages that sacrebleu has its own tokeniser for."""
+"""The tokenisers that sacrebleu has for single languages."""
 
 Lines = Collection[str]
-"""Lines of text, such as can be gone through again and again; they need not be in memory."""
+"""Lines of text that can be iterated several times. They need not be in memory."""
 
 Counts = list[float]
-"""What a metric is made of, summed up over lines: of BLEU, for one, how many n-grams of each length match."""
+"""The statistics that a metric sums over lines. For BLEU, they include matching n-grams by length."""
 
 LINES_AT_ONCE = 1000
-"""Lines whose n-grams are held at a time: those of a million would take gigabytes."""
+"""Lines whose n-grams are in memory at a time. A million lines would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a text in one metric, with all that is needed to report it."""
+    """The score of a text in one metric, with everything that a report needs."""
 
     metric: AnyMetric
     name: str
-    """What it is called, such as "chrF2"."""
+    """Name of the metric, such as "chrF2"."""
 
     kind: str
-    """What tells it from other scores of that name, such as "sacrebleu, detokenised, 13a"; may be empty."""
+    """Distinguishes scores of the same name, such as "sacrebleu, detokenised, 13a". May be empty."""
 
     value: float
     signature: str
-    """The settings that somebody else needs to get the same number."""
+    """The settings that are needed to reproduce the score."""
 
     detail: str
-    """What the number is made of, where it has parts."""
+    """The parts of the score, such as precisions. Empty if it has none."""
 
     @property
     def label(self) -> str:
-        """Name and kind."""
+        """Name and kind, such as "BLEU (sacrebleu, detokenised, 13a)"."""
         return f"{self.name} ({self.kind})" if self.kind else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceScores:
-    """One number for each sentence."""
+    """A score for each sentence, in one metric."""
 
     metric: AnyMetric
     name: str
@@ -68,15 +68,15 @@ def score(
     config: ScoreConfig | None = None,
     lang: str = "",
 ) -> list[Score]:
-    """The score of `hypotheses` in each of `metrics`.
+    """Return the score of `hypotheses` in each of `metrics`.
 
-    Each of `references` has a line for each hypothesis. `lang` is the target language; "paper-bleu" needs it.
+    Each of `references` has one line per hypothesis. `lang` is the target language, which "paper-bleu" needs.
     """
     return [Measure(metric, references, config or ScoreConfig(), lang)(hypotheses) for metric in metrics]
 
 
 class Measure:
-    """One metric and the references that it compares with, for any number of systems."""
+    """One metric with its references. It scores any number of systems."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         self.metric = metric
@@ -85,28 +85,28 @@ class Measure:
         self._lang = lang
         self._protocol = PaperProtocol(lang) if metric == "paper-bleu" else None
         self.counter = _counter(metric, config, lang, for_sentences=False)
-        """sacrebleu's own object."""
+        """The metric object of sacrebleu."""
 
     def __call__(self, hypotheses: Lines) -> Score:
-        """The score of a whole text."""
-        (found,) = self.scores([hypotheses])
-        return found
+        """Return the score of a text."""
+        (result,) = self.scores([hypotheses])
+        return result
 
     def scores(self, systems: Sequence[Lines]) -> list[Score]:
-        """The score of each system, a whole text."""
+        """Return the score of each system."""
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """The scores of systems whose counts these are, line by line."""
+        """Return the score of each system. `counts` has an item per line, with the counts of each system."""
         totals: list[Counts] = []
         for line in counts:
-            totals = totals or [[0] * len(each) for each in line]
-            # One after the other: sums of fractions, which TER has, depend on their order.
+            totals = totals or [[0] * len(system_counts) for system_counts in line]
+            # In the order of the lines, because sums of fractions (TER) depend on their order.
             totals = [list(map(add, *pair)) for pair in zip(totals, line, strict=True)]
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """For each line the counts of each system."""
+        """Yield for each line the counts of each system."""
         for lines in _together([*self._references, *systems]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
@@ -114,18 +114,18 @@ class Measure:
 
     def _counted(self, block: list[str]) -> list[Counts]:
         ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
-        found: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
-        return found
+        counts: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
+        return counts
 
     def _score(self, total: Counts) -> Score:
-        found = self.counter._compute_score_from_stats(total)
-        # sacrebleu tells the parts of a score only in its text: what follows the number.
-        detail = str(found.format(signature="").partition(" = ")[2].partition(" ")[2])
-        return Score(self.metric, found.name, self._kind(), float(found.score), self.signature(), detail)
+        result = self.counter._compute_score_from_stats(total)
+        # sacrebleu prints the parts of a score after the number, and has no attribute for them.
+        detail = str(result.format(signature="").partition(" = ")[2].partition(" ")[2])
+        return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """The score of each line by itself; BLEU then leaves out n-grams longer than the line."""
-        # One of its own: BLEU counts single sentences otherwise, see `effective_order` below.
+        """Return the score of each line. BLEU ignores n-grams longer than the line."""
+        # BLEU of single sentences needs another object, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
             counter.sentence_score(hypothesis, references)
@@ -134,10 +134,12 @@ class Measure:
         signature = str(counter.get_signature())
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
-    def signature(self, found: object = None) -> str:
-        """sacrebleu's signature, with the protocol's steps in it; `found`, or else that of the latest
-        score."""
-        text = str(found or self.counter.get_signature())
+    def signature(self, signature: object = None) -> str:
+        """Return sacrebleu's signature, with the steps of the paper's protocol.
+
+        Without a `signature`, use that of the latest score.
+        """
+        text = str(signature or self.counter.get_signature())
         if not self._protocol:
             return text
         steps = f"punct:replaced|tok:moses-{self._lang}|compounds:split|refquotes:straight"
@@ -157,15 +159,15 @@ class Measure:
 
 
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
-    """The tokeniser that sacrebleu's BLEU uses for this language under these settings."""
+    """Return the name of the tokeniser that sacrebleu's BLEU uses for this language."""
     chosen = config.bleu.tokenizer
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Why BLEU of this language should be counted in characters; None where its own tokeniser is there.
+    """Return why BLEU of this language should count characters, or None if it need not.
 
-    It is asked for "auto" only: who names a tokeniser wants no other.
+    That is the case if the tokeniser is "auto" and the one for this language is not installed.
     """
     if config.bleu.tokenizer != "auto":
         return None
@@ -181,21 +183,21 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
-    """The same lines of all texts, a block at a time."""
-    each = [iter(text) for text in texts]
-    while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in each]):
+    """Yield blocks of lines, the same lines of all texts."""
+    iterators = [iter(text) for text in texts]
+    while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in iterators]):
         yield blocks
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """sacrebleu's object for a metric, for a whole text or for single sentences."""
+    """Return sacrebleu's object for a metric, for a whole text or for single sentences."""
     from sacrebleu import CHRF, TER
 
     match metric:
         case "bleu" | "paper-bleu":
             return _bleu(metric, config, lang, for_sentences=for_sentences)
         case "chrf" | "chrf++":
-            order = 2 if metric == "chrf++" else 0  # the ++ are words and pairs of words
+            order = 2 if metric == "chrf++" else 0  # ++ adds words and pairs of words
             return CHRF(word_order=order)
         case "ter":
             return TER()
@@ -205,7 +207,7 @@ def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":
-        # `force` here and below: sacrebleu would warn of tokenised text, which `evaluate` does itself.
+        # `force` turns off sacrebleu's warning about tokenised text. `evaluate` has its own.
         return BLEU(tokenize="none", smooth_method="none", force=True)
     tokenizer = bleu_tokenizer(config, lang)
     try:

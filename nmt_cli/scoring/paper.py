@@ -1,7 +1,7 @@
-"""The protocol behind the BLEU of 'Attention Is All You Need', without the Perl scripts it was made of.
+"""BLEU as in 'Attention Is All You Need', without the Perl scripts.
 
-Output has its Unicode punctuation replaced and is tokenised as by Moses; references are tokenised as well; in
-both, hyphens inside words are split off; what is left is counted by multi-bleu, cased.
+Hypotheses have their Unicode punctuation replaced. Hypotheses and references are then tokenised like Moses,
+and hyphens inside words are split off. multi-bleu counts the result, case-sensitively.
 """
 
 import re
@@ -12,7 +12,7 @@ LANGUAGES = frozenset(
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk sl sv ta "
     "te tdt".split()
 )
-"""The languages that the Moses tokeniser splits into words; Chinese it would leave in one piece."""
+"""The languages that the Moses tokeniser splits into words. It does not split Chinese."""
 
 WIDE_STOP = re.compile("[。．] *")
 PUNCTUATION = str.maketrans(
@@ -25,7 +25,7 @@ PUNCTUATION = str.maketrans(
         "…": "...",
     }
 )
-"""What Moses's replace-unicode-punctuation replaces, nothing more: low quotes stay."""
+"""The replacements of Moses's replace-unicode-punctuation. Low quotes are not among them."""
 
 QUOTES = str.maketrans({**dict.fromkeys("“”„‟", '"'), **dict.fromkeys("‘’‚‛", "'")})
 
@@ -33,22 +33,21 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 class PaperProtocol:
-    """Makes lines of one language ready for multi-bleu."""
+    """Prepares lines of one language for multi-bleu."""
 
     def __init__(self, lang: str) -> None:
         self._moses = Moses(lang)
 
     def hypothesis(self, line: str) -> str:
-        """A line of a system's output, words between blanks."""
+        """Return a line of a system's output as words with spaces between them."""
         return self._words(replace_punctuation(line))
 
     def reference(self, line: str) -> str:
-        """A line of a reference, words between blanks."""
+        """Return a line of a reference as words with spaces between them."""
         return self._words(straighten_quotes(line))
 
     def _words(self, line: str) -> str:
-        # The original also escapes: `&` becomes `&amp;`. That renames words alike on both sides and changes
-        # no score.
+        # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
         return split_compounds(self._moses.tokenize(line))
 
 
@@ -59,13 +58,14 @@ def replace_punctuation(line: str) -> str:
 
 
 def straighten_quotes(line: str) -> str:
-    """Low and curly quotes as " and '."""
+    """Replace low and curly quotes by " and '."""
     return line.translate(QUOTES)
 
 
 def split_compounds(line: str) -> str:
-    """`rich-text` as `rich ##AT##-##AT## text`; matches don't overlap, so `a-b-c` is split only once.
+    """Return `rich-text` as `rich ##AT##-##AT## text`.
 
-    Works on bytes like the original: a one-letter part outside ASCII is two bytes, and is split twice.
+    Matches do not overlap, so `a-b-c` is split once. Like the original, this works on bytes. A one-letter
+    part outside ASCII has two bytes, and is split on both sides.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

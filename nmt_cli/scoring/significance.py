@@ -1,4 +1,4 @@
-"""Tests whether systems differ from the first one by more than chance, as sacrebleu does them."""
+"""Significance tests of sacrebleu, which compare each system with the first."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,40 +16,40 @@ SEED_VARIABLE, SEED = "SACREBLEU_SEED", "12345"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a test says of one system in one metric."""
+    """The result of a test for one system in one metric."""
 
     p_value: float | None
-    """How likely chance alone gives such a difference from the first system; None for the first itself."""
+    """Probability of such a difference to the first system by chance. None for the first system."""
 
     mean: float
     margin: float
-    """The true score is within `margin` of `mean`, with 95 % confidence."""
+    """Half of the 95 % confidence interval around `mean`."""
 
     signature: str
 
 
 def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
-    """A finding for each system, the first being what the others are compared with.
+    """Return a result for each system. The first system is the baseline.
 
-    `counts` has for each line the counts of each system, by `measure`.
+    `counts` has an item per line, with the counts of each system by `measure`. `samples` is the number of
+    resamples or trials, or 0 for the default of sacrebleu.
     """
     from sacrebleu.significance import PairedTest
 
-    counted = copy(measure.counter)
-    # What it is given as hypotheses are their counts already.
-    vars(counted)["_extract_corpus_statistics"] = lambda system, _: system
+    counter = copy(measure.counter)
+    # The hypotheses passed below are already counts.
+    vars(counter)["_extract_corpus_statistics"] = lambda system, _: system
     named: list[tuple[str, Any]] = [
         (str(number), system) for number, system in enumerate(zip(*counts, strict=True))
     ]
     with _default_seed():
         paired = PairedTest(
             named,
-            {measure.metric: counted},
+            {measure.metric: counter},
             references=None,
             test_type="bs" if test == "bootstrap" else "ar",
             n_samples=samples,  # 0 is sacrebleu's default
-            # With -1 there would be no confidence intervals for randomization; with 0 they are drawn, after
-            # the trials.
+            # 0 adds confidence intervals to randomization, drawn after the trials. -1 would leave them out.
             n_ar_confidence=-1 if test == "bootstrap" else 0,
         )
         signatures, columns = paired()

@@ -1,4 +1,4 @@
-"""Hypotheses and references as lines of text, read from files of any kind, a pipe or stdin."""
+"""Read hypotheses and references as lines of text, from files of any kind, pipes or stdin."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
 TWO_VERSIONS = {2737, 3003}
-"""How many lines the two published versions of newstest2014 have."""
+"""Line counts of the two published versions of newstest2014."""
 
 Place = tuple[str, str]
 """A document of a WMT test set, and a segment in it."""
@@ -26,27 +26,27 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A reference, or a system's output, as lines."""
+    """A reference or the output of a system, as lines."""
 
     name: str
     lines: Lines
     places: list[Place]
-    """Document and segment of each line; empty unless the file is a WMT test set."""
+    """Document and segment of each line. Empty unless the file is a WMT test set."""
 
     invalid: int
-    """How many lines were not UTF-8; their bad bytes have been replaced."""
+    """Number of lines that were not UTF-8. Their invalid bytes are replaced."""
 
 
 class FileLines(Collection[str]):
-    """The lines of a file, read anew each time that they are gone through."""
+    """The lines of a file, read again for each iteration."""
 
     def __init__(self, path: Path, name: str) -> None:
-        """`name` is what messages call it."""
+        """`name` is the name of the file in messages."""
         self._path, self._name = path, name
-        found = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
-        self._count = sum(count for count, _ in found)
-        self.invalid = sum(invalid for _, invalid in found)
-        """How many are not UTF-8."""
+        blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
+        self._count = sum(count for count, _ in blocks)
+        self.invalid = sum(invalid for _, invalid in blocks)
+        """Number of lines that are not UTF-8."""
 
     def __len__(self) -> int:
         return self._count
@@ -64,23 +64,23 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """A reference; of several in a WMT xml the first in `lang`."""
+    """Read a reference. A WMT XML file may have several: read the first in `lang`."""
     return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """A system's output; of several in a WMT xml the first."""
+    """Read the output of a system. A WMT XML file may have several: read the first."""
     return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
-    """Raise `UserError` if more than one text would be read from stdin."""
+    """Raise `UserError` if two texts would be read from stdin."""
     if paths.count(STDIN) > 1:
         raise UserError("stdin can be read only once; give files for all but one of the texts.")
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both have the same lines to compare."""
+    """Raise `UserError` unless both texts have the same, nonzero number of lines, and equal segments."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -105,22 +105,23 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
-    """The language that the names end in (`ref.de`, `ref.de-AT.gz`, `ref.de.sgm`); "" for none, or several.
+    """Return the language in which all names end (`ref.de`, `ref.de-AT.gz`, `ref.de.sgm`).
 
-    An ending of two languages, as in `ref.en-de`, does not say which it is, and counts as none.
+    Return "" for no language, or several. An ending with two languages, such as `ref.en-de`, does not count.
     """
     endings = {_ending(path) for path in paths}
-    found = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
-    found &= known
-    return found.pop() if len(found) == 1 else ""
+    languages = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
+    languages &= known
+    return languages.pop() if len(languages) == 1 else ""
 
 
 def are_trees(paths: Sequence[Path]) -> bool:
-    """Whether all of these names end in .trees."""
+    """Return whether all names end in .trees."""
     return all(trees.SUFFIX in _suffixes(path) for path in paths)
 
 
 def _ending(path: Path) -> str:
+    """Return the ending of the name, ignoring compression and SGML or XML."""
     name = path.name
     while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
         name = Path(name).stem
@@ -128,11 +129,12 @@ def _ending(path: Path) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
+    """Read a text. Pipes and stdin are first copied to a temporary file."""
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
     with ExitStack() as stack:
-        # Under its own name, whose ending may tell what kind of file it is.
+        # The copy keeps the name, because its ending may be the file type.
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-score-"))) / path.name
         source = sys.stdin.buffer if path == STDIN else path.open("rb")
         with room_for(copy), source as stream, copy.open("wb") as out:
@@ -140,10 +142,10 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
         try:
             text = _read_file(copy, name, lang, side)
         except UserError as error:
-            # The user never named the copy.
+            # The error must name the user's file, not the copy.
             raise UserError(str(error).replace(str(copy), name)) from error
         if isinstance(text.lines, FileLines):
-            weakref.finalize(text.lines, stack.pop_all().close)  # they are read anew until then
+            weakref.finalize(text.lines, stack.pop_all().close)  # the copy is needed until then
         return text
 
 
@@ -158,11 +160,11 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Lines as text, bad bytes replaced, and how many have such."""
+    """Return lines as text, with invalid bytes replaced, and the number of lines that had some."""
     lines = [line.decode(errors="replace") for line in raw]
-    # A line that is not UTF-8 is one that does not come back as it was.
+    # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
-    # As sacrebleu's own command does, so that scores agree.
+    # The sacrebleu command strips lines, too.
     return [line.rstrip() for line in lines], invalid
 
 

@@ -151,7 +151,7 @@ def _damaged(symbols: list[str], share: float, chosen: random.Random) -> list[st
 
 
 def _labels(label: str, share: float, chosen: random.Random) -> list[str]:
-    """What stands in place of a bracket with this label."""
+    """Return the labels that replace `label`: usually itself, sometimes none, several or another."""
     chance = chosen.random()
     others = ("NP", "VP", "ADVP", "PRT", "S-SBJ=1", "PRN-X", "TOP")
     if chance < share:
@@ -287,7 +287,7 @@ def test_a_wrong_tag_hides_no_word_and_makes_no_error() -> None:
 
 def test_a_parse_of_other_words_is_malformed() -> None:
     found = against("(TOP (S (NN a) (NN b)))", "(TOP (S (NN a) (NN c)))")
-    assert found.flaws == {1: "it has c in place of b"}
+    assert found.flaws == {1: "it has c instead of b"}
 
 
 def test_one_odd_line_does_not_change_how_the_others_are_read() -> None:

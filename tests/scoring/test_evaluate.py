@@ -181,7 +181,7 @@ def test_bad_bytes_and_tokenised_output_are_warned_of(tmp_path: Path) -> None:
     outcome = run([tmp_path / "ref"], [tmp_path / "hyp"])
     assert len(outcome.warnings) == 2
     assert "hyp: 1 of 120 lines are not UTF-8" in outcome.warnings[0]
-    assert "hyp looks tokenised (119 lines end in a full stop by itself)" in outcome.warnings[1]
+    assert "hyp looks tokenised (119 lines end in a space and a full stop)" in outcome.warnings[1]
     assert not run([tmp_path / "ref"], [tmp_path / "ref"]).warnings
     tokenized = run([tmp_path / "ref"], [tmp_path / "hyp"], "bleu.tokenizer=none")
     assert len(tokenized.warnings) == 1

@@ -46,7 +46,7 @@ def test_parses_are_scored_by_their_brackets_and_malformed_ones_count(
         "bracket F1, precision, recall, complete match, malformed: evalb:collins|roots:out|" in result.stdout
     )
     assert result.stderr == (
-        f"Warning: {parses}: 1 of 2 lines are no tree of their sentence; they were repaired, and count "
+        f"Warning: {parses}: 1 of 2 lines are not a tree of their sentence; they were repaired and counted "
         "(line 2: (VP is not closed).\n"
     )
 
@@ -89,8 +89,8 @@ def test_each_parse_has_its_f1(nmt: Run, trees: Path, parses: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--metric", "brackets", "--metric", "bleu"), "ask for one kind at a time"),
-        (("--significance", "bootstrap"), "--significance knows no brackets"),
+        (("--metric", "brackets", "--metric", "bleu"), "use them in separate runs"),
+        (("--significance", "bootstrap"), "--significance does not support brackets"),
         (("--target-lang", "de"), "--target-lang has no effect"),
         (("--set", "bleu.tokenizer=intl"), "bleu.tokenizer has no effect"),
     ],
@@ -104,7 +104,7 @@ def test_options_without_effect_on_brackets_are_one_line(
 def test_brackets_compare_with_one_reference(nmt: Run, trees: Path, parses: Path, tmp_path: Path) -> None:
     (tmp_path / "other.trees").write_bytes(trees.read_bytes())
     result = nmt("score", "--reference", trees, "--reference", tmp_path / "other.trees", parses)
-    assert_one_line(result, "brackets compares with one reference")
+    assert_one_line(result, "brackets takes one --reference")
 
 
 def test_a_reference_without_a_tree_is_one_line(nmt: Run, trees: Path, parses: Path) -> None:
