@@ -246,7 +246,7 @@ class OutputConfig:
     """Output besides the text of a translation, and its form."""
 
     alignments: bool = setting(False, everyday=True)
-    """Align each token of the best translation with a source token.
+    """Align the tokens of the best translation with the source.
 
     The source token is the one with the highest mean attention over all layers and heads. Text output gets a
     last column " ||| 0-0 1-2" of word pairs, source first (Pharaoh's format). It takes another pass of the
