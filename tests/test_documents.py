@@ -1,0 +1,65 @@
+"""Check the documents: links lead to files, and commands use options that exist."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import nmt_cli
+from nmt_cli.cli.main import nmt
+
+ROOT = Path(nmt_cli.__file__).parent.parent
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def documents() -> list[Path]:
+    folders = (ROOT, *(ROOT / name for name in (".github", "nmt_cli", "recipes", "tests")))
+    paths = [path for folder in folders[1:] for path in folder.rglob("*.md")]
+    return sorted(path for path in [*ROOT.glob("*.md"), *paths] if "run" not in path.parts)
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each `nmt` command in the code blocks of a document, without redirections."""
+    for block in BLOCK.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"[|;&]+", line):
+                if part.strip().startswith("nmt "):
+                    yield shlex.split(part.split("#")[0].split("<")[0].split(" >")[0])
+
+
+def unknown_options(words: list[str]) -> list[str]:
+    """Return the options of a command that `nmt` does not have, or the command itself if it is unknown."""
+    command = nmt.commands.get(words[1]) if len(words) > 1 else None
+    if command is None:
+        return [] if len(words) < 2 or words[1].startswith("-") or words[1].isupper() else words[:2]
+    parameters = [p for p in command.params if isinstance(p, click.Option)]
+    names = {name for p in parameters for name in (*p.opts, *p.secondary_opts)} | {"--help"}
+    return [word for word in words if word.startswith("--") and word.partition("=")[0] not in names]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_commands_have_these_options(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    links = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [unknown for words in commands(text) if (unknown := unknown_options(words))] == []
+
+
+def test_unknown_options_and_commands_are_reported() -> None:
+    lines = [
+        "nmt train D --out R",
+        "nmt train D --lr 1  # no",
+        "nmt average R",
+        "cat a | nmt translate M --bean 4 > b",
+    ]
+    text = "\n".join(["```", *lines, "```"])
+    assert [unknown_options(words) for words in commands(text)] == [
+        [],
+        ["--lr"],
+        ["nmt", "average"],
+        ["--bean"],
+    ]
