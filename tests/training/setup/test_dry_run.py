@@ -92,7 +92,7 @@ def test_nothing_is_written(planned: Planned, tmp_path: Path) -> None:
 
 def test_settings_that_the_run_would_refuse_are_refused(planned: Planned, tmp_path: Path) -> None:
     for setting, message in (
-        (f'start.model="{tmp_path}"', "is no model"),
+        (f'start.model="{tmp_path}"', "is not a model"),
         ('start.freeze=["x"]', "no parameter is named x"),
         ("batch.longest=1", "All 300 training pairs have"),
         ("training.precision=fp16", "cpu has only"),

@@ -127,7 +127,7 @@ def test_a_disk_that_returns_other_bytes_is_reported_first(
         return {name: tensor + 1 for name, tensor in read_tensors(path).items()}
 
     monkeypatch.setattr(run_folder, "read_tensors", other_bytes)
-    assert "gives back other bytes than were written" in complaint()
+    assert "returns other bytes than were written" in complaint()
     assert_nothing_begun(run)
 
 
