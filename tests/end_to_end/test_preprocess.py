@@ -254,7 +254,7 @@ def test_quiet_says_nothing_but_warnings(nmt: Run, tmp_path: Path, toy: str, dev
     (tmp_path / "odd.en").write_text("abc\n\n")
     (tmp_path / "odd.de").write_text("abc\nabc\n")
     result = nmt(*arguments, "--valid", tmp_path / "odd", "--overwrite")
-    assert result.stderr == "Warning: valid set odd: empty side in 1 of 2 pairs, kept (as in line 2)\n"
+    assert result.stderr == "Warning: valid set 'odd': empty side in 1 of 2 pairs (kept; first: line 2)\n"
     assert result.stdout == ""
 
 
