@@ -93,8 +93,8 @@ SEEN = int64[::1], int32[:, ::1], int32[::1]
 """Types of the sentence of each row, the nodes that it sees, and their number."""
 
 
-def _attend_signature(kept):
-    four = kept[:, :, :, ::1]
+def _attend_signature(cached):
+    four = cached[:, :, :, ::1]
     return void(float32[:, ::1], four, four, float32[:, ::1], *SEEN)
 
 
@@ -123,8 +123,8 @@ def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
         _store(projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :], values_NV[node])
 
 
-def _newest_signature(kept):
-    four = kept[:, :, :, ::1]
+def _newest_signature(cached):
+    four = cached[:, :, :, ::1]
     return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
 
 

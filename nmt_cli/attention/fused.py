@@ -196,7 +196,7 @@ def _arguments(
         **{"k_token": k_SHK.stride(0), "k_head": k_SHK.stride(1)},
         **{"v_token": v_SHV.stride(0), "v_head": v_SHV.stride(1)},
         "heads": q_THK.shape[1],
-        "behind": options.back if options.window else FAR,
+        "back": options.back if options.window else FAR,
         "ahead": options.ahead if options.window or options.causal else FAR,
         "scale": channels**-0.5,
         "threshold": dropout.threshold(options.drop),

@@ -49,7 +49,7 @@ INTEGERS = (
     "first",
     "low",
     "high",
-    "behind",
+    "back",
     "ahead",
     "threshold",
 )

@@ -25,7 +25,7 @@ from nmt_cli.attention.tile.fused import (
 
 
 # These change between batches. Triton would compile again for values of 1 and multiples of 16.
-@triton.jit(do_not_specialize=["first", "low", "high", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "high", "back", "ahead", "threshold"])
 def forward(
     q,
     k,
@@ -48,7 +48,7 @@ def forward(
     first,
     low,
     high,
-    behind,
+    back,
     ahead,
     scale,
     threshold,
@@ -77,7 +77,7 @@ def forward(
     v_tile = read(v, rows(k_start, row, head, v_token, v_head), is_key, V, PADDED_V)
     q_segment = owners(q_segments, q_start, row, is_query, -1)
     k_segment = owners(k_segments, k_start, row, is_key, -2)
-    seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], behind, ahead, BANDED)
+    seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     logits = scores(q_tile, k_tile, seen, scale)
     highest = tl.max(logits, 1)
     # A row without keys, such as padding of the tile, gets zeros: -inf minus -inf would be nan.
@@ -95,7 +95,7 @@ def forward(
     write(out, rows(q_start, row, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
 
 
-@triton.jit(do_not_specialize=["first", "low", "high", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "high", "back", "ahead", "threshold"])
 def backward(
     q,
     k,
@@ -126,7 +126,7 @@ def backward(
     first,
     low,
     high,
-    behind,
+    back,
     ahead,
     scale,
     threshold,
@@ -156,7 +156,7 @@ def backward(
     d_out_tile = read(d_out, rows(q_start, row, head, d_out_token, d_out_head), is_query, V, PADDED_V)
     q_segment = owners(q_segments, q_start, row, is_query, -1)
     k_segment = owners(k_segments, k_start, row, is_key, -2)
-    seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], behind, ahead, BANDED)
+    seen = visible(q_segment[:, None], k_segment[None, :], row[:, None], row[None, :], back, ahead, BANDED)
     divisor = tl.load(lse + (q_start + row).to(tl.int64) * heads + head, mask=is_query, other=0.0)
     weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
     used = weights

@@ -26,7 +26,7 @@ from nmt_cli.attention.tile.fused import (
 
 
 # These change between batches. Triton would compile again for values of 1 and multiples of 16.
-@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def forward(
     q,
     k,
@@ -48,7 +48,7 @@ def forward(
     heads,
     first,
     low,
-    behind,
+    back,
     ahead,
     scale,
     threshold,
@@ -78,14 +78,14 @@ def forward(
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
-    for block in range(tl.maximum(begin - behind, 0), tl.minimum(begin + BLOCK + ahead, k_rows), BLOCK):
+    for block in range(tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows), BLOCK):
         key = block + tl.arange(0, BLOCK)
         is_key = key < k_rows
         k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
         v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
         k_segment = owners(k_segments, k_start, key, is_key, -2)
         mine, theirs = q_segment[:, None], k_segment[None, :]
-        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
+        seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
         higher = tl.maximum(highest, tl.max(logits, 1))
         # Rows without a key so far: -inf minus -inf would be nan.
@@ -106,7 +106,7 @@ def forward(
     write(out, rows(q_start, query, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
 
 
-@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def backward_queries(
     q,
     k,
@@ -133,7 +133,7 @@ def backward_queries(
     heads,
     first,
     low,
-    behind,
+    back,
     ahead,
     scale,
     threshold,
@@ -163,7 +163,7 @@ def backward_queries(
     q_segment = owners(q_segments, q_start, query, is_query, -1)
     if DROPOUT:
         state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
-    left, right = tl.maximum(begin - behind, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
+    left, right = tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
     for block in range(left, right, BLOCK):
         key = block + tl.arange(0, BLOCK)
@@ -172,7 +172,7 @@ def backward_queries(
         v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
         k_segment = owners(k_segments, k_start, key, is_key, -2)
         mine, theirs = q_segment[:, None], k_segment[None, :]
-        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
+        seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
         d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
         if DROPOUT:
@@ -188,7 +188,7 @@ def backward_queries(
         v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
         k_segment = owners(k_segments, k_start, key, is_key, -2)
         mine, theirs = q_segment[:, None], k_segment[None, :]
-        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
+        seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
         d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
         if DROPOUT:
@@ -199,7 +199,7 @@ def backward_queries(
     write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
 
 
-@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def backward_keys(
     q,
     k,
@@ -228,7 +228,7 @@ def backward_keys(
     heads,
     first,
     low,
-    behind,
+    back,
     ahead,
     scale,
     threshold,
@@ -255,7 +255,7 @@ def backward_keys(
     k_segment = owners(k_segments, k_start, key, is_key, -2)
     if DROPOUT:
         position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
-    for block in range(tl.maximum(begin - ahead, 0), tl.minimum(begin + BLOCK + behind, q_rows), BLOCK):
+    for block in range(tl.maximum(begin - ahead, 0), tl.minimum(begin + BLOCK + back, q_rows), BLOCK):
         query = block + tl.arange(0, BLOCK)
         is_query = query < q_rows
         row = (q_start + query).to(tl.int64) * heads + head
@@ -265,7 +265,7 @@ def backward_keys(
         mean = tl.load(delta + row, mask=is_query, other=0.0)
         q_segment = owners(q_segments, q_start, query, is_query, -1)
         theirs, mine = q_segment[None, :], k_segment[:, None]
-        seen = visible(theirs, mine, query[None, :], key[:, None], behind, ahead, BANDED)
+        seen = visible(theirs, mine, query[None, :], key[:, None], back, ahead, BANDED)
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
         used = weights
         d_weights = tl.dot(v_tile, tl.trans(d_out_tile), input_precision="ieee")

@@ -53,7 +53,7 @@ def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
 
 
 @triton.jit
-def visible(q_segment, k_segment, queries, keys, behind, ahead, BANDED: tl.constexpr):
+def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constexpr):
     """Return whether a query sees a key. All arguments broadcast.
 
     `queries` and `keys` are rows of the group. BANDED means causal order or a window. Then both have one
@@ -61,7 +61,7 @@ def visible(q_segment, k_segment, queries, keys, behind, ahead, BANDED: tl.const
     """
     seen = q_segment == k_segment
     if BANDED:
-        seen = seen & (keys >= queries - behind) & (keys <= queries + ahead)
+        seen = seen & (keys >= queries - back) & (keys <= queries + ahead)
     return seen
 
 

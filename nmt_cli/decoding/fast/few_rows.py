@@ -203,11 +203,12 @@ class FewRows:
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """See `WholeStep`."""
         own, nodes_TH, keys, values = whole_segments(source, self.encoder.shape, self.kernels)
-        kept = keys, values, keys, values
-        addresses = np.array([[each.data_ptr() for each in kept]] * len(self.encoder.matrices_LM))
-        caches, positions = (kept, addresses, kept), source.positions.long().numpy()
-        given = self.kernels, source_S.numpy(), positions, source.longest, caches
-        return self.encoder.step(*given, nodes_TH.numpy(), own, own)
+        cache = keys, values, keys, values
+        addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.matrices_LM))
+        caches, positions = (cache, addresses, cache), source.positions.long().numpy()
+        return self.encoder.step(
+            self.kernels, source_S.numpy(), positions, source.longest, caches, nodes_TH.numpy(), own, own
+        )
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """See `WholeStep`."""
@@ -218,8 +219,8 @@ class FewRows:
 
 
 def _caches(cache: DecodingCache) -> Caches:
-    kept = [layer.all_tensors for layer in cache.layers]
-    return kept[0], cache.addresses(), kept
+    tensors = [layer.all_tensors for layer in cache.layers]
+    return tensors[0], cache.addresses(), tensors
 
 
 def _matrices(layer: Layer) -> list[Matrix]:

@@ -66,8 +66,8 @@ def product_of_few(
     `scale` is empty for float weights.
     """
     out = np.empty((len(x), len(bias)), np.float32)
-    given = x.contiguous().numpy(), out, bias, scale, levels
-    standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), blocks, *given))
+    arguments = x.contiguous().numpy(), out, bias, scale, levels
+    standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), blocks, *arguments))
     return torch.from_numpy(out)
 
 

@@ -35,22 +35,22 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         where = "this GPU" if is_gpu(device) else "this CPU"
         raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
     if not is_gpu(device):
-        _let_go_of_file(model)
+        _copy_unpacked(model)
     if precision == "int8" and "bf16" in possible:
         model.cache_dtype = torch.bfloat16  # half the bytes to read in each step, and as exact as int8
     if precision in ("fp16", "bf16"):
         model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     if precision == "int8" or lays_out_weights(device):
         named = ((module, *child) for module in model.modules() for child in module.named_children())
-        places = [(module, name) for module, name, child in named if isinstance(child, nn.Linear)]
-        linears = (getattr(*place) for place in places)
+        owners = [(module, name) for module, name, child in named if isinstance(child, nn.Linear)]
+        linears = (getattr(*owner) for owner in owners)
         matrices = chain(
-            ((each.weight, each.bias) for each in linears), [(model.output_matrix, model.output_bias)]
+            ((linear.weight, linear.bias) for linear in linears), [(model.output_matrix, model.output_bias)]
         )
         laid_out = (torch_private.laid_out(*matrix, TYPICAL_ROWS) for matrix in matrices)
         packed: Iterator[Compute] = in_bytes(matrices, threads) if precision == "int8" else laid_out
-        for place in places:  # lazily, so that each matrix frees memory for the next
-            setattr(*place, Packed(next(packed), getattr(*place)))
+        for owner in owners:  # lazily, so that each matrix frees memory for the next
+            setattr(*owner, Packed(next(packed), getattr(*owner)))
         model.packed_output = next(packed)
     if (
         not is_gpu(device)
@@ -61,9 +61,9 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         _compile_norms(model, kernels)
 
 
-def _let_go_of_file(model: Transformer) -> None:
+def _copy_unpacked(model: Transformer) -> None:
     """Copy parameters that are not packed. They are views of a mapped file and would keep it in memory."""
-    laid_out = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear)}
+    laid_out = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for parameter in model.parameters():
         if id(parameter) not in laid_out:
             parameter.data = parameter.data.clone()

@@ -214,13 +214,13 @@ class Beams:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
-    def join(self, others: Beams) -> None:
-        """Append the sentences of `others`."""
+    def join(self, joining: Beams) -> None:
+        """Append the sentences of `joining`."""
         # Concatenated tensors need the same room for tokens.
-        self.make_room(others.tokens.shape[2])
-        others.make_room(self.tokens.shape[2])
+        self.make_room(joining.tokens.shape[2])
+        joining.make_room(self.tokens.shape[2])
         for field in fields(self):
-            setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(others, field.name)]))
+            setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(joining, field.name)]))
 
     def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of each of `sentences`, at most K, best first."""
