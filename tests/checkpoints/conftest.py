@@ -1,4 +1,4 @@
-"""What the checkpoints' tests share: a tiny model for the toy dataset, and a checkpoint of it."""
+"""Fixtures for the tests of checkpoints: a tiny model for the toy dataset, and a checkpoint of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_
 
 @pytest.fixture(scope="session")
 def identity(toy_dataset: Path) -> Identity:
-    """A model of a few thousand weights, trained on no dataset in particular."""
+    """Return the identity of a model with a few thousand weights."""
     trained_on = {"inputs": ["a.en"], "files": {"train.source.tokens.npy": "00"}}
     return Identity(MODEL, load_tokenizers(toy_dataset / TOKENIZERS), trained_on)
 
@@ -31,7 +31,7 @@ def model(identity: Identity) -> Transformer:
 
 @pytest.fixture
 def checkpoint(model: Transformer) -> Callable[[int], Checkpoint]:
-    """What there is to save at a step."""
+    """Return a checkpoint to save."""
 
     def checkpoint(step: int) -> Checkpoint:
         optimizer = {

@@ -1,4 +1,4 @@
-"""Averages: the mean in float64 of what is on the disk, in the memory of one model, whole or not there."""
+"""Averages: exact float64 means, within the memory of one model, written atomically."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def write(folder: Path, identity: Identity, tensors: Mapping[str, Tensor], **ori
 
 
 def drawn(identity: Identity, seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Weights of many sizes; sums of a few would leave the range of float16."""
+    """Return weights of many magnitudes. Sums of a few exceed the range of float16."""
     chance = torch.Generator().manual_seed(seed)
     return {
         name: (torch.randn(tensor.shape, generator=chance) * 20_000).clamp(-6e4, 6e4).to(dtype)
@@ -52,7 +52,7 @@ def drawn(identity: Identity, seed: int, dtype: torch.dtype = torch.float32) -> 
 
 @pytest.fixture
 def models(tmp_path: Path, identity: Identity) -> list[Path]:
-    """Model folders of three steps."""
+    """Return model folders of three steps."""
     return [write(tmp_path / f"m{i}", identity, drawn(identity, i), step=10 * i) for i in (1, 2, 3)]
 
 
@@ -64,7 +64,7 @@ def complaint(places: list[Path], out: Path) -> str:
 
 
 def exact_mean(tensors: list[Tensor]) -> Tensor:
-    """Each weight's sum without any rounding, then the mean."""
+    """Return the mean of each weight, from a sum without rounding."""
     columns = zip(*(tensor.double().flatten().tolist() for tensor in tensors), strict=True)
     means = [math.fsum(column) / len(tensors) for column in columns]
     return torch.tensor(means, dtype=torch.float64).view_as(tensors[0]).to(tensors[0].dtype)

@@ -1,4 +1,4 @@
-"""The card of a model: what it tells of data, scores and settings, whoever has named them."""
+"""The model card: it lists data, scores and settings, and escapes all names."""
 
 from dataclasses import replace
 from pathlib import Path

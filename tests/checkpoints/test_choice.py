@@ -1,4 +1,4 @@
-"""Which checkpoints are averaged, and what is said where there are too few."""
+"""The choice of checkpoints to average, and its errors."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ Minutes = list[float]
 
 
 def stated(run: Path, step: int, **state: object) -> Path:
-    """What a choice looks at of a checkpoint."""
+    """Write the part of a checkpoint that the choice reads."""
     place = run / "checkpoints" / f"step-{step:08d}"
     place.mkdir(parents=True)
     (place / OPTIMIZER).touch()

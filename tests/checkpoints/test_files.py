@@ -1,4 +1,4 @@
-"""Tensors and descriptions: back bit by bit, or one line that names the file; and no pickle anywhere."""
+"""Tensors and descriptions: read bit by bit as written, or refused with the name of the file. No pickle."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where models lie: found in folders, checkpoints and runs, and refused with a reason elsewhere."""
+"""Finding models in folders, checkpoints and runs, and the errors for other paths."""
 
 from collections.abc import Callable
 from pathlib import Path

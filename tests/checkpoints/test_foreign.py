@@ -1,4 +1,4 @@
-"""Other toolkits' models, known without being opened."""
+"""Recognising models of other toolkits without loading them."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ OPENNMT = {
 
 
 def ctranslate2_model() -> bytes:
-    """As `ModelSpec.save` of CTranslate2 4 begins a file: version, name, revision."""
+    """Return the start of a file by `ModelSpec.save` of CTranslate2 4: version, name, revision."""
     name = b"TransformerSpec"
     return struct.pack(f"<IH{len(name)}sBI", 6, len(name) + 1, name, 0, 7)
 
@@ -101,7 +101,7 @@ def test_it_is_refused_by_its_name_where_a_model_of_ours_is_wanted(
 
 
 class Trap:
-    """A pickle of it writes a file when it is read."""
+    """Its pickle writes a file when it is read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("sprung",)

@@ -1,4 +1,4 @@
-"""A model folder: complete, back bit by bit, and never with a tokeniser or weights that are not its own."""
+"""The model folder: complete, read bit by bit as written, never with the tokeniser or weights of another."""
 
 import json
 import os
@@ -42,7 +42,7 @@ CONTENT = ("format", "nmt", "step", "languages", "model", "tokenizer", "trained_
 
 
 def describe(folder: Path, changes: Mapping[str, object], without: str = "") -> None:
-    """Write `config.json` again, by the rules, with other content."""
+    """Write a valid `config.json` with other content."""
     old = json.loads((folder / "config.json").read_bytes())
     content = {key: old[key] for key in CONTENT if key != without}
     write_description(folder, "config.json", {**content, **changes}, covers=["model.safetensors"])
@@ -50,7 +50,7 @@ def describe(folder: Path, changes: Mapping[str, object], without: str = "") -> 
 
 @contextmanager
 def layers_counted() -> Iterator[list[object]]:
-    """The layers of encoders that are built in this context."""
+    """Count the encoder layers that are built in this context."""
     built: list[object] = []
     begin = EncoderLayer.__init__
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, told apart from damaged ones, found by whatever leads to them."""
+"""Checkpoints: written atomically, checked for damage, and found through every link."""
 
 import errno
 import math
@@ -40,7 +40,7 @@ FILES = [
 
 
 def read_whole(place: Path) -> tuple[object, ...]:
-    """All that a checkpoint holds, as a resumed run reads it."""
+    """Return everything in a checkpoint, as a resumed run reads it."""
     return read_state(place), read_optimizer(place), read_model(place)
 
 
@@ -90,7 +90,7 @@ def test_a_moving_average_lies_beside_the_weights_and_is_the_model(
 
 
 def flipped(content: bytes, place: float) -> bytes:
-    """One bit changed, so far through the file."""
+    """Return the content with one bit changed."""
     where = int(place * (len(content) - 1))
     return content[:where] + bytes([content[where] ^ 4]) + content[where + 1 :]
 

@@ -1,4 +1,4 @@
-"""The corpus of the demo: reproducible, and without a sentence in two sets."""
+"""The demo corpus is reproducible, and no sentence is in two sets."""
 
 import pytest
 

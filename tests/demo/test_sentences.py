@@ -13,7 +13,7 @@ from nmt_cli.demo.phrases import RandomPhrases
 
 @pytest.fixture(scope="module")
 def german() -> str:
-    """German sentences of the corpus, one per line."""
+    """Return German sentences of the corpus, one per line."""
     return "\n".join(pair.de for pair in corpus("train", 8000, seed=3))
 
 

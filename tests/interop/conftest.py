@@ -1,4 +1,4 @@
-"""What the tests of other toolkits' models share: random ones of theirs, with real SentencePiece models."""
+"""Random models of other toolkits, with real SentencePiece models."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def sentences(side: str, count: int, seed: int = 1) -> list[str]:
 
 
 def spm(folder: Path, side: str, size: int = 90) -> Path:
-    """A SentencePiece model of one side as OPUS-MT has them trained: no normalisation of ours, </s> is 0."""
+    """Return a SentencePiece model of one side, as for OPUS-MT: no normalisation, and </s> is 0."""
     text = folder / f"{side}.txt"
     text.write_text("".join(f"{line}\n" for line in sentences(side, 300)), encoding="utf-8")
     marks: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
@@ -49,7 +49,7 @@ def pieces(path: Path) -> list[str]:
 
 
 def spread_weights(model: nn.Module) -> None:
-    """Such that translations differ."""
+    """Set weights with which translations differ."""
     spreads = {
         "layer_norm.weight": 0.2,
         "bias": 0.02,
@@ -64,14 +64,14 @@ def spread_weights(model: nn.Module) -> None:
 
 
 def random_weights(model: "MarianMTModel", end: int) -> None:
-    """Such that translations differ, and most of them end, after a few pieces or many."""
+    """Set weights with which translations differ, and most of them end, after a few or many subwords."""
     spread_weights(model)
     nn.init.normal_(model.final_logits_bias, std=0.1)
     model.final_logits_bias[0, end] = END_BIAS
 
 
 def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> "MarianMTModel":
-    """Write what `transformers` would: `vocabularies` are shared, separate, or untied."""
+    """Write a Marian model like `transformers`. `vocabularies` are shared, separate, or untied."""
     from transformers import MarianConfig, MarianMTModel
 
     folder.mkdir(parents=True)
@@ -137,7 +137,7 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
 
 
 def nllb_codes(folder: Path, first: int) -> None:
-    """Write the codes of languages as the Hub has them: behind the pieces, and a mask at the end."""
+    """Write language codes as on the Hub: after the subwords, with a mask at the end."""
     from transformers import NllbTokenizer
 
     typed: Any = NllbTokenizer
@@ -154,7 +154,7 @@ def nllb_codes(folder: Path, first: int) -> None:
 
 
 def m2m100_folder(folder: Path, kind: str) -> Any:
-    """Write a random model of many languages as the Hub has them: kind is nllb or m2m100."""
+    """Write a random multilingual model as on the Hub. `kind` is nllb or m2m100."""
     from transformers import M2M100Config, M2M100ForConditionalGeneration
     from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 

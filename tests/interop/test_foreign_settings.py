@@ -1,4 +1,4 @@
-"""Values in others' descriptions: of the kind that is asked for, or refused by name."""
+"""Settings of other toolkits: a value has the expected type, or an error names it."""
 
 import json
 

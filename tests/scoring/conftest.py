@@ -1,4 +1,4 @@
-"""What the tests of this room share: texts with everything odd in them, and sacrebleu's own command."""
+"""Fixtures for the tests of scoring: texts with unusual lines, and the sacrebleu command."""
 
 import json
 import random
@@ -31,14 +31,14 @@ def _sentences(count: int) -> list[str]:
 
 
 def damaged(lines: Sequence[str], seed: int) -> list[str]:
-    """The lines with some words lost."""
+    """Return the lines with some words missing."""
     chosen = random.Random(seed)
     return [" ".join(word for word in line.split(" ") if chosen.random() > 0.15) for line in lines]
 
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files named ref, other (references), one and two (systems); the last line of two has no end."""
+    """Write ref and other (references), one and two (systems). The last line of two has no line feed."""
     folder = tmp_path_factory.mktemp("texts")
     lines = _sentences(40)
     contents = {
@@ -54,7 +54,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def sacrebleu() -> Callable[..., str]:
-    """What `sacrebleu` prints for these arguments, twelve digits after the point."""
+    """Return a function that runs `sacrebleu` and returns its output, with twelve decimals."""
 
     def run(*arguments: object) -> str:
         command = [sys.executable, "-m", "sacrebleu", *map(str, arguments), "-w", "12", "-q", "-nc"]
@@ -65,7 +65,7 @@ def sacrebleu() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def sacrebleu_score(sacrebleu: Callable[..., str]) -> Callable[..., tuple[float, str]]:
-    """The score and the signature that `sacrebleu` gives for one system in one metric."""
+    """Return a function that runs `sacrebleu` for one system and metric, for score and signature."""
 
     def run(*arguments: object) -> tuple[float, str]:
         found = json.loads(sacrebleu(*arguments, "-f", "json"))

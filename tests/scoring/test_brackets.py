@@ -1,4 +1,4 @@
-"""Bracket F1: EVALB's rules one by one, EVALB itself on a damaged treebank, and output that is no tree."""
+"""Bracket F1: the rules of EVALB, a comparison with EVALB on a damaged treebank, and malformed output."""
 
 import os
 import random
@@ -128,7 +128,7 @@ def against(reference: str, hypothesis: str) -> Comparison:
 
 
 def damaged(trees: Sequence[Tree], share: float = 0.1, seed: int = 7) -> list[Tree]:
-    """The trees with some brackets lost, doubled, renamed or a word longer; words and tags stay."""
+    """Return trees with some brackets lost, doubled, renamed or longer by a word. Words and tags stay."""
     chosen = random.Random(seed)
     return [Tree(tuple(_damaged(list(tree.symbols), share, chosen)), tree.words) for tree in trees]
 
@@ -171,7 +171,7 @@ def treebank(name: str) -> list[Tree]:
 
 
 def evalb(references: Sequence[str], hypotheses: Sequence[str], folder: Path) -> list[Counts | None]:
-    """What EVALB finds in each line; None for one that it skips."""
+    """Return the counts of EVALB for each line. None for a line that it skips."""
     if not (program := shutil.which("evalb")):
         pytest.skip(
             "evalb is not on the PATH (the wheel of allennlp 0.9.0 has its source, in the public domain)"

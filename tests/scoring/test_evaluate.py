@@ -1,4 +1,4 @@
-"""What `nmt score` does with its files and its choices, from the request to the outcome."""
+"""`nmt score` from request to result: files, choices of metrics, errors and warnings."""
 
 from collections.abc import Sequence
 from pathlib import Path

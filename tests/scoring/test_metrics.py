@@ -1,4 +1,4 @@
-"""Scores are sacrebleu's own, to the last digit it prints, with its signatures."""
+"""Scores equal those of sacrebleu in every printed digit, and have its signatures."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

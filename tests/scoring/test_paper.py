@@ -1,4 +1,4 @@
-"""The paper's protocol: each stage by the original rules, one rule a case, and the chain against the Perl."""
+"""The paper's protocol: the rules of each step, and a comparison of all steps with the Perl scripts."""
 
 import importlib.util
 import math
@@ -29,7 +29,7 @@ COMPOUNDS_IN_PERL = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """The definition: clipped n-grams of whole texts, the closest reference's length, nothing smoothed."""
+    """Compute BLEU by definition: clipped n-grams of whole texts, closest reference length, no smoothing."""
     correct, total = Counter[int](), Counter[int]()
     length, wanted = 0, 0
     for number, line in enumerate(hypotheses):
@@ -171,7 +171,7 @@ def test_the_chain_gives_what_the_perl_originals_give_on_multi30k(lang: str) -> 
 
 
 def perl_chain(lines: Sequence[str], lang: str) -> list[str]:
-    """tokenizer.perl and the splitting of compounds."""
+    """Return lines after tokenizer.perl and the splitting of compounds."""
     spec = importlib.util.find_spec("mosestokenizer")
     assert spec and spec.origin
     script = Path(spec.origin).parent / "tokenizer-v1.1.perl"

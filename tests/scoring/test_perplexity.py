@@ -1,4 +1,4 @@
-"""Perplexity: the exponential of a mean, as far as a float goes."""
+"""Perplexity is the exponential of a mean, or infinity."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of significance are sacrebleu's own, with the same seed."""
+"""Significance tests have the results of the sacrebleu command."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def plain(texts: Texts, tmp_path_factory: pytest.TempPathFactory) -> Texts:
-    """The same texts, only letters in them."""
+    """Return the same texts with letters only."""
     folder = tmp_path_factory.mktemp("plain")
     for name, path in texts.items():
         words = "\n".join(" ".join(re.findall("[a-zA-Zäöß]+", line)) for line in lines(path))

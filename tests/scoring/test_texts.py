@@ -1,4 +1,4 @@
-"""Hypotheses and references from files of every kind; lines are never lost, and never mixed up."""
+"""Reading hypotheses and references from files of every kind. No line is lost or moved."""
 
 import gzip
 import io

@@ -1,9 +1,9 @@
-"""A package as Argos Translate's users have it: installed by its installer, used by its `translate`.
+"""Install a package with Argos Translate, and translate with it.
 
 python argos_translate.py PACKAGE <LINES >TRANSLATIONS
 
-Its packages lie in a folder that is gone afterwards. A line is a sentence: it would ask a model that it
-downloads where sentences end.
+Packages are installed in a temporary folder. Each line counts as one sentence, because Argos Translate would
+download a model to split sentences.
 """
 
 import importlib
@@ -17,13 +17,13 @@ from typing import Any
 
 
 class OneSentence:
-    """Stands in for what splits a text into sentences."""
+    """Replaces the sentence splitter."""
 
     def __init__(self, package: object) -> None:
-        """Of any package."""
+        """Accept any package."""
 
     def split_sentences(self, text: str) -> list[str]:
-        """All of it."""
+        """Return the whole text as one sentence."""
         return [text]
 
 

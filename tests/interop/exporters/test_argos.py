@@ -1,4 +1,4 @@
-"""Argos Translate itself installs our packages, and translates with them."""
+"""Argos Translate installs exported packages, and translates with them."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""What we write for other toolkits: they translate alike, and it comes back as it was."""
+"""Exported models: they translate alike, and importing them restores the original."""
 
 import importlib.util
 import json
@@ -49,7 +49,7 @@ def tokenizers(
 
 
 def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> Model:
-    """Written, with weights that matter, and sentences that end."""
+    """Write a model with weights that matter, and sentences that end."""
     if not tokenizers.recipe.joint and config.tie == "all":
         config = replace(config, tie="decoder")
     identity = Identity(config, tokenizers, {"longest": 100})
@@ -149,7 +149,7 @@ def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_u
 def assert_scored_alike(
     model: Model, folder: Path, pairs: list[tuple[str, str]], never: bool = True, end: Sequence[str] = ()
 ) -> None:
-    """CTranslate2 finds the log-probabilities that ours has; `never`: it was told what is never produced."""
+    """Check that CTranslate2 and nmt agree on log-probabilities. `never`: entries excluded in CTranslate2."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = [(source.encode(one), target.encode(other)) for one, other in pairs]
     theirs = importlib.import_module("ctranslate2").Translator(str(folder), device="cpu")

@@ -1,6 +1,7 @@
-"""Run by a Python that has fairseq: logits of a checkpoint for pairs of ids, and the checkpoint in old forms.
+"""Compute logits of a fairseq checkpoint for pairs of ids, and write the checkpoint in old formats.
 
-Arguments: the checkpoint, the folder of its data, and where the old forms go; pairs come as JSON.
+It runs in a Python with fairseq. Arguments: the checkpoint, its data folder, and the folder for old formats.
+Pairs are JSON on standard input.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Trains a small student with Marian itself, in a process of its own: arguments of the form name=value."""
+"""Train a small student with Marian in a separate process. Arguments have the form name=value."""
 
 import sys
 

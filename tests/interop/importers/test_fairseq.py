@@ -1,4 +1,4 @@
-"""fairseq's checkpoints: the logits of what transformers makes of them, and nothing in a file is ever run."""
+"""fairseq checkpoints: they have the logits of transformers, and no code in them runs."""
 
 import argparse
 import collections
@@ -24,7 +24,7 @@ WIDTH, LAYERS = 32, 2
 
 
 def m2m100(size: int) -> Any:
-    """fairseq's pre-norm Transformer as transformers has it: positions from 2, by its own rule."""
+    """Return fairseq's pre-norm Transformer as a transformers model. Positions begin at 2."""
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
     torch.manual_seed(5)
@@ -75,7 +75,7 @@ def settings() -> dict[str, Any]:
 
 
 def stranger(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A value of a class that only fairseq has."""
+    """Return a value of a class that only fairseq has."""
     module = types.ModuleType("fairseq.dataclass.constants")
     # A class made by name, as unpickling would look for it.
     kind: Any = enum.EnumType.__call__(enum.Enum, "DDP_BACKEND_CHOICES", {"legacy_ddp": "legacy_ddp"})

@@ -1,4 +1,4 @@
-"""A checkpoint that fairseq itself wrote, in each of its forms: fairseq's own logits."""
+"""Checkpoints written by fairseq, in each of its formats: nmt has the logits of fairseq."""
 
 import json
 import shutil

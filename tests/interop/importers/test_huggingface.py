@@ -1,4 +1,4 @@
-"""Folders of transformers' Marian: the same logits, translations and scores when they are ours."""
+"""Marian folders of transformers: logits, translations and scores stay the same."""
 
 import random
 from copy import deepcopy
@@ -41,7 +41,7 @@ LINES = [
 
 @pytest.fixture(scope="module", params=KINDS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Their folder, their model, and ours."""
+    """Return the folder, the transformers model, and the imported model."""
     folder = tmp_path_factory.mktemp("marian") / "theirs"
     theirs = marian_folder(folder, **KINDS[request.param])
     return folder, theirs, imported(folder, folder.parent / "ours")
@@ -88,7 +88,7 @@ def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
 
 
 def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: Pair) -> None:
-    """Pieces of the source's subword model among them, where both share a vocabulary."""
+    """If both sides share a vocabulary, ids include subwords of the source's model."""
     folder, _, ours = pair
     from transformers import MarianTokenizer
 

@@ -1,4 +1,4 @@
-"""`nmt import` from the command line: what it says, what it refuses, and what its models are good for."""
+"""`nmt import` on the command line: its output, its errors, and the use of its models."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Nmt = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed."""
+    """Return a folder that tests must not change."""
     folder = tmp_path_factory.mktemp("hub") / "theirs"
     marian_folder(folder)
     return folder
@@ -35,7 +35,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def changed(theirs: Path, tmp_path: Path) -> Callable[..., Path]:
-    """A copy with other settings in one of its JSON files."""
+    """Return a copy with other settings in one of its JSON files."""
 
     def changed(name: str, **settings: Any) -> Path:
         folder = tmp_path / "changed"
@@ -143,7 +143,7 @@ def test_search_settings_out_of_bounds_are_left_out_with_a_note(
 def test_what_a_folder_is_named_for_is_printed_escaped(
     changed: Callable[..., Path], tmp_path: Path, nmt: Nmt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also by the commands that use the model."""
+    """The commands that use the model escape it, too."""
     folder = changed("tokenizer_config.json", source_lang="en\x1b]0;owned\x07")
     model = tmp_path / "model"
     for command in (("import", folder, "--out", model), ("info", model)):
@@ -205,7 +205,7 @@ def test_averages_of_an_owners_models_decode_as_it_does(theirs: Path, tmp_path: 
 
 
 class Hub:
-    """Stands for what fetches from the Hub, and notes what it was asked for."""
+    """Replaces downloads from the Hub, and records the arguments."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder, self.asked = folder, list[Any]()

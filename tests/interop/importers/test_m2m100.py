@@ -1,4 +1,4 @@
-"""M2M100 and NLLB: the ids of their tokenisers, the logits and translations of transformers."""
+"""M2M100 and NLLB: ids, logits and translations are those of transformers."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ Pair = tuple[str, Path, M2M100ForConditionalGeneration, Model]
 
 @pytest.fixture(scope="module", params=PAIRS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """The kind, their folder, their model, and ours."""
+    """Return the kind, the folder, the transformers model, and the imported model."""
     folder = tmp_path_factory.mktemp("many") / "theirs"
     theirs = m2m100_folder(folder, request.param)
     write(read(str(folder), ImportOptions(*PAIRS[request.param])), folder.parent / "ours")
@@ -79,7 +79,7 @@ def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
 def generated(
     theirs: Any, tokenizer: Any, lines: list[str], target: str, beam: int
 ) -> list[tuple[list[int], float]]:
-    """The ids and score of each line's translation, without marks."""
+    """Return the ids without special tokens, and the score, of each line's translation."""
     rows = pad_sequence([torch.tensor(tokenizer(line).input_ids) for line in lines], True, -1)
     out = theirs.generate(
         input_ids=rows.clamp(min=0).masked_fill(rows < 0, 1),
@@ -133,7 +133,7 @@ def test_generate_finds_the_same_translations_with_the_same_scores(pair: Pair, b
 
 
 def test_a_line_may_say_other_languages(pair: Pair) -> None:
-    """As their tokeniser makes it of another pair."""
+    """The result is that of the transformers tokeniser for another pair."""
     kind, folder, theirs, ours = pair
     pairs = {"nllb": ("deu_Latn", "zho_Hans"), "m2m100": ("de", "zh")}
     source, target = (code if kind == "nllb" else f"__{code}__" for code in pairs[kind])
@@ -216,7 +216,7 @@ def test_codes_have_the_same_ids_where_only_their_list_is_there(nllb: Path, tmp_
 
 
 def test_codes_have_the_ids_that_todays_transformers_gives_them(nllb: Path, tmp_path: Path) -> None:
-    """Where it makes a tokeniser anew, it puts the mask first."""
+    """A tokeniser built from scratch has the mask first."""
     (tmp_path / "spm").mkdir()
     (tmp_path / "spm" / "sentencepiece.bpe.model").write_bytes(
         (nllb / "sentencepiece.bpe.model").read_bytes()

@@ -1,4 +1,4 @@
-"""Marian's own files: what transformers computes with Marian's positions, and Marian itself where it is."""
+"""Marian files: logits are those of transformers with Marian's positions, and of Marian if installed."""
 
 import importlib.util
 import re
@@ -56,7 +56,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, MarianMTMod
 
 @pytest.fixture(scope="module")
 def faithful(theirs: "tuple[Path, MarianMTModel]") -> Model:
-    """What OPUS-MT's model was before transformers' converter."""
+    """Return an OPUS-MT model as before the conversion for transformers."""
     out = theirs[0].parent / "ours"
     write(read(str(theirs[0]), ImportOptions(positions="marian")), out)
     return read_model(out)
@@ -78,7 +78,7 @@ def logits(model: Model, source: list[int], target: list[int]) -> torch.Tensor:
 def test_positions_of_marian_restore_what_a_model_was_trained_with(
     theirs: "tuple[Path, MarianMTModel]", faithful: Model
 ) -> None:
-    """The padding that the converter added is gone too."""
+    """The padding that the converter added is removed, too."""
     assert len(faithful.identity.tokenizers.target.vocabulary) == theirs[1].config.vocab_size - 1
     assert faithful.identity.config.positions == "marian"
     source, target = [5, 9, 30, 0], [7, 31, 12, 0]
@@ -234,7 +234,7 @@ def test_what_our_transformer_cannot_do_is_refused_by_name(
 
 
 def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
-    """Give a model's decoder an SSRU in the place of self-attention; returns what is in it."""
+    """Replace self-attention in the decoder by an SSRU. Return the tensors of the SSRU."""
     chosen = numpy.random.default_rng(3)
     found: dict[str, Any] = dict(numpy.load(npz / "model.npz"))
     text = bytes(found.pop("special:model.yml").astype(numpy.uint8)).rstrip(b"\0").decode()
@@ -279,7 +279,7 @@ def test_layers_that_share_their_weights_get_them_each(npz: Path) -> None:
 
 
 def test_what_browsers_translate_with_is_refused_by_name(tmp_path: Path) -> None:
-    """A version, the number of arrays, of each four numbers, and then all their names."""
+    """The file has a version, the number of arrays, four numbers for each, and then all names."""
     names = b"decoder_ff_logit_out_b\0decoder_l1_context_Wq\0special:model.yml\0"
     numbers = [1, 3, *(len(names) // 3, 0x0801, 2, 4096) * 3]
     content = b"".join(number.to_bytes(8, "little") for number in numbers) + names + bytes(4096)
@@ -328,7 +328,7 @@ def test_every_way_to_write_a_key_is_read() -> None:
 
 
 def assert_scores_are_marians(model: Model, lines: list[str], told: str) -> None:
-    """`told` is an n-best list of pieces, as Marian writes it; a sentence that it cut has no end mark."""
+    """Compare with Marian's n-best list of subwords. A sentence that Marian cut has no end token."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = {entry: i for i, entry in enumerate(target.vocabulary.entries)}
     compared = 0
@@ -344,7 +344,7 @@ def assert_scores_are_marians(model: Model, lines: list[str], told: str) -> None
 
 
 def by_marian(text: list[str], *command: str, **settings: Any) -> str:
-    """What a program says that calls Marian; in a process of its own, which Marian ends if it likes."""
+    """Return the output of a program that calls Marian, in a separate process because Marian may exit."""
     whole = [sys.executable, *command, *(f"{name}={value}" for name, value in settings.items())]
     return subprocess.run(whole, input="\n".join(text), capture_output=True, text=True, check=True).stdout
 
@@ -365,7 +365,7 @@ def test_marian_itself_gives_the_same_scores(faithful: Model, npz: Path) -> None
 def test_a_student_that_marian_itself_trained_has_the_same_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: tuple[str, ...]
 ) -> None:
-    """An SSRU in its decoder; each side has a vocabulary of its own."""
+    """Its decoder has an SSRU, and each side has its own vocabulary."""
     monkeypatch.chdir(tmp_path)
     for side in ("source", "target"):
         spm(tmp_path, side)

@@ -1,4 +1,4 @@
-"""The YAML that Marian writes is read as a reader of all YAML reads it."""
+"""Marian's YAML is read as by a complete YAML parser."""
 
 from importlib import import_module
 from typing import Any

@@ -1,4 +1,4 @@
-"""A pickled file from outside: tensors and values come out, and nothing in it is ever run."""
+"""Pickled files: tensors and values are read, and no code in them runs."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from nmt_cli.interop.importers.pickled import read_pickled
 
 
 class Evil:
-    """Would make a folder when it is loaded."""
+    """Its pickle would create a folder when it is loaded."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
