@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
+from reprlib import repr as shorten
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -127,7 +128,10 @@ def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[s
         return [f"{label} must be {wanted(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
     items, subject = (value, f"each item of {label}") if isinstance(value, tuple) else ((value,), label)
-    return [f"{subject} must be {bounds} (got {item:.9g})" for item in items if bounds and item not in bounds]
+    outside = [item for item in items if bounds and item not in bounds]
+    # A whole number may be too large for the format of floats.
+    texts = [f"{item:.9g}" if isinstance(item, float) else shorten(item) for item in outside]
+    return [f"{subject} must be {bounds} (got {text})" for text in texts]
 
 
 def changed(section: Any, *names: str) -> list[str]:
