@@ -44,10 +44,10 @@ class Rows:
     Dummy rows follow the R rows, up to a multiple of `ROUND`. Their results are never used.
     """
 
-    to_places: Tensor
+    to_slots: Tensor
     """[R]: slots to which `spread` copies. Dummy rows go to an extra slot after the last."""
 
-    from_places: Tensor
+    from_slots: Tensor
     """[R]: slots from which `gathered` copies. Dummy rows are copies of the first row."""
 
     full: bool
@@ -67,8 +67,8 @@ class Rows:
         if not extra:
             return Rows(slots_R, slots_R, len(slots_R) == total, shape)
         return Rows(
-            to_places=F.pad(slots_R, (0, extra), value=total),
-            from_places=torch.cat([slots_R, slots_R[:1].expand(extra)]),
+            to_slots=F.pad(slots_R, (0, extra), value=total),
+            from_slots=torch.cat([slots_R, slots_R[:1].expand(extra)]),
             full=False,
             shape=shape,
         )
@@ -77,13 +77,13 @@ class Rows:
         """Return [B, N, H, C]: the rows in their slots. Slots that are not in use hold arbitrary values."""
         if not self.full:
             slots_PHC = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
-            x_RHC = slots_PHC.index_copy_(0, self.to_places, x_RHC)[:-1]
+            x_RHC = slots_PHC.index_copy_(0, self.to_slots, x_RHC)[:-1]
         return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
     def gathered(self, x_BNHC: Tensor) -> Tensor:
         """Return [R, H x C]: the inverse of `spread`, with heads side by side."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
-        return x_PC if self.full else x_PC.index_select(0, self.from_places)
+        return x_PC if self.full else x_PC.index_select(0, self.from_slots)
 
 
 class Seen(Protocol):
@@ -111,7 +111,7 @@ class Paths:
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
         """List for each row the nodes that `seen_BNM` shows it. N may be 1 for all slots."""
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
-        slots = rows.from_places.numpy()
+        slots = rows.from_slots.numpy()
         nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)
         counts = np.empty(len(slots), np.int32)
         compiled.list_nodes(seen_BNM.numpy(), slots, nodes, counts)
@@ -209,5 +209,5 @@ def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tens
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)
-    in_use = seen_BM.new_zeros(rows.shape[0] * rows.shape[1] + 1).index_fill(0, rows.to_places, True)
+    in_use = seen_BM.new_zeros(rows.shape[0] * rows.shape[1] + 1).index_fill(0, rows.to_slots, True)
     return weights_BHNM.mean(1).masked_fill(~in_use[:-1].view(*rows.shape, 1), 0.0)

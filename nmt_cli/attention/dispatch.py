@@ -122,7 +122,7 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
     """Return the compiled kernels if they suit these rows and their dtype, else None."""
     fits = dtype in (torch.float32, torch.bfloat16)
-    return _compiled(rows.from_places.device, len(rows.from_places)) if fits else None
+    return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
 
 
 def attend_newest(

@@ -23,7 +23,7 @@ from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, W
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import folder_written_whole, recover, room_for, unused
+from nmt_cli.runtime.atomic import folder_written_whole, recover, reporting_full_disk, unused
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 
 FORMAT = 1
@@ -66,7 +66,7 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
     """Write a checkpoint, read it back, and remove it. Return its size in bytes."""
-    with room_for(run / CHECKPOINTS):
+    with reporting_full_disk(run / CHECKPOINTS):
         folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_created(run / CHECKPOINTS)))
         try:
             _write_files(folder, identity, checkpoint)

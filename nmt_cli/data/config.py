@@ -9,7 +9,7 @@ from nmt_cli.config import check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import converted
-from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_no_symbol
+from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symbol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +107,7 @@ class NamedCorpus:
             if not text.strip() or "\n" in text:
                 raise UserError(f"{what} is {text!r}. Give one line of text.")
         if self.tag:
-            refuse_no_symbol("tag is", self.tag)
+            refuse_invalid_symbol("tag is", self.tag)
         if "held_out" in self.filters:
             raise UserError(f"filters of {self.name}: held_out applies to all corpora. Set filter.held_out.")
         try:

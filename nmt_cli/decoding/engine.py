@@ -8,7 +8,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.runtime.devices import is_gpu
-from nmt_cli.runtime.memory import LACKS, out_of_memory
+from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
 
 ROWS_ON_CPU = 256
 ROWS_ON_GPU = 2048
@@ -77,7 +77,7 @@ def translated(
                 search.drop(leaving)
                 continue
             yield from search.step()
-        except LACKS as error:
+        except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
             # All of them restart in smaller batches: the step may have failed halfway.

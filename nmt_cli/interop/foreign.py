@@ -10,7 +10,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.runtime.atomic import check_place, folder_written_whole, refuse_other_files
+from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -98,7 +98,7 @@ def with_sane_search(foreign: Foreign) -> Foreign:
 def check_free(out: Path) -> None:
     """Raise `UserError` if `out` is not writable, or is neither missing nor an empty folder."""
     refuse_other_files(out)
-    check_place(out)
+    check_writable(out)
 
 
 def write(foreign: Foreign, out: Path) -> None:

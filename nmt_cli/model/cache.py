@@ -84,7 +84,7 @@ class DecodingCache(TokenTree):
         source: Seen
         if (kernels := follower(rows, dtype)) and (compiled := compiled_kernels("model.tree")):
             nodes_RH, seen_RM, counts_R = self.follow_paths(rows, len(rows_R), heads, window, compiled)
-            own = Paths(rows.from_places.numpy() // self.slots, seen_RM, counts_R, kernels)
+            own = Paths(rows.from_slots.numpy() // self.slots, seen_RM, counts_R, kernels)
             source = self._source_paths(rows, kernels)
         else:
             nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)
@@ -95,7 +95,7 @@ class DecodingCache(TokenTree):
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
         """List the real source tokens of each row. For the same rows, reuse the lists of the last step."""
-        row_slots = rows.from_places.numpy()
+        row_slots = rows.from_slots.numpy()
         if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
         paths = Paths.of(rows, self.source_seen[:, None], kernels)

@@ -85,13 +85,13 @@ class Step:
 
     def read_states(self, states_BND: Tensor) -> Tensor:
         """Return [R, D]: the state of each row's slot."""
-        return states_BND.flatten(0, 1).index_select(0, self.rows.from_places)
+        return states_BND.flatten(0, 1).index_select(0, self.rows.from_slots)
 
     def write_states(self, x_RD: Tensor, states_BND: Tensor) -> None:
         """Write each row's state to its slot."""
         count = len(self.nodes_RH)
         flat_states = states_BND.view(-1, states_BND.shape[2])
-        flat_states.index_copy_(0, self.rows.to_places[:count], x_RD[:count])
+        flat_states.index_copy_(0, self.rows.to_slots[:count], x_RD[:count])
 
     def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
         """Add each row's key and value to the cache, then return its attention over its path."""

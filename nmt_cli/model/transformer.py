@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         if self.few_rows and self.few_rows.can_step(step):
             out = self.few_rows.step(tokens_R, cache, step, longest)
         else:
-            sentences_R = step.rows.from_places // cache.slots
+            sentences_R = step.rows.from_slots // cache.slots
             # `Rows` adds dummy rows. Their results are not used.
             tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
             # Hypotheses of finished sentences may be longer than `longest`.

@@ -41,7 +41,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         raise _not_writable(out, error) from error
     lock = _lock(staging, out)
     try:
-        with room_for(out):
+        with reporting_full_disk(out):
             recover(out)
             shutil.rmtree(replaced, ignore_errors=True)
             _empty(staging)
@@ -57,7 +57,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def check_place(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Raise `UserError` if `folder_written_whole` can't create its folder. This leaves no files behind."""
     created: list[Path] = []
     try:
@@ -113,7 +113,7 @@ def recover(out: Path) -> None:
 
 
 @contextmanager
-def room_for(out: Path) -> Iterator[None]:
+def reporting_full_disk(out: Path) -> Iterator[None]:
     """Turn the errors of a full disk within the block into a `UserError` that names `out`."""
     try:
         yield
@@ -190,7 +190,7 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     Unfinished files of killed processes are removed first.
     """
     if path.exists() and not path.is_file():
-        with room_for(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
+        with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
             yield file
         return
     target = resolved(path)
@@ -198,7 +198,7 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     _remove_unfinished(target)
     try:
         # An interrupt may come as soon as the file exists, so it is opened within the `try`.
-        with room_for(path), _opened(staging, path) as raw:
+        with reporting_full_disk(path), _opened(staging, path) as raw:
             with suppress(OSError):  # without locks, another process may remove the file
                 fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.exists():

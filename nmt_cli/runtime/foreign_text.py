@@ -31,22 +31,22 @@ def read_ordinary(path: Path) -> bytes:
     raise UserError(f"{path} {problem}, so it can't be the original; copy it again.")
 
 
-def refuse_odd(path: Path) -> None:
+def refuse_special(path: Path) -> None:
     """Raise `UserError` if `path` exists and is not an ordinary file. Reading a pipe could wait forever."""
     if not path.is_file() and path.exists():
         raise UserError(f"{path} is not an ordinary file, so it can't be the original; copy it again.")
 
 
-def bytes_if_there(path: Path) -> bytes:
+def read_if_exists(path: Path) -> bytes:
     """Return the content of an ordinary file of any size, or b"" if it does not exist."""
-    refuse_odd(path)
+    refuse_special(path)
     return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
     """Yield a name of an ordinary file that is valid UTF-8, for libraries that accept no other names."""
-    refuse_odd(path)
+    refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8
         yield str(path)
         return

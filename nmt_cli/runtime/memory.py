@@ -15,7 +15,7 @@ NO_MEMORY = re.compile(
 oneDNN adds more text if it lacks a kernel instead of memory. Triton's "out of resource" does not match. It
 names a limit of a GPU's processors, which smaller batches do not avoid."""
 
-LACKS = (RuntimeError, MemoryError)
+MEMORY_ERRORS = (RuntimeError, MemoryError)
 """Types of errors that `out_of_memory` may recognise."""
 
 
@@ -25,7 +25,7 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, kinds) or NO_MEMORY.search(str(error)) is not None
 
 
-def most_memory(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
     """Return this process's peak memory in bytes, on the GPU, or in main memory for a CPU."""
     if has_own_memory(device):
         return torch.cuda.max_memory_reserved(device)

@@ -208,7 +208,7 @@ class SharedCount:
         self._memory[0] += 1
 
 
-def let_go_of_sockets(needed: Collection[int]) -> None:
+def close_sockets(needed: Collection[int]) -> None:
     """Close the sockets that this forked process inherited, except those with the numbers `needed`.
 
     Otherwise a connection stays open after the parent closes it. Python objects still refer to the closed

@@ -52,7 +52,7 @@ def set_own_threads(count: int) -> None:
 
 
 @contextmanager
-def kept_threads() -> Iterator[None]:
+def restored_threads() -> Iterator[None]:
     """Restore the numbers of threads of the calling thread and of new threads after the block."""
     import torch
 

@@ -9,7 +9,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.foreign_text import refuse_odd
+from nmt_cli.runtime.foreign_text import refuse_special
 
 LOCAL_HEADER = b"PK\x03\x04"
 DENSEST = 200
@@ -25,7 +25,7 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip file. Raise `UserError` if it is damaged, also for damage found within the block."""
-    refuse_odd(path)
+    refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -13,7 +13,7 @@ from pathlib import Path
 from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
-from nmt_cli.runtime.atomic import room_for
+from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
@@ -137,7 +137,7 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
         # The copy keeps the name, because its ending may be the file type.
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-score-"))) / path.name
         source = sys.stdin.buffer if path == STDIN else path.open("rb")
-        with room_for(copy), source as stream, copy.open("wb") as out:
+        with reporting_full_disk(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
             text = _read_file(copy, name, lang, side)

@@ -14,7 +14,7 @@ MIN_COVERAGE = 0.98
 """Minimum character coverage. SentencePiece rejects text in which more characters are unknown."""
 
 
-def refuse_no_symbol(subject: str, symbol: str) -> None:
+def refuse_invalid_symbol(subject: str, symbol: str) -> None:
     """Raise `UserError`, with a message that begins with `subject`, if `symbol` is not a valid symbol."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
@@ -104,7 +104,7 @@ class TokenizerConfig:
                 f"{MIN_COVERAGE}; raise it, or choose kind = bpe or char."
             )
         for symbol in self.symbols:
-            refuse_no_symbol("symbols holds", symbol)
+            refuse_invalid_symbol("symbols holds", symbol)
         if len(set(self.symbols)) < len(self.symbols):
             raise UserError("symbols contains a word twice; give each once.")
         self._refuse_without_effect()

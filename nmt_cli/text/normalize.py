@@ -7,7 +7,7 @@ import regex
 
 from nmt_cli.text.config import TextConfig
 
-BLANK_MARK = "\u2581"
+SPACE_MARK = "\u2581"
 """The character that SentencePiece writes for a space."""
 
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
@@ -64,7 +64,7 @@ class Normalizer:
             text = self._composed(text.lower())
         if self._table:
             text = self._composed(text.translate(self._table))
-        return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
+        return text.replace(SPACE_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
         """Return text in the Unicode normalisation form of the settings."""

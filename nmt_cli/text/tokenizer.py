@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Literal
 
 from nmt_cli.text.languages.moses import Moses
-from nmt_cli.text.normalize import BLANK_MARK, Normalizer
+from nmt_cli.text.normalize import SPACE_MARK, Normalizer
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, Subwords
 from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
@@ -79,10 +79,10 @@ class Tokenizer:
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
             run_ids = list(run)
             if is_foreign:
-                parts.append("".join(entries[i] for i in run_ids).replace(BLANK_MARK, " "))
+                parts.append("".join(entries[i] for i in run_ids).replace(SPACE_MARK, " "))
             else:
                 text = replace(self, numbering=replace(self.numbering, foreign=())).decode(run_ids)
-                parts.append(f" {text}" if entries[run_ids[0]].startswith(BLANK_MARK) else text)
+                parts.append(f" {text}" if entries[run_ids[0]].startswith(SPACE_MARK) else text)
         return " ".join("".join(parts).split())
 
     def restore(self, text: str) -> str:

@@ -18,7 +18,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision, first_devices, is_gpu, usual_translating_precision
 from nmt_cli.runtime.kernels.loading import compiled_kernels
-from nmt_cli.runtime.threads import available_cores, kept_threads, set_own_threads
+from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.translator import Translator
 
@@ -74,7 +74,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     copies = []
     devices = first_devices(where.device, where.devices)
     # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
-    with kept_threads(), ThreadPoolExecutor(1) as executor:
+    with restored_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(devices[0]):
             compiled = executor.submit(
                 lambda: (kernels(), compiled_kernels("model.tree"), compiled_kernels("decoding.search"))

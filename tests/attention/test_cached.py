@@ -77,9 +77,9 @@ def test_each_row_gets_what_it_sees_and_nothing_else(
     values = torch.randn(sentences, heads, nodes + 2, value_width, generator=draw).to(kept)
     standing = sorted(data.draw(st.sets(st.integers(0, sentences * places - 1), min_size=1)))
     rows = Rows.at(torch.tensor(standing), sentences, places)
-    found = way(rows, seen, dtype).attend(wide[rows.from_places][:, :, 1:], keys, values)
+    found = way(rows, seen, dtype).attend(wide[rows.from_slots][:, :, 1:], keys, values)
     wanted = by_definition(wide[:, :, 1:].double(), keys.double(), values.double(), seen)
-    assert found.dtype == dtype and len(found) == len(rows.from_places) and found.isfinite().all()
+    assert found.dtype == dtype and len(found) == len(rows.from_slots) and found.isfinite().all()
     assert (found[: len(standing)] - wanted[standing]).abs().max() < slack
 
 

@@ -194,10 +194,10 @@ def test_lines_of_processes_that_die_are_translated_again_with_one_warning(
             os.kill(child, number)
         output, errors = process.communicate(b"".join(lines[200:]), PATIENCE)
     assert output.splitlines(keepends=True) == lines[1:]
-    # A crash is told with a traceback as well, which is for those who look for the fault.
+    # A crash also prints a traceback, for developers.
     assert [line for line in errors.decode().splitlines() if line.startswith(("Warning", "Error"))] == [
-        "Warning: a process that translates died, and its lines are translated again. If it happens often, "
-        "memory may be short: take fewer --threads."
+        "Warning: a worker process died, and its lines are translated again. If this happens often, memory may "
+        "be short. Use fewer --threads."
     ]
     assert process.returncode == 0
 

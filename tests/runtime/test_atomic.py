@@ -15,10 +15,10 @@ import pytest
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import (
-    check_place,
+    check_writable,
     file_written_whole,
     folder_written_whole,
-    room_for,
+    reporting_full_disk,
     temporary_folder,
 )
 from nmt_cli.runtime.exchange import exchanged
@@ -134,7 +134,7 @@ def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
 def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path, name: str) -> None:
     write(tmp_path / "older", "old")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")}
-    check_place(tmp_path / name)
+    check_writable(tmp_path / name)
     assert list(tmp_path.iterdir()) == [tmp_path / "older"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")} == before
 
@@ -143,7 +143,7 @@ def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path,
 def test_a_folder_that_can_not_be_written_is_reported_before_writing(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*; choose another"):
-        check_place(tmp_path / name)
+        check_writable(tmp_path / name)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -370,7 +370,7 @@ def test_an_array_that_does_not_fit_on_the_disk_is_an_error(
 ) -> None:
     path = tmp_path / "array.npy"
     error = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
-    with full_disk(1000), error, room_for(path), path.open("wb") as file:
+    with full_disk(1000), error, reporting_full_disk(path), path.open("wb") as file:
         np.save(file, np.zeros(100_000))
 
 

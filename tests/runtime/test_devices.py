@@ -22,7 +22,7 @@ from nmt_cli.runtime.devices import (
     usual_translating_precision,
 )
 from nmt_cli.runtime.kernels import torch_private
-from nmt_cli.runtime.memory import has_own_memory, most_memory, release_unused
+from nmt_cli.runtime.memory import has_own_memory, peak_memory, release_unused
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 NO_GPU = "this machine has no GPU that PyTorch can use; use --device cpu."
@@ -148,7 +148,7 @@ def test_a_cpu_has_a_name_and_shares_the_hosts_memory() -> None:
     assert gpu_name(CPU) is None
     assert processor_name()
     assert not has_own_memory(CPU)
-    assert most_memory(CPU) > 10_000_000
+    assert peak_memory(CPU) > 10_000_000
     with current(CPU):
         synchronize(CPU)
         release_unused(CPU)
@@ -171,7 +171,7 @@ def test_a_gpu_has_a_name_and_its_own_memory() -> None:
         synchronize(GPU)
     assert gpu_name(GPU)
     assert has_own_memory(GPU)
-    assert most_memory(GPU) >= x.nbytes
+    assert peak_memory(GPU) >= x.nbytes
     reserved = torch.cuda.memory_reserved(GPU)
     del x
     release_unused(GPU)

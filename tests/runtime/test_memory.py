@@ -11,11 +11,11 @@ from nmt_cli.runtime.memory import out_of_memory
 CPU = torch.device("cpu")
 HOLDS = """
 import sys, torch
-from nmt_cli.runtime.memory import most_memory
+from nmt_cli.runtime.memory import peak_memory
 cpu = torch.device("cpu")
-before = most_memory(cpu)
+before = peak_memory(cpu)
 torch.zeros(int(sys.argv[1]), dtype=torch.uint8).fill_(1)  # given back at once
-print(most_memory(cpu) - before)
+print(peak_memory(cpu) - before)
 """
 
 

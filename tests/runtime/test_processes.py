@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.processes import SharedCount, crew, in_child, in_order, let_go_of_sockets
+from nmt_cli.runtime.processes import SharedCount, close_sockets, crew, in_child, in_order
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -21,7 +21,7 @@ def test_a_forked_process_sees_a_shared_count_and_keeps_only_needed_sockets() ->
     count, (ours, theirs), (kept_end, other) = SharedCount(), socket.socketpair(), socket.socketpair()
     count.increase()
     if not (child := os.fork()):
-        let_go_of_sockets([kept_end.fileno()])
+        close_sockets([kept_end.fileno()])
         kept_end.send(b"ready")
         kept_end.recv(1)
         kept_end.send(str(count.value).encode())

@@ -15,7 +15,7 @@ from nmt_cli.runtime.threads import (
     default_threads,
     in_threads,
     join_wholly,
-    kept_threads,
+    restored_threads,
     set_own_threads,
 )
 
@@ -72,7 +72,7 @@ def test_the_number_of_threads_of_one_thread_affects_no_other() -> None:
 
 
 def test_numbers_of_threads_are_restored_after_an_error() -> None:
-    with pytest.raises(ValueError, match="no"), kept_threads():
+    with pytest.raises(ValueError, match="no"), restored_threads():
         torch.set_num_threads(2)
         assert in_new_thread(torch.get_num_threads) == 2
         raise ValueError("no")

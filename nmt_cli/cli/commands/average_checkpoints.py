@@ -60,12 +60,12 @@ def average_checkpoints(
     from nmt_cli.checkpoints.average import average
     from nmt_cli.checkpoints.card import About
     from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints, find_model
-    from nmt_cli.runtime.foreign_text import bytes_if_there
+    from nmt_cli.runtime.foreign_text import read_if_exists
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
     run, file = models[0], WEIGHTS
     several = len(models) > 1 or not checkpoints(run)
-    settings = "" if several else bytes_if_there(run / SETTINGS).decode(errors="replace")
+    settings = "" if several else read_if_exists(run / SETTINGS).decode(errors="replace")
     about = About(licence=licence, settings=settings)
     if several:
         if used:
@@ -107,13 +107,13 @@ def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
     """Decode with all candidates, print their scores, and return the best."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.selection import show, trial_line
-    from nmt_cli.runtime.atomic import check_place
+    from nmt_cli.runtime.atomic import check_writable
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.training.validation.selection import try_all, winner
 
     # Decoding takes long. If the result can't be written, fail before it.
     check_replaceable(out, [])
-    check_place(out)
+    check_writable(out)
     trials = try_all(run, device_of_rank("auto", 0), lambda trial: printer(quiet)(trial_line(trial)))
     won = winner(trials)
     show(trials, won)

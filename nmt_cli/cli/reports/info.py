@@ -14,7 +14,7 @@ from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.foreign_text import bytes_if_there
+from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.history import History
@@ -142,7 +142,7 @@ def _of_run(run: Path) -> Facts:
 def _losses(run: Path) -> Facts:
     """Return the training loss in the log of a run, as `report.html` shows it."""
     history = History()
-    history.add(whole_lines(bytes_if_there(run / LOG))[0])
+    history.add(whole_lines(read_if_exists(run / LOG))[0])
     loss = history.losses.smoothed
     return {} if math.isnan(loss) else {"training loss": f"{loss:.3f} (with label smoothing)"}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.runtime.atomic import room_for
+from nmt_cli.runtime.atomic import reporting_full_disk
 
 VERSION = 1
 """The version of the plan. It changes when the same input gives another plan."""
@@ -54,7 +54,7 @@ class Shard:
         """Write the shard, so that `path` appears complete or not at all."""
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
-        with room_for(path):
+        with reporting_full_disk(path):
             with unfinished.open("wb") as file:
                 np.save(file, np.concatenate((head, self.bounds, self.pairs)))
                 file.flush()

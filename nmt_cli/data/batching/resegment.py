@@ -31,7 +31,7 @@ from nmt_cli.data.dataset import (
 )
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import room_for
+from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.processes import crew
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.sampling import Draw, sampler
@@ -143,7 +143,7 @@ class Resegmented:
             shutil.rmtree(stale, ignore_errors=True)
         self._refuse_changed()
         try:
-            with room_for(folder), ExitStack() as stack:
+            with reporting_full_disk(folder), ExitStack() as stack:
                 unfinished.mkdir(parents=True)
                 writers = {
                     side: stack.enter_context(

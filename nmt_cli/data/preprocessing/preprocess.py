@@ -54,7 +54,7 @@ from nmt_cli.data.preprocessing.training_set import (
 )
 from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, room_for
+from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, reporting_full_disk
 from nmt_cli.runtime.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
@@ -94,7 +94,7 @@ def preprocess(
     plan = reuse.plan(job)
     progress("reading", 0, 0)
     with ExitStack() as stack:
-        with room_for(out):
+        with reporting_full_disk(out):
             # The system's temporary folder may be too small, but the dataset's disk must have space.
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
@@ -108,7 +108,7 @@ def preprocess(
         if share.machines > 1:
             work = open_work(out, description, shared=True, overwrite=overwrite)
             remade = drop_damaged(work, share)
-            with room_for(out):
+            with reporting_full_disk(out):
                 parts = _make_share(work, job, plan, inputs, share, workers, progress)
             return Outcome({}, None, parts, remade)
         folder = stack.enter_context(folder_written_whole(out))

@@ -15,7 +15,7 @@ import torch
 from torch.serialization import safe_globals
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.foreign_text import refuse_odd
+from nmt_cli.runtime.foreign_text import refuse_special
 from nmt_cli.runtime.zips import LOCAL_HEADER, check_whole
 
 STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
@@ -40,7 +40,7 @@ def read_pickled(path: Path) -> Any:
 
     Damage is always detected in zipped files only: files of PyTorch before 1.6 have no checksums.
     """
-    refuse_odd(path)
+    refuse_special(path)
     with path.open("rb") as file:
         is_zip = file.read(len(LOCAL_HEADER)) == LOCAL_HEADER  # as PyTorch decides
     if is_zip:

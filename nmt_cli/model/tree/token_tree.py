@@ -85,7 +85,7 @@ class TokenTree:
 
         Return the indices, the visible nodes [R, M] of all rows, and the number of visible nodes [R].
         """
-        row_slots = rows.from_places.numpy()
+        row_slots = rows.from_slots.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
         counts_R = np.empty(len(row_slots), np.int32)
         reach = window // 2 + 1 if window else NO_WINDOW

@@ -9,11 +9,11 @@ import sentencepiece
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
-from nmt_cli.text.normalize import BLANK_MARK
+from nmt_cli.text.normalize import SPACE_MARK
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
 from nmt_cli.text.vocabulary import NEW_MARKS
 
-NEVER_IN_TEXT = 2 * BLANK_MARK
+NEVER_IN_TEXT = 2 * SPACE_MARK
 """Prefix of the names of special tokens and symbols in a model. The learner removes such names from its text.
 No prepared text contains this prefix, so nothing is removed."""
 

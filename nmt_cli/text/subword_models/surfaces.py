@@ -4,14 +4,14 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from nmt_cli.text.normalize import BLANK_MARK
+from nmt_cli.text.normalize import SPACE_MARK
 from nmt_cli.text.subword_models.model_file import defined
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD
 
 SPACE_FIRST, SPACE_LAST = (
-    rf"{BLANK_MARK}*[^{BLANK_MARK}]+|{BLANK_MARK}+",
-    rf"[^{BLANK_MARK}]+{BLANK_MARK}*|{BLANK_MARK}+",
+    rf"{SPACE_MARK}*[^{SPACE_MARK}]+|{SPACE_MARK}+",
+    rf"[^{SPACE_MARK}]+{SPACE_MARK}*|{SPACE_MARK}+",
 )
 """Patterns of a word with the spaces before it, as in most models, or after it."""
 

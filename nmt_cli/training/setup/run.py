@@ -16,7 +16,7 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import fast_products
-from nmt_cli.runtime.threads import default_threads, kept_threads
+from nmt_cli.runtime.threads import default_threads, restored_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
@@ -95,7 +95,7 @@ def _joined_group(
     stack: ExitStack,
 ) -> Group:
     """Set the threads and kernels of this process, and join the ranks that have the same settings."""
-    stack.enter_context(kept_threads())
+    stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
     stack.enter_context(fast_products(device))
     stack.enter_context(repeatable(config, device))

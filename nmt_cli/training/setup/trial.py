@@ -15,7 +15,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import compiling_pays, synchronize
-from nmt_cli.runtime.memory import LACKS, has_own_memory, most_memory, out_of_memory, release_unused
+from nmt_cli.runtime.memory import MEMORY_ERRORS, has_own_memory, out_of_memory, peak_memory, release_unused
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
@@ -92,8 +92,8 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
             seconds = _timed(trainer, part)
             if cut.rounding or seconds <= SECONDS_TO_REPEAT:
                 seconds = _timed(trainer, part)
-            return Trial(tokens, seconds, most_memory(device), cut, time.perf_counter() - start)
-        except LACKS as error:
+            return Trial(tokens, seconds, peak_memory(device), cut, time.perf_counter() - start)
+        except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
             if len(pairs) == 1 or config.training.deterministic:

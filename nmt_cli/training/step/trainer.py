@@ -15,7 +15,7 @@ from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import autocast
 from nmt_cli.runtime.kernels.torch_private import update_loss_scale
-from nmt_cli.runtime.memory import LACKS, out_of_memory, release_unused
+from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory, release_unused
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.flat import Gradients, Halves
@@ -150,7 +150,7 @@ class Trainer:
                     seed_everything(self.config.training.seed, number, self.group.process.rank, index)
                     self._forward_backward(part, batch.target_tokens, first=index == 0)
                 return
-            except LACKS as error:
+            except MEMORY_ERRORS as error:
                 if not out_of_memory(error):
                     raise
                 self._refuse_halving(number, batch, error)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
-from nmt_cli.runtime.atomic import room_for
+from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.devices import gpu_name, is_gpu, processor_name
-from nmt_cli.runtime.foreign_text import bytes_if_there, parsed_json
+from nmt_cli.runtime.foreign_text import parsed_json, read_if_exists
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.events import Report, Warned
 
@@ -43,11 +43,11 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
     Warns about damaged lines.
     """
     path = run / ENVIRONMENT
-    content = bytes_if_there(path)
+    content = read_if_exists(path)
     earlier = [_without_step(line) for line in content.splitlines()]
     if not earlier or earlier[-1] != facts:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)
-        with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with reporting_full_disk(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             # The last line may have been cut short by a kill.
             file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
     if damaged := earlier.count(None):

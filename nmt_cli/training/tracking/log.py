@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.batching.mixed_plan import Mixed
 from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole, unused
-from nmt_cli.runtime.foreign_text import bytes_if_there
+from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.position import Position
 from nmt_cli.training.tracking.salvage import salvaged
 
@@ -156,7 +156,7 @@ def cut_behind(path: Path, position: Position) -> str:
 
     Returns a warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
     """
-    content = bytes_if_there(path)
+    content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""
     # Checkpoints of older versions have no hash.
     if not position.log_sha256 or hashlib.sha256(intact).hexdigest() != position.log_sha256:

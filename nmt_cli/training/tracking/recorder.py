@@ -9,7 +9,7 @@ from torch import Tensor
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.batching.mixed_plan import Mixed
 from nmt_cli.model.cost import training_flops
-from nmt_cli.runtime.memory import most_memory
+from nmt_cli.runtime.memory import peak_memory
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
@@ -125,7 +125,7 @@ class Recorder:
             waiting=waiting,
             filler=lines[-1]["filler"],
             skipped=sum(line["skipped"] for line in lines),
-            memory=most_memory(self._device),
+            memory=peak_memory(self._device),
             bleu=(bleu[-1], max(bleu)) if bleu else None,
             bleu_on=self._history.validations[-1].line.get("scored_on", "") if bleu else "",
         )

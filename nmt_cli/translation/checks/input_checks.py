@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.text.config import Kind
 from nmt_cli.text.languages.guess import LanguageGuess
-from nmt_cli.text.normalize import BLANK_MARK
+from nmt_cli.text.normalize import SPACE_MARK
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.translation.checks.notes import Noted
 
 JOINER = "@@"
 SIGNS = {
     JOINER: re.compile(r"\S@@ \S"),
-    BLANK_MARK: re.compile(BLANK_MARK),
+    SPACE_MARK: re.compile(SPACE_MARK),
     "&apos;": re.compile("&(?:apos|quot|amp|lt|gt|#91|#93|#124);"),
 }
 """Signs of tokenized text, and patterns that find them: of subword-nmt, SentencePiece and Moses."""
@@ -73,7 +73,7 @@ class OddInput:
         if sign is None:
             return None
         self._signs = {}  # warn only once
-        shown = "U+2581" if sign == BLANK_MARK else f'"{sign}" or the like'
+        shown = "U+2581" if sign == SPACE_MARK else f'"{sign}" or the like'
         return (
             f"line {number:,} contains {shown}: the input looks tokenised, but the model was not trained on "
             "tokenised text. Use plain text."
@@ -131,8 +131,8 @@ def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.
         if entry == JOINER or (kind != "bpe" and entry.endswith(JOINER)):
             signs.add(JOINER)
-        if BLANK_MARK in entry and kind != "sentencepiece":
-            signs.add(BLANK_MARK)
+        if SPACE_MARK in entry and kind != "sentencepiece":
+            signs.add(SPACE_MARK)
         if entry in ("apos", "quot") or "apos;" in entry or "quot;" in entry:
             signs.add("&apos;")
     return signs

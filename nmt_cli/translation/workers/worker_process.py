@@ -22,7 +22,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.runtime.processes import child, let_go_of_sockets, obey_parent, portable
+from nmt_cli.runtime.processes import child, close_sockets, obey_parent, portable
 from nmt_cli.translation.workers.counts import Counts
 from nmt_cli.translation.workers.worker import NextTurn, Turn, translate_turns
 
@@ -164,7 +164,7 @@ def _cause(code: int | None) -> str:
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
     """Run the worker process: translate turns until the parent has no more, and report errors to it."""
-    let_go_of_sockets([connection.fileno()])
+    close_sockets([connection.fileno()])
     obey_parent()
     # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
     # wait for them forever. A new thread has no pool.

@@ -21,7 +21,7 @@ from nmt_cli.ragged import flat
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.runtime.kernels import standby, torch_private
 from nmt_cli.runtime.kernels.torch_private import Int8Matrix, multiplies_int8
-from nmt_cli.runtime.threads import kept_threads, set_own_threads
+from nmt_cli.runtime.threads import restored_threads, set_own_threads
 
 POST = ModelConfig(encoder_layers=1, decoder_layers=2, width=32, feed_forward=64, heads=4)
 CONFIGS = {
@@ -61,7 +61,7 @@ def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return replace(matrix, blocks=matrix.blocks or memory.ctypes.data)
 
     monkeypatch.setattr(torch_private, "int8_matrix", int8_matrix)
-    with kept_threads():
+    with restored_threads():
         set_own_threads(1)
         yield
 

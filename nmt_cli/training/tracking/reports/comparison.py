@@ -12,7 +12,7 @@ from nmt_cli.config import from_file
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.html.compose import compose
 from nmt_cli.runtime.atomic import file_written_whole
-from nmt_cli.runtime.foreign_text import bytes_if_there
+from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.settings import CONFIG
 from nmt_cli.training.tracking.environment import ENVIRONMENT
@@ -78,7 +78,7 @@ def _read(run: Path, name: str) -> StoredRun:
 
 def _history(log: Path) -> History:
     """Read the intact lines of a log, and warn about damaged ones."""
-    lines, damaged = whole_lines(bytes_if_there(log))
+    lines, damaged = whole_lines(read_if_exists(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
     history = History()
@@ -88,7 +88,7 @@ def _history(log: Path) -> History:
 
 def _environment(path: Path) -> Mapping[str, Any]:
     """Return the last intact line of `environment.jsonl`, or an empty mapping."""
-    for line in reversed(bytes_if_there(path).splitlines()):
+    for line in reversed(read_if_exists(path).splitlines()):
         try:
             facts: dict[str, Any] = json.loads(line)
             return facts | {"command": " ".join(facts.get("command", []))}
