@@ -16,8 +16,7 @@ from nmt_cli.serving.service import Service
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the application for `service`. All POST requests and the lists of DeepL and OpenAI need a
-    key."""
+    """Return the ASGI application. POST routes and the lists of DeepL and OpenAI need one of `keys`."""
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)
@@ -46,7 +45,7 @@ def application(service: Service, keys: Keys) -> Middleware:
 
 
 def _public_routes(service: Service, keys: Keys) -> list[Route]:
-    """Return the GET routes that need neither a key nor fields."""
+    """Return the GET routes that need no key, except `/languages`."""
     translate_page = page.Page(service, keys.needed)
 
     async def index(_: Request) -> Response:
@@ -68,7 +67,7 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
 
 
 def _error_body(path: str) -> ErrorBody:
-    """Return the error format of the API that `path` belongs to."""
+    """Return the builder of error bodies for the API of `path`, by default LibreTranslate's."""
     formats = {"v1": openai.error_body, "v2": deepl.error_body, "v3": deepl.error_body}
     return formats.get(path.split("/")[1], libretranslate.error_body)
 
@@ -78,7 +77,7 @@ async def _fault(_: Request, __: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer requests with an unknown path or a wrong method."""
+    """Answer a request with an unknown path or a wrong method, in the error format of the API."""
     assert isinstance(error, HTTPException)
     messages = {404: "Unknown path.", 405: "This path does not support the method."}
     refused = Refused(error.status_code, messages.get(error.status_code, error.detail))

@@ -1,4 +1,4 @@
-"""HTTP connections, limited in number and in the time that their clients take."""
+"""HTTP connections of uvicorn, limited in number and in the time that a client may take."""
 
 import asyncio
 import errno
@@ -26,20 +26,21 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class RareReports:
-    """Prints errors of connections to stderr, each kind at most once a minute: clients can cause many."""
+    """Prints errors to stderr, each kind at most once a minute, since clients can cause many."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
 
     def __call__(self, kind: str, message: str) -> None:
-        """Print `message`, unless one of its kind was printed in the last minute."""
+        """Print `message`, unless a message of the same `kind` was printed in the last minute."""
         now = time.monotonic()
         if now - self._last.get(kind, -REPORT_SECONDS) >= REPORT_SECONDS:
             self._last[kind] = now
             print(message, file=sys.stderr, flush=True)
 
     def of_loop(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an exception of the event loop without its message, which may contain text of clients."""
+        """Report an exception of the event loop, as its exception handler. The exception's own message is
+        left out, since it may contain text of clients."""
         error = context.get("exception")
         kind = type(error).__name__
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
@@ -49,7 +50,7 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. Beyond `limit` connections, a new one replaces those that wait longest for
+    """An HTTP connection. A new one beyond `limit` closes a tenth of them, the longest waiting for
     clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
@@ -81,7 +82,8 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def end_if_late(self) -> None:
-        """Close the connection if its client takes too long to send a header or the remaining body."""
+        """Close the connection if the client took more than `CLIENT_SECONDS` for a header or for the
+        remaining body. Requests in progress are not affected."""
         begun = not self.timeout_keep_alive_task or self.conn.trailing_data[0]
         header = self.conn.their_state is h11.IDLE and begun
         if (header or self._answered_early) and time.monotonic() - self._since > CLIENT_SECONDS:
@@ -93,7 +95,7 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """True while the connection waits for its client to send or read."""
+        """True while the server waits for the client to send or to read, rather than computing a response."""
         requested = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
         return not requested or self.flow.write_paused or not self.cycle or self.cycle.response_complete
 
@@ -104,7 +106,8 @@ class Connection(H11Protocol):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files, and return the number of connections that it allows."""
+    """Raise the soft limit of open files up to `MAX_FILES`. Return the number of connections that it allows,
+    at least 1. If the system refuses, the old limit counts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -1,4 +1,4 @@
-"""The translation directions of the server: of one model, or of two through a pivot language."""
+"""The translation directions of the server, each with one model, or with two through a pivot language."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,22 +32,22 @@ class Direction:
     source: str
     target: str
     models: Sequence[Model]
-    """One model, or two. The first of two translates into the pivot language."""
+    """One model, or two in the order of use. The first of two translates into the pivot language."""
 
     @property
     def name(self) -> str:
-        """For example "en-de"."""
+        """The languages with a hyphen between them, for example "en-de"."""
         return f"{self.source}-{self.target}"
 
 
 class Directions:
-    """All directions of the server. A request may name a language with a region that no model has."""
+    """All directions of the server. `named` has each direction by its own name and by the name of its model.
+    A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
-        """Add the direction of each model, and those of two models through the language `pivot`.
-
-        Raises `UserError` if two models have the same direction.
-        """
+        """Add the direction of each model. `models` has the models by name. Also add each direction of two
+        models through `pivot` that no single model has. An empty `pivot` adds none. Raises `UserError` if two
+        models have the same direction."""
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
@@ -69,12 +69,12 @@ class Directions:
 
     @property
     def languages(self) -> list[str]:
-        """All source and target languages, in the order of the models."""
+        """All source and target languages without repetitions, in the order of the models."""
         return list(dict.fromkeys(language for pair in self._all for language in pair))
 
     @property
     def sources(self) -> list[str]:
-        """All source languages."""
+        """All source languages without repetitions, in the order of the models."""
         return list(dict.fromkeys(source for source, _ in self._all))
 
     @property
@@ -83,29 +83,27 @@ class Directions:
         return next(iter(self._all.values()))
 
     def targets(self, source: str) -> list[str]:
-        """Return the target languages of `source`."""
+        """Return the languages that `source` can be translated into. `source` must be the exact name of a
+        model's language. The list is empty for other names."""
         return [target for one, target in self._all if one == source]
 
     def sources_of(self, target: str) -> list[str]:
-        """Return the source languages of `target`."""
+        """Return the languages that can be translated into `target`, with or without its region."""
         return [source for source, one in self._all if one == self.resolve(target)]
 
     def resolve(self, language: str) -> str | None:
-        """Return the name of `language` among the models, for example "en" for "EN-US". None if there is
-        none.
-
-        The exact language takes precedence over one with another region.
-        """
+        """Return the name that models use for `language`: "en" for "EN-US". None means that no model has it.
+        An exact match comes first, ignoring case and "_", then the first name of the same language."""
         names = {one.lower().replace("_", "-"): one for one in self.languages}
         normalized = language.lower().replace("_", "-")
         without = (one for one in self.languages if without_region(one) == without_region(normalized))
         return names.get(normalized) or next(without, None)
 
     def find(self, source: str, target: str) -> Direction | None:
-        """Return the direction from `source` to `target`, or None if there is none."""
+        """Return the direction from `source` to `target`, with or without regions, or None."""
         return self._all.get((self.resolve(source) or "", self.resolve(target) or ""))
 
 
 def name_of(language: str) -> str:
-    """Return the English name of a language, or its code if the name is unknown."""
+    """Return the English name of a language without its region, or `language` itself if no name is known."""
     return NAMES.get(without_region(language), language)

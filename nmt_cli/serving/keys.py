@@ -12,10 +12,11 @@ SCHEMES = ("bearer", "deepl-auth-key")
 
 
 class Keys:
-    """The accepted API keys. Without a file, no key is needed."""
+    """The accepted API keys. Without keys, every request is accepted."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Read `file`, which has one key per line. Empty lines and lines that begin with # are ignored."""
+        """Read `file`, which has one key per line. Empty lines and lines that begin with # are ignored.
+        Raises `UserError` if the file has no key."""
         self._keys: list[bytes] = []
         if file:
             lines = (line.strip() for line in file.read_bytes().splitlines())
@@ -29,8 +30,8 @@ class Keys:
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:
-        """Return whether the request has an accepted key, in a header or in the field `api_key` or
-        `auth_key`."""
+        """Return whether the request is allowed: it has an accepted key, or no key is needed. A key in a
+        header takes precedence over the fields `api_key` and `auth_key`, in this order."""
         if not self.needed:
             return True
         key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")

@@ -10,7 +10,7 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters since the server was started. Only the event loop changes them."""
+    """Counters since the start of the server, without text of users. Only the event loop changes them."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Requests by route and status. Status 499 means that the client disconnected."""
@@ -21,21 +21,22 @@ class Metrics:
     """Sentences of clients that disconnected and of requests that took too long."""
 
     flags: Counter[str] = field(default_factory=Counter)
-    """Suspicious translations, by flag."""
+    """Suspicious translations, by flag. A translation with several flags counts once for each."""
 
     _faster: Counter[tuple[str, float]] = field(default_factory=Counter)
     _seconds: Counter[str] = field(default_factory=Counter)
 
     def record(self, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request that ended after `seconds`. `route` is its path, or "other"."""
         self.requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter also sums fractions
         for bound in BOUNDS:
             self._faster[route, bound] += seconds <= bound
 
     def as_text(self, waiting: int, restarts: int) -> str:
-        """Return all metrics. `waiting` is the number of unfinished sentences, `restarts` that of dead
-        workers."""
+        """Return all metrics in the Prometheus text format, which ends with a line break. `waiting` is the
+        number of accepted sentences that are not translated yet. `restarts` is the number of worker processes
+        of all models that died and were replaced."""
         requests = [
             f'{{route="{route}",status="{status}"}} {count}'
             for (route, status), count in sorted(self.requests.items())
@@ -71,5 +72,5 @@ def _header(name: str, kind: str, description: str) -> list[str]:
 
 
 def _counter(name: str, description: str, samples: list[str]) -> list[str]:
-    """Return the lines of a counter. Each sample has labels, or none, and a value."""
+    """Return the lines of a counter. A sample has optional labels, a space and the value."""
     return [*_header(name, "counter", description), *(f"{name}{sample}" for sample in samples)]

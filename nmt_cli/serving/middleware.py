@@ -1,4 +1,4 @@
-"""The outermost application: metrics, CORS headers and a last handler for exceptions."""
+"""The outermost ASGI application: metrics, CORS headers and a last handler for exceptions."""
 
 import sys
 import time
@@ -23,20 +23,17 @@ CORS: Mapping[str, str] = {
 
 
 class Middleware:
-    """Wraps the application of all routes."""
+    """Wraps `inner`, the application of all routes. Every HTTP request passes through it."""
 
     def __init__(self, inner: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
-        """`routes` are the paths that have their own metrics."""
+        """`routes` are the paths that `metrics` counts separately. All other paths count as "other"."""
         self._inner, self._metrics, self._routes = inner, metrics, routes
         self.answered = 0
-        """Number of answered requests."""
+        """Number of answered requests, without those of clients that disconnected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI connection.
-
-        Adds the CORS headers, answers OPTIONS, and records status and duration. An exception is reported by
-        its type and line only, since its message may contain text of users.
-        """
+        """Handle an ASGI connection. For HTTP, add CORS headers, answer OPTIONS, and record status and
+        duration. Of an exception, print only type and line, since its message may contain text of users."""
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return

@@ -42,7 +42,7 @@ Pair = tuple[str, str]
 
 
 class Page:
-    """The self-contained page for all visitors."""
+    """The self-contained start page, built once with the languages and limits of `service`."""
 
     def __init__(self, service: Service, needs_key: bool) -> None:
         served = service.directions
@@ -56,18 +56,20 @@ class Page:
         self._page = compose("Translate", parts, SCRIPTS, data, POLICY, "tool")
 
     def response(self) -> Response:
-        """Return the page, with headers that forbid other sites to embed it."""
+        """Return the page as an HTTP response, with headers that forbid other sites to embed it."""
         return Response(self._page, media_type="text/html", headers=HEADERS)
 
 
 async def align(service: Service, fields: Fields) -> Response:
-    """Answer `POST /align` with the words of each of `pairs` and the links between them."""
+    """Answer `POST /align`. The field `pairs` has sentences with their translations. The response has for
+    each pair the words of both sides and the links between them."""
     model, pairs = _requested(service, fields)
     return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 
 
 async def attention(service: Service, fields: Fields) -> Response:
-    """Answer `POST /attention` with the attention page of `pairs`."""
+    """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raises
+    `Refused` for more than `MAX_DRAWN` pairs or a sentence of more than `MAX_DRAWN_TOKENS` tokens."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")
@@ -76,7 +78,8 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 
 def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
-    """Return the model and the pairs of a request."""
+    """Return the model and the pairs of a request. Raises `Refused` if `pairs` is invalid or too large, or if
+    no single model translates from `source` to `target`."""
     pairs = fields.values.get("pairs")
     if isinstance(pairs, str):  # of a form
         try:
@@ -99,7 +102,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
-    """Return the words of each pair, and its links unless the pair is empty or too long for the model."""
+    """Return the words and links of each pair. Empty and too long pairs have no links."""
     tokenizers = model.tokenizers
     aligned_pairs: list[Mapping[str, Any]] = []
     for pair in pairs:
@@ -114,7 +117,7 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    """Return the attention page of those pairs that are not empty."""
+    """Return the attention page as bytes. Pairs with an empty side are left out."""
     tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for sides in ids for one in sides) > MAX_DRAWN_TOKENS:

@@ -2,11 +2,10 @@
 
 
 class Refused(Exception):
-    """A request cannot be answered. `status` is the HTTP status, `message` says why in one sentence or
-    two."""
+    """A request cannot be answered. `status` is the HTTP status, `message` the reason for the client."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        """`retry_after` is the number of seconds after which the client may try again."""
+        """`retry_after` is the number of seconds until the client may try again, or None."""
         super().__init__(message)
         self.status, self.message = status, message
         self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}

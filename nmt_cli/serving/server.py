@@ -41,10 +41,11 @@ def serve(
     config: ServerConfig,
     notify: Callable[[str], None],
 ) -> None:
-    """Serve `models`, by name, until a signal. Call `notify` with a message at the start and at the end.
+    """Serve `models` at `address` until a signal. `models` has them by name, and `address` is host and port.
+    `notify` receives a line at the start, at a signal and at the end.
 
-    The server accepts connections once the models are ready. After SIGINT or SIGTERM it answers the accepted
-    requests. A second signal ends the process at once.
+    The server accepts connections once all models are ready. After SIGINT or SIGTERM it answers the accepted
+    requests. A second signal ends the process at once. Raises `UserError` if it cannot listen.
     """
     directions = Directions(models, config.pivot)
     for model in models.values():
@@ -60,22 +61,22 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that does not handle signals. Uvicorn would raise them again at its end and lose the exit
-    code."""
+    """A server that does not handle signals. Uvicorn would raise them again and lose the exit code."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing."""
+        """Do nothing, unlike uvicorn, which would install its signal handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and restore the backlog."""
+        """Start the server. Then set the backlog of its sockets to `BACKLOG`."""
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio has set uvicorn's backlog
 
     async def on_tick(self, counter: int) -> bool:
-        """Close connections of slow clients once per second."""
+        """Close connections of slow clients once per second. Uvicorn calls this ten times per second. Return
+        whether the server should exit."""
         if counter % 10 == 0:
             for connection in [*self.server_state.connections]:
                 if isinstance(connection, Connection):
@@ -84,7 +85,7 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections."""
+    """Return a server for `app` with up to `limit` connections. Their errors are printed through `report`."""
     protocol: Any = partial(Connection, limit, report)
     return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
 
@@ -107,7 +108,8 @@ async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str],
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at this address. Raise `UserError` if that is not possible."""
+    """Return a socket that listens at this host and port. If `shared`, other processes may listen on the same
+    port. Raises `UserError` if the host is invalid or the port is not free."""
     host, port = address
     listening = None
     try:

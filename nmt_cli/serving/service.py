@@ -26,7 +26,7 @@ MAX_RETRY_SECONDS = 30
 
 
 class Service:
-    """Translates and detects for all requests. All methods are called by one event loop."""
+    """Translates texts and detects languages for all requests. One event loop calls all methods."""
 
     def __init__(self, directions: Directions, config: ServerConfig) -> None:
         self.directions, self.config = directions, config
@@ -39,21 +39,25 @@ class Service:
         self._one_at_a_time = asyncio.Semaphore()
 
     def check_size(self, texts: Sequence[str]) -> None:
-        """Raise `Refused` for too many texts or characters."""
+        """Raise `Refused` if there are more than `MAX_TEXTS` texts or more characters than
+        `server.most_characters`."""
         if len(texts) > MAX_TEXTS:
             raise Refused(413, f"The request has {len(texts):,} texts. Send at most {MAX_TEXTS:,} at a time.")
         if (count := sum(map(len, texts))) > (limit := self.config.most_characters):
             raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
 
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
-        """Return the translations of all texts of a request, and those of their sentences."""
+        """Translate the texts of a request. Return two lists, both in order. The first has the translation of
+        each text. The second has the translation of each sentence of all texts. Raises `Refused` like
+        `documents` and `stream`."""
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
         return documents.translated(translations), translations
 
     async def documents(self, job: Job) -> Documents:
-        """Cut the texts of a request into sentences. Raise `Refused` if they are too large."""
+        """Cut the texts of a request into sentences, and count their characters. Raises `Refused` if the
+        request is too large or the server is busy."""
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
         documents = await asyncio.to_thread(cut, job) if count > SHORT_CHARACTERS else cut(job)
@@ -62,10 +66,8 @@ class Service:
         return documents
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
-        """Yield the translation of each sentence in order, as soon as it is finished.
-
-        Closing the stream drops the sentences that are not translated yet.
-        """
+        """Yield the translation of each sentence in order, as soon as it is finished. Closing the generator
+        drops the remaining sentences. Raises `Refused` if the server is busy or the translation fails."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting
@@ -86,7 +88,7 @@ class Service:
             self.metrics.dropped += left
 
     async def detect(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        """Return the possible languages of `texts` with their probabilities, likeliest first."""
+        """Return each language of the server with its probability for `texts`, likeliest first."""
         text = " ".join(texts)
         # Only loading the detector takes long. A thread would have to wait for the other threads.
         if self.detection.loaded:
@@ -94,7 +96,8 @@ class Service:
         return await asyncio.to_thread(self.detection.ranked, text)
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`, which processes `count` sentences. One thread does all such work."""
+        """Run `work` in a thread and return its result. It processes `count` sentences, which count as
+        waiting meanwhile. Only one such thread runs at a time. Raises `Refused` if the server is busy."""
         self._check_sentences(count)
         self.waiting += count
         try:
@@ -109,7 +112,8 @@ class Service:
         self.check_load(count)
 
     def check_load(self, count: int = 1) -> None:
-        """Raise `Refused` if the server has no capacity for `count` further sentences."""
+        """Raise `Refused` with status 429 if the server has no capacity for `count` further sentences. The
+        error has an estimate of the seconds until it has."""
         if self.waiting + count > self.config.most_waiting:
             seconds = math.ceil(self.waiting * self._seconds_per_sentence)
             seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
@@ -121,7 +125,8 @@ class Service:
 
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
-    """Yield the translation of each sentence by the models of the direction."""
+    """Yield the translation of each sentence in order. With a pivot, the first model translates all sentences
+    before the second one starts. Raises `Refused` for a sentence that does not fit into memory."""
     *before, last = documents.job.direction.models
     lines = documents.sentences
     for model in before:
@@ -139,7 +144,7 @@ def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:
-    """Return the search settings of `model` for further translations, or None if none are needed."""
+    """Return search settings of `model` for `alternatives` + 1 translations. None means its own settings."""
     if not alternatives:
         return None
     search, count = model.config.search, alternatives + 1

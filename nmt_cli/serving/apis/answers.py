@@ -1,5 +1,4 @@
-"""From a request to its response: read, authorized, limited in time, and cancelled if the client
-disconnects."""
+"""From a request to its response: read, authorized, limited in time, cancelled if the client disconnects."""
 
 import asyncio
 import json
@@ -19,16 +18,17 @@ from nmt_cli.serving.service import Service
 Result = TypeVar("Result")
 Handler = Callable[[Service, Fields], Awaitable[Response]]
 ErrorBody = Callable[[Refused], Mapping[str, Any]]
-"""Returns the JSON body of an error, as the clients of an API expect it."""
+"""Returns the JSON body of an error, in the format of one API."""
 
 CLIENT_GONE = 499
-"""The status that is counted for clients that disconnected."""
+"""The status under which requests of clients that disconnected are counted."""
 
 
 def endpoint(
     service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """Return a Starlette endpoint. It answers requests without an accepted key with `no_key_status`."""
+    """Return a Starlette endpoint that calls `handler` with the fields of a request. Errors have the format
+    of `error_body`, and status `no_key_status` if there is no accepted key. A disconnect cancels the work."""
 
     async def respond(request: Request) -> Response:
         try:
@@ -47,7 +47,7 @@ def endpoint(
 
 
 async def in_time(service: Service, work: Awaitable[Result]) -> Result:
-    """Return the result of `work`. Raise `Refused` if it takes longer than `server.most_seconds`."""
+    """Return the result of `work`. After `server.most_seconds`, cancel `work` and raise `Refused`."""
     limit = service.config.most_seconds
     try:
         async with asyncio.timeout(limit):
@@ -57,7 +57,8 @@ async def in_time(service: Service, work: Awaitable[Result]) -> Result:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> Result:
-    """Return the result of `work`. Cancel it and raise `ClientDisconnect` if the client disconnects."""
+    """Return the result of `work`. If the client disconnects first, cancel `work` and raise
+    `ClientDisconnect`. `receive` is the ASGI function that reports this."""
     working, watching = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,7 +78,8 @@ async def _disconnect(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """Server-sent events, until the client disconnects or the request takes too long."""
+    """A response of server-sent events, one per text of `events`. It ends early if the client disconnects. If
+    the request is refused or takes too long, the last event is an error in the format of `error_body`."""
 
     def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
@@ -86,7 +88,7 @@ class EventStream(Response):
         self._service, self._events, self._error_body = service, events, error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, see Starlette."""
+        """Send the response through the ASGI function `send`. `scope` is not used."""
         with suppress(ClientDisconnect):
             await unless_gone(receive, self._send_all(send))
 
@@ -111,5 +113,5 @@ class EventStream(Response):
 
 
 def as_json(value: object) -> str:
-    """Return `value` as JSON on one line."""
+    """Return `value` as compact JSON on one line. Characters beyond ASCII are not escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

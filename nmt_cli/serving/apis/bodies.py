@@ -1,4 +1,4 @@
-"""Parsing of request bodies: JSON objects and forms become fields, and fields become values."""
+"""Parsing of request bodies: a JSON object or a form becomes `Fields`, which check and convert values."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.refused import Refused
 
 MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
-"""Maximum size of a character in a form or in JSON, and of everything but the text."""
+"""Maximum bytes of one character of text in a form or in JSON, and of the rest of the body."""
 
 logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # it would log user text
 
@@ -26,13 +26,13 @@ MAX_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a request by name. Each method returns a value of one kind and raises `Refused` for
-    others."""
+    """The fields of a request by name. Each method returns one field, and raises `Refused` if its type is
+    wrong. None and "" count as missing."""
 
     values: Mapping[str, Any]
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text. The field is required if there is no default."""
+        """Return a text, or `default` if the field is missing. Without a default, raise `Refused`."""
         value = self.values.get(name)
         if value is None or value == "":
             if default is None:
@@ -43,7 +43,7 @@ class Fields:
         return clean(value)
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts. A single text counts as a list of one."""
+        """Return a list of texts. A single text becomes a list of one. An empty list is refused."""
         value = self.values.get(name)
         if not value:
             raise Refused(400, f"{name} is missing.")
@@ -53,7 +53,7 @@ class Fields:
         return [clean(one) for one in texts]
 
     def whole(self, name: str, maximum: int) -> int:
-        """Return a whole number from 0 to `maximum`, or 0 if it is missing."""
+        """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0."""
         value = self.values.get(name) or 0
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < MAX_SHOWN:
             value = int(value)
@@ -64,14 +64,14 @@ class Fields:
         return value
 
     def yes(self, name: str) -> bool:
-        """Return whether the field is true. The texts of forms count, too."""
+        """Return whether the field is true, or False if it is missing. Forms may send "true" or "1"."""
         value = self.values.get(name)
         if value not in (None, True, False, "", "true", "false", "1", "0"):
             raise Refused(400, f"{name} must be true or false.")
         return value in (True, "true", "1")
 
     def chosen(self, name: str, choices: Sequence[str]) -> str:
-        """Return one of `choices`, or the first if the field is missing."""
+        """Return the field, which must be one of `choices`. A missing field is the first choice."""
         value = self.text(name, choices[0])
         if value not in choices:
             raise Refused(400, f"{name} must be {' or '.join(choices)}.")
@@ -79,11 +79,8 @@ class Fields:
 
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:
-    """Read the fields of the body, which is a JSON object or a form.
-
-    Fields in the path and query of the URL count too, unless the body has fields of the same name. Those of a
-    JSON object replace all others.
-    """
+    """Read the fields from the body, a JSON object or a form, and from the URL. Fields of a form override
+    those of the URL. With JSON, the URL is ignored. Raises `Refused` if the body is invalid or too large."""
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
     from_url = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params
@@ -107,18 +104,18 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
 
 
 def shown(text: str) -> str:
-    """Return client input as a message may quote it: printable and short."""
+    """Return client input for an error message: printable, and cut to `MAX_SHOWN` characters."""
     quoted = printable(text)
     return quoted if len(quoted) <= MAX_SHOWN else f"{quoted[:MAX_SHOWN]}…"
 
 
 def clean(text: str) -> str:
-    """Return `text` as valid Unicode. JSON can contain lone surrogates, which become U+FFFD."""
+    """Return `text` as valid Unicode: lone surrogates, which JSON can contain, become U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Read the body, and store it where Starlette expects it. Raise `Refused` beyond `limit` bytes."""
+    """Return the body, and store it where Starlette expects it. Raise `Refused` beyond `limit` bytes."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -130,7 +127,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 def _parsed(form: str) -> dict[str, list[str]]:
-    """Parse a URL-encoded form or query."""
+    """Return the values of each field of a URL-encoded form or query. Raise `Refused` for too many fields."""
     try:
         return parse_qs(form, keep_blank_values=True, max_num_fields=10_000)
     except ValueError as error:
@@ -138,7 +135,7 @@ def _parsed(form: str) -> dict[str, list[str]]:
 
 
 async def _multipart(request: Request, limit: int) -> dict[str, Any]:
-    """Parse a multipart form without files."""
+    """Parse a multipart form. Raise `Refused` for files, damage, and parts of more than `limit` bytes."""
     values: dict[str, list[str]] = {}
     try:
         async with request.form(max_files=0, max_fields=10_000, max_part_size=limit) as form:
@@ -153,9 +150,6 @@ async def _multipart(request: Request, limit: int) -> dict[str, Any]:
 
 
 def _single(form: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the value of each field, or a list if the field occurs several times.
-
-    Line ends of forms become line feeds.
-    """
+    """Return the value of each field, or a list if the field occurs several times. CR LF becomes LF."""
     lines = {name: [value.replace("\r\n", "\n") for value in values] for name, values in form.items()}
     return {name: values[0] if len(values) == 1 else values for name, values in lines.items()}

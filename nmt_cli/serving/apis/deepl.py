@@ -1,4 +1,4 @@
-"""The part of DeepL's API that its clients need: translation, languages, usage and empty glossary lists."""
+"""The part of DeepL's API that clients need: translation, languages, usage and empty glossary lists."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,13 @@ UNLIMITED = 1_000_000_000_000
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the body of an error."""
+    """Return the JSON body for an error in the format of DeepL."""
     return {"message": refused.message}
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate`. Contexts and preferred formalities are accepted and have no effect."""
+    """Answer `POST /v2/translate`. A context and a preferred formality are accepted and have no effect.
+    Markup in the texts is kept if `tag_handling` is xml or html."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
@@ -41,7 +42,7 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 
 async def languages(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v2/languages` with the languages of one `type`, source or target."""
+    """Answer `GET /v2/languages` with the languages of one `type`: "source", the default, or "target"."""
     served = service.directions
     targets = dict.fromkeys(target for source in served.sources for target in served.targets(source))
     listed = targets if fields.chosen("type", ("source", "target")) == "target" else served.sources
@@ -61,14 +62,12 @@ async def glossaries(_: Service, __: Fields) -> Response:
 
 
 async def usage(service: Service, _: Fields) -> Response:
-    """Answer `GET /v2/usage` with the characters translated since the start of the server, for all keys
-    together."""
+    """Answer `GET /v2/usage` with the characters of all requests since the server started."""
     return JSONResponse({"character_count": service.metrics.characters, "character_limit": UNLIMITED})
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    """Raise `Refused` for options that clients rely on and that this server does not support, as DeepL
-    does."""
+    """Raise `Refused` for a required formality and for a glossary, which the server lacks."""
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
     if glossary := fields.text("glossary_id", ""):
@@ -76,6 +75,6 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 
 def _ignored(fields: Fields) -> frozenset[str]:
-    """Return the names in `ignore_tags`, which is a list or a text with commas."""
+    """Return the element names in `ignore_tags`, a list or a text with commas, in lower case."""
     entries = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
     return frozenset(name.strip().lower() for entry in entries for name in entry.split(","))

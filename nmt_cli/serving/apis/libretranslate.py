@@ -1,4 +1,4 @@
-"""The API of LibreTranslate. With `stream`, this server also returns one event per sentence."""
+"""The API of LibreTranslate. In addition, the field `stream` requests one event per sentence."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -17,16 +17,16 @@ from nmt_cli.translation.translator import Translation
 
 AUTO = "auto"
 Guess = tuple[str, float]
-"""A language and the probability that a text is in it."""
+"""A language, and the probability from 0 to 1 that a text is in it."""
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the body of an error."""
+    """Return the JSON body for an error in the format of LibreTranslate."""
     return {"error": refused.message}
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /translate`. With `stream`, send an event per sentence, then the complete response."""
+    """Answer `POST /translate`. The field `stream` requests an event per sentence before the response."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
@@ -42,7 +42,8 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 
 async def detect(service: Service, fields: Fields) -> Response:
-    """Answer `POST /detect` with the possible languages, likeliest first."""
+    """Answer `POST /detect` with the possible languages of `q`, likeliest first. If none is possible, the
+    answer is the first source language with confidence 0."""
     texts = fields.texts("q")
     service.check_size(texts)
     guesses = [guess for guess in await service.detect(texts) if guess[1] > 0]
@@ -50,7 +51,7 @@ async def detect(service: Service, fields: Fields) -> Response:
 
 
 async def languages(service: Service, _: Fields) -> Response:
-    """Answer `GET /languages` with the languages and the targets of each."""
+    """Answer `GET /languages` with all languages, each with its name and its possible targets."""
     served = service.directions
     return JSONResponse(
         [{"code": one, "name": name_of(one), "targets": served.targets(one)} for one in served.languages]
@@ -58,7 +59,7 @@ async def languages(service: Service, _: Fields) -> Response:
 
 
 def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
-    """Return the body of `GET /frontend/settings`, which LibreTranslate's page reads."""
+    """Return the body of `GET /frontend/settings`, which LibreTranslate's own web page reads."""
     first = service.directions.first
     return {
         "apiKeys": needs_key,
@@ -79,10 +80,9 @@ def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
 async def find_direction(
     service: Service, source: str, target: str, texts: Sequence[str]
 ) -> tuple[Direction, Guess | None]:
-    """Return the direction of a request and, if `source` is "auto", the guessed language of `texts`.
-
-    Raises `Refused` if there is no such direction.
-    """
+    """Return the direction of a request. If `source` is "auto", also return the likeliest source language of
+    `texts` for `target`, otherwise None. Raises `Refused` for an unknown language or direction, and for too
+    large texts."""
     served = service.directions
     for language in (source, target):
         if language != AUTO and not served.resolve(language):
@@ -104,7 +104,8 @@ async def find_direction(
 def _body(
     translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
 ) -> Mapping[str, Any]:
-    """Return the body of a response: lists for a list of texts, single values for one text."""
+    """Return the body of a response. If `is_list`, each field is a list with a value per text, otherwise a
+    single value. `guess` and `alternatives` add their fields only if set."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
@@ -120,7 +121,7 @@ def _detected(language: str, probability: float) -> Mapping[str, Any]:
 async def _events(
     service: Service, documents: Documents, is_list: bool, guess: Guess | None
 ) -> AsyncGenerator[str]:
-    """Yield an event per sentence, then the complete response."""
+    """Yield an event as JSON for each sentence, then the complete response."""
     translations: list[Translation] = []
     async with aclosing(service.stream(documents)) as stream:
         async for translation in stream:

@@ -1,4 +1,4 @@
-"""OpenAI's chat API: the answer to a message is its translation."""
+"""OpenAI's chat API. The server answers a message with its translation."""
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -20,13 +20,14 @@ DONE = "[DONE]"
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the body of an error."""
+    """Return the JSON body for an error in the format of OpenAI."""
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     return {"error": {"message": refused.message, "type": kind, "param": None, "code": None}}
 
 
 async def complete(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v1/chat/completions`. A model is a pair of languages, or a folder's name."""
+    """Answer `POST /v1/chat/completions` with the translation of the last user message. The field `model` is
+    a direction such as "en-de" or the name of a model folder. `stream` requests events."""
     name, text = fields.text("model"), _last_message(fields)
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
@@ -45,12 +46,12 @@ async def complete(service: Service, fields: Fields) -> Response:
 
 
 async def models(service: Service, _: Fields) -> Response:
-    """Answer `GET /v1/models` with the names of all models."""
+    """Answer `GET /v1/models` with the names of all models and directions."""
     return JSONResponse({"object": "list", "data": [_described(name) for name in service.directions.named]})
 
 
 async def model(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v1/models/NAME`."""
+    """Answer `GET /v1/models/NAME`, or raise `Refused` if no model or direction has this name."""
     name = fields.text("model")
     _direction(service, name)
     return JSONResponse(_described(name))
@@ -68,14 +69,15 @@ def _direction(service: Service, name: str) -> Direction:
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the number of subword tokens. With a pivot, only those of the second model count."""
+    """Return the numbers of source and translation tokens. With a pivot, only the last model counts."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _last_message(fields: Fields) -> str:
-    """Return the text of the last message with role "user". The text parts of a message are joined."""
+    """Return the text of the last message with role "user". Its text parts are joined and other parts
+    ignored. Raises `Refused` if there is none or it is not text."""
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")
@@ -94,7 +96,8 @@ def _last_message(fields: Fields) -> str:
 async def _chunks(
     service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield a first chunk, one for each sentence, and a last one. Joined, their texts are the translation."""
+    """Yield the events of a streamed answer: a first chunk, one per sentence, a last one and `DONE`. Their
+    joined texts are the translation. `head` has the fields of all chunks. `with_usage` adds token counts."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})

@@ -1,4 +1,7 @@
-"""The texts of a request as sentences, and back. Whitespace, line breaks and markup stay as they are."""
+"""The texts of a request, cut into sentences and joined again. Whitespace, line breaks and markup are kept.
+
+A text consists of pieces: markup, or text to translate. The text of a piece is cut into sentences.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +17,8 @@ LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The texts of a request, and how to translate them."""
+    """The texts of a request, and how to translate them. `alternatives` is the number of further translations
+    per text. `markup` means that the texts are HTML or XML."""
 
     direction: Direction
     texts: Sequence[str]
@@ -30,7 +34,7 @@ class TranslatedText:
 
     text: str
     alternatives: Sequence[str] = ()
-    """Other translations, without repetitions. Empty for markup."""
+    """Other translations of the text, best first, without repetitions. Empty for markup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,10 @@ class Documents:
 
     job: Job
     by_line: bool
-    """Whether lines are kept together rather than split into sentences."""
+    """Whether each line counts as one sentence. Otherwise lines are split into sentences."""
 
     pieces: Sequence[Sequence[Piece]]
-    """The pieces of each text."""
+    """The pieces of each text, in order."""
 
     counts: Sequence[int]
     """Number of sentences of each piece, for the pieces of all texts in order."""
@@ -52,7 +56,8 @@ class Documents:
     """The whitespace after each sentence."""
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
-        """Join the translations of all sentences to those of the texts."""
+        """Return the translation of each text. `translations` has one item per sentence, in order.
+        Alternative n of a text joins candidate n of each sentence, or its last one if there are fewer."""
         alternatives = 0 if self.job.markup else self.job.alternatives
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
@@ -63,7 +68,8 @@ class Documents:
         ]
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the text that the last of the `translations` so far adds to a single text without markup."""
+        """Return the end of the translated text that the last of `translations` adds. `translations` are the
+        first sentences, up to the newest one. The request must have one text without markup."""
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]
@@ -77,7 +83,7 @@ class Documents:
         return self.job.direction.models[-1].joined(translations, spaces)
 
     def _texts(self, translations: Sequence[str]) -> list[str]:
-        """Put one translation of each sentence into its text."""
+        """Return the translated texts, given one translation for each sentence of all texts."""
         sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
         texts = []
         for document in self.pieces:
@@ -91,7 +97,7 @@ class Documents:
 
 
 def cut(job: Job) -> Documents:
-    """Cut all texts into sentences, or into lines if the model has `input.sentences=keep`."""
+    """Cut all texts into sentences, or into lines if the first model has `input.sentences=keep`."""
     model = job.direction.models[0]
     by_line = model.config.input.sentences == "keep"
     documents = [
@@ -109,12 +115,12 @@ def cut(job: Job) -> Documents:
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
-    """Return the lines of `text`, and the whitespace after each."""
+    """Return the lines of `text`, and the whitespace after each, which includes the line break."""
     parts = [*LINE_BREAKS.split(text), ""]
     return parts[::2], parts[1::2]
 
 
 def _ranked(translation: Translation, rank: int) -> str:
-    """Return candidate number `rank`, or the last one if there are fewer."""
+    """Return candidate number `rank`, from 0, or the last one if there are fewer. Without any, return ""."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else ""

@@ -1,7 +1,7 @@
-"""HTML and XML, cut into text to translate and everything else, which stays exactly as it is.
+"""HTML and XML, cut into pieces: text to translate, and other parts, which stay exactly as they are.
 
-The time is linear in the length of the document, even for hostile input: an end that is missing is searched
-for once, and the remaining document stays as it is.
+The time is linear in the length of the document, even for hostile input. A missing end is searched for once,
+and the remaining document stays as it is.
 """
 
 import re
@@ -16,10 +16,10 @@ TAG = re.compile(
 """A complete tag. Its quoted values may contain any characters."""
 
 UNTRANSLATED = frozenset("code kbd samp script style svg math textarea var template".split())
-"""HTML elements that are not translated."""
+"""HTML elements whose content is not translated."""
 
 RAW = frozenset({"script", "style", "textarea"})
-"""Elements that contain only text, even if it looks like markup."""
+"""Elements whose content is raw text, even if it looks like markup."""
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 """Elements without an end tag."""
@@ -27,31 +27,33 @@ VOID = frozenset("area base br col embed hr img input link meta source track wbr
 NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
 BEGIN = re.compile("</?[A-Za-z]")
 UNTIL = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">"}
-"""The beginnings and ends of comments and declarations."""
+"""The ends of comments and declarations by their beginnings, the most specific beginnings first."""
 
 WORDS = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a document."""
+    """A part of a document. `raw` is the part as the client sent it."""
 
     raw: str
     text: str = ""
-    """The text to translate. Empty if the part stays as it is."""
+    """The text to translate, without character references. Empty if the part stays as it is."""
 
     plain: bool = False
     """Whether the document is plain text rather than markup."""
 
     def translated(self, text: str) -> str:
-        """Return the part with `text` in place of its text."""
+        """Return the part with `text`, escaped for markup, as its text. If it has none, return `raw`."""
         if not self.text:
             return self.raw
         return text if self.plain else escape(text, quote=False)
 
 
 def pieces(document: str, ignored: frozenset[str] = frozenset()) -> list[Piece]:
-    """Return all parts of `document`, in order. `ignored` names further elements that are not translated."""
+    """Cut a `document` with markup into pieces, in order. Their joined `raw` parts are the document.
+    `ignored` has names of elements that stay untranslated, in addition to `UNTRANSLATED`. Text without a
+    letter or digit also stays."""
     parts: list[Piece] = []
     inside, depth = "", 0  # the outermost untranslated element, and how many of its name are open
     for token in _tokens(document):
@@ -72,19 +74,19 @@ class _Token:
     raw: str
     is_text: bool = False
     opens: str = ""
-    """The name of the element that begins here."""
+    """The name of the element that begins here, in lower case. Empty for elements without content."""
 
     closes: str = ""
-    """The name of the element that ends here."""
+    """The name of the element that ends here, in lower case."""
 
 
 def _stays(token: _Token, ignored: frozenset[str]) -> bool:
-    """Return whether the element that `token` opens is not translated."""
+    """Return whether the content of the element that `token` opens is not translated."""
     return token.opens in UNTRANSLATED or token.opens in ignored or bool(NOT_TRANSLATED.search(token.raw))
 
 
 def _plain(raw: str) -> str:
-    """Return `raw` with its character references resolved. Empty if a reference is too long for Python."""
+    """Return `raw` with its character references resolved, or "" if one has too long a number."""
     try:
         return unescape(raw)
     except ValueError:
@@ -114,8 +116,8 @@ def _tokens(document: str) -> Iterator[_Token]:
 
 
 def _markup(document: str, start: int) -> _Token | None:
-    """Return the markup at `start`, or None if there is none. Markup without an end takes the remaining
-    document."""
+    """Return the markup that begins at `start`, or None if the "<" there is text. Markup without an end
+    extends to the end of the document."""
     for begin, end in UNTIL.items():
         if document.startswith(begin, start):
             stop = document.find(end, start + len(begin))
