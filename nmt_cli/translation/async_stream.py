@@ -1,4 +1,4 @@
-"""The same as `stream`, for programs with an event loop."""
+"""Translation of a stream of lines, as in `stream`, for programs with an event loop."""
 
 import asyncio
 import threading
@@ -12,17 +12,16 @@ from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
 SHORT_CHARACTERS = 2000
-"""Maximum number of characters that the event loop reads and joins itself, which takes less than 1 ms per
+"""Maximum number of characters that the event loop itself reads and joins. It takes less than 1 ms per
 sentence. Threads would compete with the event loop and slow it down under many requests."""
 
 
 async def async_stream(
     translator: Translator, queue: RequestQueue, lines: Iterable[str], search: SearchConfig
 ) -> AsyncGenerator[Translation]:
-    """Yield translations like `stream`, without blocking the event loop.
-
-    A cancelled or closed generator removes its sentences from the queue at once.
-    """
+    """Yield the translation of each of `lines` in order, as soon as it is finished, without blocking the
+    event loop. `search` replaces the search settings of `translator`. A cancelled or closed generator removes
+    its sentences from `queue` at once. Errors of `lines` and of the workers are raised."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:  # called in any thread
@@ -50,12 +49,12 @@ async def async_stream(
 
 
 def _is_short(lines: Iterable[str], window: int) -> bool:
-    """Return whether the event loop can read `lines` itself without waiting."""
+    """Return whether `lines` are a list small enough for the event loop to read it without waiting."""
     return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= SHORT_CHARACTERS
 
 
 def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
-    """Return all finished translations that were not returned yet, in order. Slow for long lines."""
+    """Return all finished translations that were not returned yet, in order. This is slow for long lines."""
     translations = []
     while done := queue.poll(request):
         translations.append(translator.translation(*done))

@@ -27,11 +27,9 @@ def write_attention_page(
     tokenizers: Tokenizers,
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
-    """Write the page of `pairs` to `file`. A pair is the raw source, its ids and those of the target.
-
-    The ids are without end marks. The page needs no network. Each pair takes layers x heads x
-    (S² + T² + S x T) bytes in base64, which adds a third.
-    """
+    """Write a self-contained page with the attention weights of `model` for each of `pairs` to `file`. A pair
+    is the raw source text, its token ids and the token ids of the translation, without end marks. It takes
+    layers x heads x (S² + T² + S x T) bytes, plus a third for base64. S and T are its tokens."""
     page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
     data = {"languages": languages, "pairs": page_pairs}
@@ -42,7 +40,7 @@ def write_attention_page(
 def _pair(
     model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
 ) -> dict[str, Any]:
-    """Return the data of a pair for `page/page.js`."""
+    """Return the texts, tokens and weights of a pair as JSON data for `page/page.js`."""
     (maps,) = attention_maps(model, [(source, target)])
     return {
         "text": text,
@@ -60,6 +58,6 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def _encoded(weights_LHTS: Tensor) -> dict[str, Any]:
-    """Return the shape and the weights, one byte each, in base64, which is smaller than numbers in JSON."""
+    """Return the shape of the weights, and the weights in base64, one byte each, from 0 to `FULL`."""
     steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
     return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}

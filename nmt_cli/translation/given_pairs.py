@@ -28,12 +28,12 @@ class Alignment:
     """Target tokens, without end mark."""
 
     links: Sequence[int]
-    """For each target token the index of a source token. Empty if the source has no tokens."""
+    """For each target token, the index of its source token. Empty if the source has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The pairs of lines of two files."""
+    """The pairs of lines of two files. `source_name` is the name of the first file."""
 
     source_name: str
     pairs: Sequence[Pair]
@@ -41,7 +41,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The scores of all pairs of two files."""
+    """The scores of the given translations in two files, in order."""
 
     lines: Sequence[Scored]
     words: int
@@ -51,12 +51,12 @@ class Forced:
 
     @property
     def perplexity(self) -> float:
-        """The perplexity per token, end marks included."""
+        """The perplexity per target token, with end marks."""
         return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
 
     @property
     def word_perplexity(self) -> float:
-        """The perplexity per word, ends of lines included."""
+        """The perplexity per target word, with the ends of lines as words."""
         return perplexity(self._nll, self.words)
 
     @property
@@ -65,7 +65,7 @@ class Forced:
 
 
 def read_texts(source: Path, hypotheses: Path) -> Texts:
-    """Read the pairs of two files. Raise `UserError` if their numbers of lines differ."""
+    """Read two files line by line. Raise `UserError` for different numbers of lines, or if both are stdin."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
@@ -73,16 +73,14 @@ def read_texts(source: Path, hypotheses: Path) -> Texts:
 
 
 def force(scores: Sequence[Scored], tokenizers: Tokenizers, longest: int, texts: Texts) -> Forced:
-    """Return the `scores` of `texts` with the number of words and a warning about long sources.
-
-    A source is long if it has more than `longest` tokens, without the end mark.
-    """
+    """Return the `scores` of all pairs of `texts`, with the number of words and a warning about long sources.
+    A source is long if it has more than `longest` tokens, without the end mark."""
     words = sum(len(target.split()) + 1 for _, target in texts.pairs)
     return Forced(scores, words, list(_warnings(tokenizers.source, longest, texts)))
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the token scores of each translation, whatever its length."""
+    """Return the tokens of each translation with their log-probabilities. The length does not matter."""
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary
@@ -94,7 +92,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
-    """Return the alignment of each pair by the first model."""
+    """Return the alignment of each pair, from the attention of the first model."""
     tokenizers = loaded.translator.tokenizers
     return [_alignment(loaded, *ids_of(tokenizers, pair)) for pair in pairs]
 
@@ -109,7 +107,7 @@ def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignmen
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
-    """Return the token ids of a source and its translation, without end marks."""
+    """Return the token ids of a raw pair, with placeholders masked and without end marks."""
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))

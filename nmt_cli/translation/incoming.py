@@ -1,4 +1,4 @@
-"""Lines from bytes as they arrive."""
+"""Lines of bytes, read from a stream as they arrive."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ CHUNK = 1 << 16
 def lines_of(
     read: Callable[[int], bytes], too_long: Callable[[int], None], longest: int = LONGEST_BYTES
 ) -> Iterator[bytes]:
-    """Yield lines without their ends as they arrive. Only a line feed ends a line.
+    """Yield lines without their ends, each as soon as it has arrived. Only a line feed ends a line. A
+    byte-order mark at the start is dropped.
 
-    `read(n)` waits for input and returns at most `n` bytes. It returns no bytes at the end of the input. A
-    byte-order mark at the start is dropped. For a line of more than `longest` bytes, this calls `too_long`
-    with the line's number. If that returns, an empty line is yielded instead.
+    `read(n)` waits for input, and returns 1 to n bytes, or none at the end. For a line of more than `longest`
+    bytes, `too_long` is called with the line's number, from 1. If it returns, the line counts as empty.
     """
     # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []

@@ -25,7 +25,7 @@ from nmt_cli.translation.translator import Translator
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The devices and the precision to translate with."""
+    """The devices and the numeric precision to translate with."""
 
     device: str
     """One of "cpu", "cuda" and "auto", which means "cuda" if there is a GPU."""
@@ -42,16 +42,15 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Models that translate together, with a copy on each device."""
+    """Models that translate together as an ensemble, with a copy on each device."""
 
     translator: Translator
     workers: Sequence[Sequence[Transformer]]
-    """The models of each worker. There is one worker per GPU, or one per CPU thread. Workers on a CPU share
-    their models."""
+    """The models of each worker. A worker is a GPU, or a CPU thread. Workers on a CPU share their models."""
 
     @property
     def models(self) -> Sequence[Transformer]:
-        """The models on the first device."""
+        """The models of the ensemble on the first device."""
         return self.workers[0]
 
     @property
@@ -60,7 +59,8 @@ class Loaded:
         return Ensemble.of(self.models, self.translator.config.search)
 
     def searching(self, search: SearchConfig | None) -> Translator:
-        """Return the translator, with other search settings if `search` is not None."""
+        """Return a translator with the settings `search`, or the present one for None. Raises `UserError` if
+        the settings do not suit the models."""
         if not search:
             return self.translator
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
@@ -68,7 +68,9 @@ class Loaded:
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
-    """Read the models in `paths` and prepare their weights for translation. For paths see `find_model`."""
+    """Read the models in `paths` and prepare their weights for translation. A path is a model, checkpoint or
+    run folder. Several models are an ensemble. Raises `UserError` for invalid folders, for different
+    vocabularies, and for settings of `config` that do not suit the models."""
     cores = available_cores()
     threads = where.threads or cores
     copies = []
@@ -100,7 +102,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
 def _read(
     paths: Sequence[Path], device: torch.device
 ) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
-    """Return the tokenizers, the models, and the properties of the training data of each model."""
+    """Return the tokenizers, and for each path the model and the description of its training data. Raises
+    `UserError` if the models have different vocabularies."""
     read = [read_model(find_model(path), device) for path in paths]
     first = read[0].identity.tokenizers
     for path, model in zip(paths, read, strict=True):

@@ -16,10 +16,11 @@ def stream(
     search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """Yield the translations of `lines` in order, each as soon as the workers of `queue` have finished it.
+    """Yield the translation of each of `lines` in order, as soon as the workers of `queue` have finished it.
+    `search` replaces the settings of `translator`. Errors of `lines` and of the workers are raised.
 
     A new thread reads `lines`, at most `input.window` of them ahead of the output. The calling thread calls
-    `before_waiting` whenever the next translation is not finished.
+    `before_waiting` before it waits for a translation. Closing the generator drops the remaining lines.
     """
     request = queue.open(search, translator.config.input.window)
     try:
@@ -32,10 +33,8 @@ def stream(
 
 
 def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
-    """Prepare `lines` and add them to `request`, until either ends. Pass errors to the caller.
-
-    This is the body of the reader thread.
-    """
+    """Prepare `lines` and add them to `request`, until the lines or the request end. This is the body of the
+    reader thread. Instead of raising an error, end the request with it."""
     try:
         for number, raw in enumerate(lines, start=1):
             # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So

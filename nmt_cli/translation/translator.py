@@ -1,4 +1,8 @@
-"""Preparation of raw lines for the search, and conversion of hypotheses back to text."""
+"""Preparation of raw lines for the search, and conversion of hypotheses back to text.
+
+A line is cut into sentences. The search returns hypotheses of each sentence. One hypothesis of each sentence,
+joined, is a candidate: a translation of the line.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,19 +26,19 @@ from nmt_cli.translation.text.long_lines import joined, longest_source, shortene
 from nmt_cli.translation.text.parses import tree_symbols, written_out
 
 MAX_PARTS = 1 << 20
-"""Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + part`."""
+"""Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + index`."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 """Characters that some programs treat as the end of a line."""
 
 
 def line_number(sentence: Sentence) -> int:
-    """Return the number of the line that `sentence` is part of, from 1."""
+    """Return the number of the line, from 1, that `sentence` is part of."""
     return sentence.key // MAX_PARTS
 
 
 class Prepared(NamedTuple):
-    """A prepared sentence."""
+    """A sentence ready for the search: prepared `text` with placeholder symbols, and its tokens `ids`."""
 
     text: str
     ids: list[int]
@@ -42,16 +46,16 @@ class Prepared(NamedTuple):
     """The whitespace after the sentence."""
 
     values: Values
-    """The text that each placeholder symbol represents."""
+    """The text that each placeholder symbol represents in this sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Scored):
-    """A translation of a line."""
+    """A translation of a complete line."""
 
     text: str
     score: float
-    """Log-probability divided by the length penalty. For a line in parts, the sum over the parts."""
+    """The sum of the scores of `parts`. A score is the log-probability divided by the length penalty."""
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each sentence of the line, in order."""
@@ -66,13 +70,13 @@ class Line:
 
     raw: str
     sentences: Sequence[Sentence]
-    """Empty for a line without words. Several if the line is too long or is split into its sentences."""
+    """Empty for a line without words. Several if the line is too long or `input.sentences` is "split"."""
 
     pieces: int
     """Number of subword tokens of the complete line, without end marks."""
 
     too_long: bool
-    """Whether some sentence has more tokens than the model accepts, so that `sentences` holds parts of it."""
+    """Whether some sentence had more tokens than the model accepts, and was split, cut or skipped."""
 
     prefix_unknown: bool
     """Whether the required beginning of the translation contains an unknown token."""
@@ -93,14 +97,14 @@ class Translation:
     """Best first. Empty for a line without words and for a line that failed."""
 
     flags: Sequence[Flag]
-    """Signs that the best candidate is wrong."""
+    """Signs that the best candidate is wrong, such as "looping"."""
 
     failed: bool
-    """Whether some sentence of the line did not fit into memory, even alone."""
+    """Whether some sentence of the line did not fit into memory, even alone. Then there are no candidates."""
 
     @property
     def text(self) -> str:
-        """The text of the best candidate. Empty if there is none, for example if the line failed."""
+        """The text of the best candidate, or "" if there is none."""
         return self.candidates[0].text if self.candidates else ""
 
     @property
@@ -115,8 +119,7 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """The number of masked placeholders in the source, and how many the best candidate has exactly
-        once."""
+        """The number of masked placeholders in the source, and of those that the best candidate has once."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)
@@ -124,7 +127,7 @@ class Translation:
 
 
 class Translator:
-    """Converts lines to sentences and hypotheses to text, for models with the same tokenizers."""
+    """Converts raw lines to sentences and hypotheses to text, for models that share their tokenizers."""
 
     def __init__(
         self,
@@ -134,8 +137,8 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
     ) -> None:
-        """`trained` is the maximum length of training sentences in tokens, end mark included, if known.
-        `length_ratio` is the number of target tokens per source token in training."""
+        """`trained` is the maximum number of tokens of training sentences, with the end mark, or None if
+        unknown. `length_ratio` is the mean number of target tokens per source token in training."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
@@ -143,17 +146,15 @@ class Translator:
         self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
-        """Return a copy of this translator for other search settings."""
+        """Return a copy of this translator with the search settings `search`. The original is not changed."""
         other = copy(self)
         other.config = replace(self.config, search=search)
         other.banned = _banned(self.tokenizers.target, search.ban)
         return other
 
     def line(self, number: int, raw: str) -> Line:
-        """Prepare line `number` as sentences that fit the models.
-
-        Raises `UserError` if the line has more than `MAX_PARTS` sentences.
-        """
+        """Prepare raw text as line `number`, from 1. With `input.prefix`, the text after the first tab is the
+        required start of the translation. Raises `UserError` for more than `MAX_PARTS` sentences."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
@@ -187,7 +188,7 @@ class Translator:
         )
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
-        """Prepare and encode a sentence. The list is empty if the sentence has no words."""
+        """Return a raw sentence, prepared and encoded, as a list of one, or no items if it has no words."""
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
@@ -197,15 +198,16 @@ class Translator:
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
-        """Split a raw text into sentences, each with the whitespace after it."""
+        """Split a raw text into pairs of a sentence and the whitespace after it."""
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Join the translations of the sentences from `split` into one text."""
+        """Join the translations of sentences, given the whitespace after each sentence, as in `split`."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
     def _fitting(self, sentence: Prepared) -> list[Prepared]:
-        """Return the parts of a sentence to translate, each of at most `longest` tokens."""
+        """Return the parts of a sentence to translate, at most `longest` tokens each. `input.too_long`
+        decides whether a longer sentence is split, cut or skipped."""
         if len(sentence.ids) <= self.longest:
             return [sentence]
         tokenizer = self.tokenizers.source
@@ -217,10 +219,8 @@ class Translator:
         ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """Build the translation of `line` from the hypotheses of each of its sentences, best first.
-
-        None means that a sentence did not fit into memory.
-        """
+        """Build the translation of `line`. `hypotheses` has for each sentence its hypotheses, best first, or
+        None if it did not fit into memory. One None makes the line fail."""
         search = self.config.search
         ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
         failed = len(ranked) < len(hypotheses)
@@ -239,7 +239,7 @@ class Translator:
         return self.tokenizers.target.decode(hypothesis.tokens)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """Translate `lines` with `models` in the calling thread."""
+        """Translate `lines` with `models` in the calling thread. Return one result per line, in order."""
         prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
@@ -248,7 +248,7 @@ class Translator:
         return [self.translation(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
-        """Join one hypothesis per sentence into a translation of `line`."""
+        """Join one hypothesis of each sentence into a translation of `line`. Placeholders are restored."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [
@@ -271,14 +271,20 @@ class Translator:
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Encode the banned texts. Texts with unknown tokens are left out, since no translation contains them."""
+    """Return the token ids of each text that translations must not contain. Texts with unknown tokens are
+    left out, since translations cannot contain them."""
     codes = 1 if target.begin else 0
     encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]
 
 
 def _required(tokenizers: Tokenizers, ids: Sequence[int]) -> PlaceholdersWanted | None:
-    """Return the target symbols of the placeholders in a source sentence. None if the model has none."""
+    """Return the rules for placeholders in a translation, or None if the model has no placeholders.
+
+    `ids` are the source tokens. `symbols` has the target symbols of all placeholders. `wanted` has those of
+    the placeholders in `ids`, in order. `join` is the target symbol of `JOINED`, and `joins` is its count in
+    `ids`.
+    """
     if not tokenizers.recipe.placeholders:
         return None
     source, target = tokenizers.source.numbering.symbols, tokenizers.target.numbering.symbols

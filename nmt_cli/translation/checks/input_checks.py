@@ -16,7 +16,7 @@ SIGNS = {
     SPACE_MARK: re.compile(SPACE_MARK),
     "&apos;": re.compile("&(?:apos|quot|amp|lt|gt|#91|#93|#124);"),
 }
-"""Signs of tokenized text, and patterns that find them: of subword-nmt, SentencePiece and Moses."""
+"""Signs of text tokenized by subword-nmt, SentencePiece and Moses, with the pattern that finds each."""
 
 TEST_SET = re.compile(rb"\s*<(srcset|refset|tstset|doc|dataset|!DOCTYPE|\?xml)\b", re.IGNORECASE)
 
@@ -27,14 +27,14 @@ MAX_UNKNOWN = 0.1
 """Fraction of unknown tokens without a warning."""
 
 MIN_PIECES = 200
-"""Number of tokens that the fraction assumes at least, so that a name in the first line causes no warning."""
+"""Minimum number of tokens for the fraction, so that a name in the first line causes no warning."""
 
 
 class OddInput:
-    """Checks every line in order, and warns at most once of each kind of problem."""
+    """Checks every line in order. Warns at most once about each kind of problem."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
-        """`kind`, `vocabulary` and `lang` are those of the model's source language."""
+        """`kind` is the kind of subwords. All arguments describe the source language of the model."""
         self._lang = lang
         self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
@@ -45,7 +45,7 @@ class OddInput:
         self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
-        """Return line `number` as text. Replace and count invalid UTF-8."""
+        """Return the bytes of line `number` as text. Count invalid UTF-8, which becomes U+FFFD."""
         if number == 1:
             self._foreign = _foreign(raw)
         try:
@@ -55,7 +55,8 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """Return a warning about line `number`, or None. `ids` are the tokens of the line."""
+        """Return a warning about line `number` with the tokens `ids`, or None. Call this in order of
+        lines."""
         foreign, self._foreign = self._foreign, None
         return (
             foreign
@@ -65,7 +66,7 @@ class OddInput:
         )
 
     def report(self) -> str | None:
-        """Return a message about invalid UTF-8 for the end of the run, or None."""
+        """Return a message about all lines with invalid UTF-8, or None. Call this at the end of the run."""
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
@@ -110,8 +111,7 @@ class OddInput:
 
 
 def _foreign(first: bytes) -> str | None:
-    """Return a warning if an input that begins with `first` is UTF-16, compressed or a test set, else
-    None."""
+    """Return a warning if `first`, the start of the input, is UTF-16, compressed or a test set, or None."""
     if first.startswith(UTF16_MARKS):
         return "the input looks like UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8."
     if first.startswith(GZIP_MARK):
@@ -122,10 +122,8 @@ def _foreign(first: bytes) -> str | None:
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """Return the signs that the training text contained, according to the entries of the vocabulary.
-
-    Kind "char" has single characters, which show no sign. Unigram models show no joiner.
-    """
+    """Return the keys of `SIGNS` that occurred in the training text, judging by `entries`, its subwords. Kind
+    "char" has single characters, which show no sign. Unigram models do not show `JOINER`."""
     signs = set()
     for entry in entries:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.

@@ -8,13 +8,13 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class Noted:
-    """A count of lines and the lowest `SHOWN` of their numbers, which may be added in any order."""
+    """A count of lines, with the `SHOWN` lowest line numbers. Lines may be added in any order."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)
 
     def add(self, number: int) -> None:
-        """Count a line."""
+        """Count the line with this number."""
         self.count += 1
         if len(self.first) < SHOWN or number < self.first[-1]:
             insort(self.first, number)

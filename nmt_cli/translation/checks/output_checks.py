@@ -29,15 +29,13 @@ SIGNS: dict[Flag, tuple[str, str]] = {
 }
 
 LOOP_CHARACTERS, LOOP_TIMES = 30, 3
-"""A loop consists of at least `LOOP_TIMES` equal parts in a row and repeats at least `LOOP_CHARACTERS`
-characters."""
+"""A loop has at least `LOOP_TIMES` equal parts in a row and repeats at least `LOOP_CHARACTERS` characters."""
 
 MIN_WORDS, COPIED_SHARE = 4, 0.8
 """A translation copies a source of at least `MIN_WORDS` ordinary words if it has this fraction of them."""
 
 MAX_RATIO, TINY = 3, 10
-"""A length is implausible if one side has more than `MAX_RATIO` times the tokens of the other, plus
-`TINY`."""
+"""A length is implausible if one side has more than `MAX_RATIO` times the other's tokens, plus `TINY`."""
 
 MIN_SHARE, FEW = 0.4, 2
 """A length is also implausible if the tokens of the translation plus `FEW` are less than this fraction of the
@@ -45,9 +43,9 @@ expected number. That is the number of source tokens times the length ratio in t
 captions of Multi30k, in both directions and as SentencePiece tokens, two are shorter: "@@" for a sentence."""
 
 SHORT = 0.7
-"""A translation with fewer sentences than its source lacks some if it has at most this fraction of the
-expected tokens. This detects nine of ten lost captions among pairs of captions, and flags one of 29,000
-complete ones."""
+"""A translation with fewer sentences than its source lacks some if it is also short. It then has at most this
+fraction of the expected tokens. This detects nine of ten lost captions, and flags one of 29,000 complete
+ones."""
 
 MARKUP = regex.compile(rf"</?[A-Za-z][^<>]*>|{PLACEHOLDER}")
 """Tags and placeholders."""
@@ -62,10 +60,10 @@ WORD = regex.compile(
 def flags(
     source: str, translation: str, source_pieces: int, pieces: int, length_ratio: float = 1.0
 ) -> tuple[Flag, ...]:
-    """Return the signs that a translation is wrong. Both texts are raw, and the pieces exclude end marks.
-
-    `length_ratio` is the usual number of target pieces per source piece.
-    """
+    """Return the signs that a translation is wrong, in the order of `SIGNS`. Both texts are raw.
+    `source_pieces` and `pieces` are their token counts, without end marks. `length_ratio` is the usual number
+    of target tokens per source token. An empty translation has only "empty", and none if the source has no
+    words."""
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     expected = length_ratio * source_pieces
@@ -81,7 +79,7 @@ def flags(
 
 
 def loops(text: str) -> bool:
-    """Return whether some part of `text` repeats without interruption. The time is linear."""
+    """Return whether some part of `text` repeats at least `LOOP_TIMES` times in a row. The time is linear."""
     seen: dict[str, int] = {}
     period = repeated = 0
     for position in range(len(text) - LOOP_CHARACTERS + 1):
@@ -97,7 +95,7 @@ def loops(text: str) -> bool:
 
 
 def _copies(source: str, translation: str) -> bool:
-    """Return whether nearly all ordinary words of the source are in the translation."""
+    """Return whether the translation has nearly all words of the source. Capitalised words do not count."""
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
@@ -108,38 +106,38 @@ def _copies(source: str, translation: str) -> bool:
 
 
 def _changes_markup(source: str, translation: str) -> bool:
-    """Return whether markup or placeholders of the source occur more or less often in the translation."""
+    """Return whether some tag or placeholder of the source has another count in the translation."""
     before, after = (Counter(MARKUP.findall(text)) for text in (source, translation))
     return any(after[one] != count for one, count in before.items())
 
 
 def _loses_sentences(source: str, translation: str) -> bool:
-    """Return whether the translation has fewer sentences than its source."""
+    """Return whether the translation has fewer sentences than the source."""
     before, after = (sum(1 for one, _ in sentences(text) if one) for text in (source, translation))
     return before > after
 
 
 def _implausible(source_pieces: int, pieces: int) -> bool:
-    """Return whether one side is far longer than the other."""
+    """Return whether one side has far more tokens than the other. The order of the sides does not matter."""
     shorter, longer = sorted((source_pieces, pieces))
     return longer > MAX_RATIO * shorter + TINY
 
 
 @dataclass(slots=True)
 class Degenerate:
-    """Counts of flagged translations for the end of a run."""
+    """Counts of translations and of their flags, for a report at the end of a run."""
 
     translations: int = 0
     noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in SIGNS})
 
     def add(self, number: int, raised: Iterable[Flag]) -> None:
-        """Count the translation of line `number` with the flags `raised`."""
+        """Count the translation of line `number`, which has the flags `raised`."""
         self.translations += 1
         for flag in raised:
             self.noted[flag].add(number)
 
     def report(self) -> list[str]:
-        """Return a line per raised flag, for example "3 of 1,000 translations loop: lines 17, 40, 512"."""
+        """Return one line per flag that occurred: "3 of 1,000 translations loop: lines 17, 40, 512"."""
         return [
             f"{lines.count:,} of {self.translations:,} translations {SIGNS[flag][lines.count > 1]}: {lines}"
             for flag, lines in self.noted.items()

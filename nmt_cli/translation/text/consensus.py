@@ -1,7 +1,7 @@
 """Minimum Bayes risk decoding: rank the translations of a sentence by their agreement with each other.
 
-The value of a translation is its mean score with each translation as the reference, weighted by the
-probability of the reference.
+The value of a translation is its mean score with each translation as the reference. The probability of the
+reference is the weight of its score.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,9 @@ BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 def agreed(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    """Return the `n_best` of `hypotheses` with the highest mean score of `search.mbr`, best first.
-
-    `text` returns the text of a hypothesis. Without `search.mbr`, all hypotheses are returned as they are.
-    """
+    """Return the `search.n_best` hypotheses that agree most with the others, best first. `search.mbr` is the
+    metric: "chrf" compares the results of `text`, "bleu" the tokens. "off" returns all hypotheses as they
+    are."""
     if search.mbr == "off":
         return list(hypotheses)
     if search.mbr == "chrf":
@@ -39,7 +38,7 @@ def agreed(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis among all, [N]. Samples have equal probabilities."""
+    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities."""
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])
@@ -52,10 +51,8 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 
 def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the BLEU of each of `rows` with each as the reference, [hypothesis, reference].
-
-    For n-grams of two to four tokens, matches and counts are increased by one.
-    """
+    """Return the BLEU of each row of tokens with each row as the reference, [hypothesis, reference], from 0
+    to 1. For n-grams of two to four tokens, matches and counts are increased by one."""
     lengths_N = np.array([len(row) for row in rows], float)
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
@@ -68,10 +65,8 @@ def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
 
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the chrF2 of each of `rows` with each as the reference, [hypothesis, reference].
-
-    Precision and recall are means over the orders up to six of which both rows have n-grams.
-    """
+    """Return the chrF2 of each row of characters with each row as the reference, [hypothesis, reference],
+    from 0 to 1. Precision and recall are means over the orders up to six of which both rows have n-grams."""
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)
@@ -84,10 +79,8 @@ def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
 
 
 def _ngrams(rows: Sequence[Sequence[int]], max_order: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield for each order from 1 to `max_order` the matches of all pairs of rows and the n-grams per row.
-
-    The matches are clipped counts, [hypothesis, reference].
-    """
+    """Yield two arrays for each order from 1 to `max_order`: the clipped matches of each pair of rows,
+    [hypothesis, reference], and the number of n-grams of each row."""
     owners_T = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     units_T = np.unique(np.concatenate([np.asarray(row, np.int64) for row in rows]), return_inverse=True)[1]
     grams_T = units_T

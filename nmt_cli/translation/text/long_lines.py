@@ -1,4 +1,7 @@
-"""Sentence splitting, and the splitting of lines that are too long for a model."""
+"""Sentence splitting, the splitting of sentences that are too long for a model, and joining.
+
+A leading symbol is a word at the start of a text with its own token, such as a tag. Each part repeats it.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,20 +24,18 @@ WITHOUT_SPACES = ("zh", "ja")
 """Languages without spaces between sentences."""
 
 FIRST_GUESS = 8
-"""Number of characters per token that the first part of a line is assumed to have. It is more than usual,
-since a part that is too long is shortened later, while one that is too short stays so."""
+"""Characters per token assumed for the first part of a line. It is more than usual: a part that is too long
+is shortened later, while a short part stays short."""
 
 AIM, MAX_GROWTH = 0.9, 4.0
-"""The first attempt at a part aims at this fraction of the tokens that fit, given the characters per token of
-the previous part. It has at most `MAX_GROWTH` times the characters of the previous part."""
+"""The first attempt at the next part aims at this fraction of `longest` tokens, judging by the previous part.
+It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """Return the maximum number of source tokens of a sentence, without the end mark.
-
-    `trained` is the `batch.longest` of the training, or None if it is unknown. Raises `UserError` if
-    `input.longest` exceeds the positions of the model.
-    """
+    """Return the maximum number of source tokens of a sentence, without the end mark. It is `input.longest`,
+    or else derived from `trained`, the `batch.longest` of the training, None if unknown. Raises `UserError`
+    if `input.longest` does not fit the positions of the model."""
     limit = model.limit or None
     if config.longest:
         if limit and config.longest >= limit:
@@ -48,11 +49,8 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """Split a raw `text` of language `lang` into sentences, each with the whitespace after it.
-
-    Symbols at the start of the text are repeated before each sentence. Whitespace at the start follows an
-    empty sentence.
-    """
+    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. The leading
+    ones of `symbols` are repeated before each sentence. Whitespace at the start follows an empty sentence."""
     begins = len(text) - len(text.lstrip())
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
@@ -60,10 +58,8 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of a prepared `text` to translate, each of at most `longest` tokens, in order.
-
-    `rule` is the value of `input.too_long`.
-    """
+    """Return the parts of a prepared `text` to translate, at most `longest` tokens each, in order. `rule` is
+    `input.too_long`: "split" gives all parts, "cut" only the first one, "skip" none."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
@@ -74,11 +70,9 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
-    """Join the translations of sentences, or of parts of them, to one text of language `lang`.
-
-    `spaces` are the whitespace after each sentence of the source, which the translation keeps. But a single
-    space between two translations, or none, becomes the usual separator of the language.
-    """
+    """Join translations of sentences, or of parts of them, into one text in language `lang`. `spaces` is the
+    whitespace after each source sentence, which is kept. However, a single space or none between two
+    translations becomes the separator of the language: a space, or none in Chinese and Japanese."""
     separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
@@ -87,14 +81,11 @@ def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str
 
 
 def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
-    """Split a prepared `text` into parts of at most `longest` tokens, in time linear in its length.
-
-    A part ends at the last end of a sentence that fits. Without one it ends at other punctuation, between
-    words or anywhere, in this order. Punctuation in the first quarter of the part does not count.
-
-    Each part is prepared text. Spaces between parts are dropped. Symbols at the start of the text are
-    repeated at the start of every part. A character that alone has too many tokens is dropped.
-    """
+    """Yield parts of a prepared `text` of at most `longest` tokens each, in time linear in its length. A part
+    ends at the last end of a sentence that fits. Without one, it ends at other punctuation, between words or
+    anywhere, in this order. Punctuation in the first quarter of the part does not count. Leading symbols are
+    repeated in each part, and spaces between parts are dropped. So is a character that alone has too many
+    tokens."""
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:
@@ -117,10 +108,8 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
-    """Split `text` after its leading symbols. Placeholders do not count.
-
-    The first part is empty if there are more than `limit` symbols or nothing else.
-    """
+    """Split `text` into its leading symbols and the rest. Placeholders are not leading symbols. The first
+    part is "" if there are more than `limit` of them, or nothing else."""
     words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > limit or count == len(words):
@@ -130,7 +119,7 @@ def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str
 
 
 def _best_end(body: str, start: int, end: int) -> int:
-    """Return the best end of the part that begins at `start`, at most `end`."""
+    """Return the best end, at most `end`, of the part of `body` that begins at `start`."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
@@ -144,7 +133,7 @@ def _best_end(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, position: int, last: int) -> int:
-    """Return the end of the word at `position`, or 0 if it is after `last`."""
+    """Return the end of the word of `body` at `position`, or 0 if it is after `last`."""
     space = body.find(" ", position, last)
     if space < 0 and len(body) <= last:
         return len(body)

@@ -1,4 +1,4 @@
-"""Parse trees as translations: recognized by the symbols of the vocabulary, and written in brackets."""
+"""Parse trees as translations. The symbols of the vocabulary show that a model writes linearised trees."""
 
 import string
 from collections.abc import Sequence
@@ -12,11 +12,9 @@ ESCAPED = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 def tree_symbols(target: Tokenizer) -> TreeSymbols | None:
-    """Return the symbols of linearised trees in the vocabulary. Return None if it has none.
-
-    Tags of one character are ordinary tokens rather than symbols (see `corpus.trees.long_symbols`). Returns
-    None also if such a tag consists of several tokens.
-    """
+    """Return the symbols of linearised trees in the vocabulary of `target`, or None if the model writes other
+    text. Tags of one character are ordinary tokens rather than symbols (see `corpus.trees.long_symbols`).
+    None is also returned if such a tag has several tokens."""
     ids = {
         symbol: i for symbol, i in zip(target.symbols, target.encode(" ".join(target.symbols)), strict=True)
     }
@@ -37,6 +35,7 @@ def tree_symbols(target: Tokenizer) -> TreeSymbols | None:
 
 
 def written_out(line: str, words: Sequence[str]) -> str:
-    """Return a linearised tree over `words` in brackets. Repair it first if it does not fit them."""
+    """Return the linearised tree in `line` in brackets over `words`. If they do not fit it, repair it
+    first."""
     tree, _ = repair_linearised(line, len(words))
     return bracketed(Tree(tree.symbols, tuple(word.translate(ESCAPED) for word in words)))

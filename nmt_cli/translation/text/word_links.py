@@ -12,7 +12,8 @@ def pharaoh(
     targets: Sequence[Sequence[int]],
     aligned: Sequence[int],
 ) -> str:
-    """Return the links of `word_links` in the Pharaoh format, for example "0-0 1-2"."""
+    """Return the linked words of a line in the Pharaoh format, for example "0-0 1-2", source word first. The
+    arguments are those of `word_links`."""
     links = word_links(tokenizers, sources, targets, aligned)
     return " ".join(f"{source}-{target}" for source, target in links)
 
@@ -23,11 +24,9 @@ def word_links(
     targets: Sequence[Sequence[int]],
     aligned: Sequence[int],
 ) -> list[tuple[int, int]]:
-    """Return the pairs of linked words (source, target), without repetitions and in order.
-
-    `sources` and `targets` are the token ids of the parts of a line. `aligned` has a source token for each
-    target token, both counted from the beginning of the line. Words are separated by spaces.
-    """
+    """Return the pairs of linked words (source, target) of a line, from 0, sorted and without repetitions.
+    `sources` and `targets` have the token ids of each part of the line. `aligned` has the source token of
+    each target token, both counted from the start of the line. Spaces separate words."""
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
     pairs = ((source[token], word) for word, token in zip(target, aligned, strict=True))
@@ -35,8 +34,7 @@ def word_links(
 
 
 def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the word number of each token, counted from the beginning of the line. -1 means not in a
-    word."""
+    """Return for each part the word index of each token, counted from the line's start, or -1 for none."""
     numbers, before = [], 0
     for ids in parts:
         # Decode each beginning of the part, since only the tokenizer knows the ends of words.
@@ -49,5 +47,5 @@ def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[in
 
 
 def _is_code(tokenizer: Tokenizer, token: int) -> bool:
-    """Return whether `token` is the code of a language, which is not part of the text."""
+    """Return whether `token` is a language code, which is not part of the text."""
     return bool(tokenizer.begin) and token in tokenizer.numbering.symbols.values()

@@ -1,4 +1,4 @@
-"""Counters of the queue that worker processes read without sending a message."""
+"""Counters of the queue in shared memory, which worker processes read without sending a message."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from nmt_cli.runtime.processes import SharedCount
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counters in shared memory. Threads of the parent change them under the lock of the queue."""
+    """Counters of the queue. Threads of the parent process change them under the lock of the queue."""
 
     arrivals: SharedCount = field(default_factory=SharedCount)
     """Grows when sentences start to wait."""

@@ -14,17 +14,15 @@ from nmt_cli.translation.workers.worker import NextTurn, translate_in_thread
 from nmt_cli.translation.workers.worker_process import STARTING, WorkerProcess
 
 MAX_HELPERS = 4
-"""Maximum number of threads for a single line. Each worker starts its own ones, and more would compete."""
+"""Maximum number of threads for a single line. Each worker starts its own threads, and more would compete."""
 
 
 class Workers:
-    """One thread per worker, on one queue, until closed. Each translates itself or through a process."""
+    """One thread per worker, all on one queue. Each translates itself, or lets its process translate."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """`models` are the models of each worker, which workers may share.
-
-        Several workers on a CPU under Linux are processes.
-        """
+        """Start the workers. `models` has the models of each worker, which workers may share. Several workers
+        on a CPU under Linux are processes."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -46,7 +44,7 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """True while the workers translate: not closed, not failed, and started by this very process."""
+        """True while the workers translate: not closed or failed, and not in a forked copy of the process."""
         return not self.queue.closed and os.getpid() == self._owner
 
     @property
@@ -55,7 +53,7 @@ class Workers:
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers and drop unfinished sentences. Do nothing in a forked copy of the process."""
+        """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
         if os.getpid() == self._owner:
             self._stack.close()
 

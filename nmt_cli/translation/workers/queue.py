@@ -1,8 +1,9 @@
 """The queue between callers and workers.
 
-A caller opens a request. A reader thread adds lines to it. Worker threads take sentences of all requests into
-their batches and return hypotheses, and the caller receives finished lines in order. Slow input is translated
-line by line. Fast input fills the queue, so that batches consist of sentences of similar length.
+A caller opens a request. A reader thread adds lines to it, at most a window of lines ahead of the output.
+Worker threads take sentences of all requests into their batches and return hypotheses. The caller receives
+finished lines in order. Slow input is translated line by line. Fast input fills the queue, so that batches
+consist of sentences of similar length. A turn is the work of a worker until its batch is empty.
 """
 
 import threading
@@ -18,25 +19,21 @@ from nmt_cli.translation.workers.counts import Counts
 from nmt_cli.translation.workers.request import Done, Queued, Request
 
 MAX_DEATHS = 3
-"""A request fails when this number of processes died while they translated the same sentence.
-
-The last attempt translates the sentence alone, so that the other sentences of the batch are not blamed.
-"""
+"""A request fails if this number of processes died while they translated the same sentence. The last attempt
+translates the sentence alone, so that the other sentences of the batch are not blamed."""
 
 
 class Closed(Exception):
-    """Raised in workers when the queue was closed."""
+    """Raised in worker threads once the queue is closed."""
 
 
 class RequestQueue:
-    """All open requests and their waiting sentences. Every method may be called by any thread.
-
-    Callers use `open`, `next`, `poll`, `drop` and `close_request`. Their reader threads use `add`, `end` and
-    `is_open`. Worker threads use the other methods, mostly through a `Turn`.
-    """
+    """All open requests and their waiting sentences. Any thread may call any method. Callers use `open`,
+    `next`, `poll`, `drop` and `close_request`. Reader threads use `add`, `end` and `is_open`. Worker threads
+    use the other methods, mostly through a `Turn`."""
 
     def __init__(self, workers: int) -> None:
-        """`workers` is the number of worker threads."""
+        """`workers` is the number of worker threads that share the sentences."""
         self._workers = workers
         self._lock = threading.RLock()  # the garbage collector may close the queue in any thread, at any time
         self._work = threading.Condition(self._lock)
@@ -55,12 +52,12 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """True once the queue was closed, so that nothing more will be translated."""
+        """True once the queue is closed, so that nothing more is translated."""
         return self._closed
 
     @property
     def unfinished(self) -> int:
-        """The number of sentences that wait or are being translated."""
+        """The number of sentences of all requests that wait or are being translated."""
         with self._lock:
             # A copy: the garbage collector may run during the sum and drop a request.
             return sum(request.unfinished for request in [*self._requests.values()])
@@ -68,11 +65,8 @@ class RequestQueue:
     def open(
         self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
     ) -> Request:
-        """Open a request for translation with `search`, with at most `window` unreturned lines.
-
-        `on_change` is called, in any thread and under the lock, when `poll` may return a line. It must not
-        block.
-        """
+        """Open a request with the settings `search`. At most `window` lines may be added ahead of the output.
+        `on_change` is called under the lock when `poll` may return a line, and must not block."""
         with self._lock:
             changed = threading.Condition(self._lock)
             request = Request(next(self._numbers), search, window, changed, on_change)
@@ -80,7 +74,7 @@ class RequestQueue:
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Add a line once it is within the window. Return False if the request was closed."""
+        """Add `line` once it is within the window. Return False if the request was closed meanwhile."""
         with self._lock:
             request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
             if is_open := self.is_open(request):
@@ -90,17 +84,15 @@ class RequestQueue:
             return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Mark the last line of a request as added. `next` and `poll` raise `error`, if there is one."""
+        """Mark a request as complete. `next` and `poll` then raise `error`, unless it is None."""
         with self._lock:
             request.complete, request.error = True, error
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
-        """Wait for the next line of a request, in order. Return None at the end of the request.
-
-        `before_waiting` is called first, without the lock, if the line is not finished yet. Raises the error
-        that ended the request or the workers.
-        """
+        """Wait for the next line of a request, in order, and return it. Return None at the end of the
+        request. If the line is not finished yet, call `before_waiting` first, without the lock. Raises the
+        error that ended the request or the workers, and `RuntimeError` if the queue is closed."""
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -110,7 +102,7 @@ class RequestQueue:
             return done
 
     def poll(self, request: Request) -> Done | None:
-        """Return the next line like `next`, or None if it is not finished yet."""
+        """Return the next line of a request, or None if it is not finished. Raises errors like `next`."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
@@ -121,7 +113,7 @@ class RequestQueue:
             return done
 
     def drop(self, request: Request) -> None:
-        """Remove a request and its waiting sentences."""
+        """Remove a request and its sentences. Workers drop those in batches before the next step."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()
@@ -130,7 +122,7 @@ class RequestQueue:
             request.notify()
 
     def close_request(self, request: Request) -> None:
-        """Drop a request, and wait until its reader has left the tokenizer."""
+        """Remove a request, and wait until its reader thread has left the tokenizer."""
         self.drop(request)
         with request.reading:
             pass
@@ -141,7 +133,8 @@ class RequestQueue:
             return not self._closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
-        """Wait for a sentence and return a turn for a worker with an empty batch, or None once closed."""
+        """Wait for a sentence. Return a turn for a worker with an empty batch, or None if the queue
+        closes."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
@@ -153,9 +146,11 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take sentences of requests with the settings `search`, see `nmt_cli.decoding.engine.Queue`.
+        """Take up to `slots` sentences of requests with the settings `search`. Together with the batch
+        `running` they have at most `tokens` tokens, padding included. Raises `Closed` once the queue is
+        closed.
 
-        The list is empty if the request that has waited longest has other settings, or if a sentence must be
+        The list is empty if the longest waiting request has other settings, or if some sentence must be
         translated alone. The worker then finishes its batch and takes another turn.
         """
         with self._lock:
@@ -176,7 +171,7 @@ class RequestQueue:
             return chosen
 
     def take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Take one sentence that must be translated alone with the settings `search`, if there is one."""
+        """Take one sentence with the settings `search` that must be translated alone, if there is any."""
         with self._lock:
             self._refuse_closed()
             for one in self._suspects:
@@ -186,7 +181,7 @@ class RequestQueue:
             return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return sentences to the queue, except those of closed requests."""
+        """Return taken sentences to the queue. Sentences of closed requests are dropped."""
         with self._lock:
             for sentence in sentences:
                 if request := self._request_of(sentence):
@@ -194,11 +189,8 @@ class RequestQueue:
             self._notify_workers()
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died of `cause`.
-
-        The request of a sentence fails at its third death. After the second one, the sentence is translated
-        alone.
-        """
+        """Return the sentences of a process that died to the queue. `cause` is a message for the user. After
+        its second death, a sentence is translated alone. After the third one, its request fails."""
         with self._lock:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
@@ -216,21 +208,22 @@ class RequestQueue:
             self._notify_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence, best first. None means that it did not fit into memory."""
+        """Store the hypotheses of a sentence, best first, or None if it did not fit into memory. Ignore
+        sentences of closed requests."""
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
                 self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
-        """Return the indices in `running` of sentences whose requests were closed. Raise `Closed` once the
-        queue is."""
+        """Return the indices in `running` of sentences of closed requests. Raise `Closed` if the queue is
+        closed."""
         with self._lock:
             self._refuse_closed()
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work. `error`, if it is the reason, is raised in the callers of all open requests."""
+        """End all work, once. Callers of all open requests get `error`, or `RuntimeError` if it is None."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -255,7 +248,7 @@ class RequestQueue:
         return [request for request in self._requests.values() if request.waiting]
 
     def _request_of(self, sentence: Sentence) -> Request | None:
-        """Return the request of a sentence, or None if it was closed."""
+        """Return the request of a sentence, or None if the request was closed."""
         assert isinstance(sentence, Queued)
         return self._requests.get(sentence.request)
 
@@ -267,25 +260,26 @@ class Turn:
     """
 
     def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
-        """`alone` restricts the turn to one sentence that may have killed processes."""
+        """`alone` restricts the turn to one sentence that was in the batches of processes that died."""
         self._queue, self.search = queue, search
         self._alone, self._taken = alone, False
         self._departures = queue.counts.departures.value
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
 
     def alone(self, count: int) -> bool:
-        """See `worker.Turn`."""
+        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
         return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """See `worker.Turn`."""
+        """Return the indices in `running` of sentences whose requests were closed. It is empty if no request
+        was closed since the last call."""
         if (departures := self._queue.counts.departures.value) == self._departures:
             return ()
         self._departures = departures
         return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`."""
+        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens."""
         if not self._alone:
             return self._queue.take(self.search, slots, tokens, running)
         taken, self._taken = self._taken, True

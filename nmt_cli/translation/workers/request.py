@@ -32,7 +32,7 @@ class Queued(Sentence):
 
 @dataclass(slots=True)
 class Request:
-    """The unreturned lines of one caller. All methods are called under the lock of the queue."""
+    """The unreturned lines of one caller. Callers of all methods hold the lock of the queue."""
 
     number: int
     search: SearchConfig
@@ -43,15 +43,13 @@ class Request:
     """Notified when the caller or the reader may continue."""
 
     on_change: Callable[[], None]
-    """Called at the same time, for callers with an event loop."""
+    """Called whenever `changed` is notified, for callers with an event loop."""
 
     lines: dict[int, Line] = field(default_factory=dict)
     waiting: dict[int, list[Sentence]] = field(default_factory=dict)
     """Sentences that wait for a worker, by group. A group has the sentences of half a window of lines.
-
     Workers take the longest sentence of the lowest group. So no short line waits forever while the window
-    keeps later lines out. Each list ascends in length. Among sentences of equal length the oldest is last.
-    """
+    keeps later lines out. Each list ascends in length. Among sentences of equal length the oldest is last."""
 
     hypotheses: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
     """Hypotheses by sentence key, until the line is returned."""
@@ -72,7 +70,7 @@ class Request:
     """Held by the reader while it tokenizes a line. Closing the request waits for it."""
 
     def notify(self) -> None:
-        """Wake the caller and the reader."""
+        """Wake the caller and the reader thread."""
         self.changed.notify_all()
         self.on_change()
 
@@ -81,7 +79,7 @@ class Request:
         return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
-        """Add `line` and queue its sentences."""
+        """Add `line` and queue its sentences. Wake the caller if the line has none."""
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for sentence in line.sentences:
@@ -91,15 +89,13 @@ class Request:
             self.notify()
 
     def put(self, sentence: Sentence) -> None:
-        """Queue a sentence. It may be one that a worker took before."""
+        """Add a sentence to its group, in order of length. A worker may have taken it before."""
         group = line_number(sentence) // max(1, self.window // 2)
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Take sentences of the oldest group, as `nmt_cli.decoding.engine.Queue.take` does.
-
-        At least one sentence must wait.
-        """
+        """Remove and return up to `slots` sentences of the lowest group, longest first. Together with
+        `running` they have at most `tokens` padded tokens. At least one sentence must wait."""
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -107,14 +103,14 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence. Wake the caller if the sentence is part of its next line."""
+        """Store the hypotheses of a sentence. Wake the caller if the sentence is part of the next line."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
     def pop_next(self) -> Done | None:
-        """Remove and return the next line in order. Return None if it is not finished."""
+        """Remove and return the next line and its hypotheses. Return None if it is not finished."""
         line = self.lines.get(self.returned + 1)
         if line is None or any(one.key not in self.hypotheses for one in line.sentences):
             return None
@@ -123,5 +119,5 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """True once all lines have been returned and no more will come."""
+        """True once all lines have been returned and no more will follow."""
         return self.complete and not self.lines

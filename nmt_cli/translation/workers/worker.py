@@ -18,37 +18,33 @@ from nmt_cli.runtime.threads import set_own_threads
 
 
 class Turn(Queue, Protocol):
-    """A queue of sentences with the same search settings, for one batch until it is empty."""
+    """A queue of sentences with the same search settings, for one worker until its batch is empty."""
 
     @property
     def search(self) -> SearchConfig:
-        """The search settings of all its sentences."""
+        """The search settings of all sentences of the turn."""
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Return the hypotheses of a sentence, best first. None means that it did not fit into memory."""
+        """Hand over the hypotheses of a sentence, best first, or None if it did not fit into memory."""
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Return the indices in `running` of sentences whose requests were closed.
-
-        The search calls this before each step. An exception ends the search.
-        """
+        """Return the indices in `running` of sentences whose requests were closed. The search calls this
+        before each step, and an exception ends the search."""
 
     def alone(self, count: int) -> bool:
         """Return whether only `count` sentences are unfinished, so that other workers are idle."""
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died of `cause`. Called in the parent process only."""
+        """Return the sentences of a process that died of `cause` to the queue. Called in the parent only."""
 
 
 NextTurn = Callable[[], Turn | None]
-"""Waits until a sentence waits, and returns a turn. Returns None when there will be no more."""
+"""Waits until a sentence waits, and returns a turn. Returns None once the queue is closed."""
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate until `next_turn` returns None.
-
-    Up to `threads` threads share the work while only few sentences are unfinished.
-    """
+    """Translate one turn after the other until `next_turn` returns None. While only few sentences are
+    unfinished, up to `threads` threads share the work of each step."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
         before_step = partial(_set_threads, models, turn, threads) if threads > 1 else lambda *_: None
@@ -59,10 +55,8 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Choose the threads for the next step, in which `joining` join a batch of `running` sentences.
-
-    If other workers are idle, either the standby threads of the compiled kernels help or those of PyTorch.
-    """
+    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences. If
+    other workers are idle, up to `threads` help: those of the compiled kernels, or else PyTorch's."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)
@@ -80,7 +74,7 @@ def _set_threads(
 
 
 def translate_in_thread(models: Sequence[Transformer], next_turn: NextTurn) -> None:
-    """Run `translate_turns` in the calling thread, with one PyTorch thread on the device of the models."""
+    """Run `translate_turns` in the calling thread, with one PyTorch thread and on the device of `models`."""
     set_own_threads(1)
     with current(models[0].device):
         translate_turns(models, next_turn)

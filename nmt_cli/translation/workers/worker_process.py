@@ -1,7 +1,7 @@
 """A worker in its own process, since Python runs only one thread of a process at a time.
 
 The process is forked, so that all workers share the memory of the weights. The queue stays in the parent. For
-each method of a turn the process sends a message over a pipe. One thread of the parent calls the method and
+each method of a turn, the process sends a message over a pipe. One thread of the parent calls the method and
 sends the result back. If the process dies, another one replaces it and its sentences return to the queue.
 """
 
@@ -31,7 +31,7 @@ STARTING = threading.RLock()
 inherit our ends of the pipes and keep them open. The death of our process would then go unnoticed."""
 
 MAX_IDLE_DEATHS = 3
-"""Number of processes in a row that may die before they take a sentence. Then no other one is started."""
+"""If this number of processes in a row dies before taking a sentence, no further one is started."""
 
 FORK_WARNING = ".*multi-threaded.*fork"
 """Python warns about locks that other threads hold, which stay locked in the child. The child takes only
@@ -42,8 +42,8 @@ class WorkerProcess:
     """The parent's side of a worker process and of its replacements."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
-        """`counts` are those of the queue that provides the turns. For `threads` see
-        `worker.translate_turns`."""
+        """Start the process. `counts` are the counters of the queue that provides the turns. Up to `threads`
+        threads of the process share the work while only few sentences are unfinished."""
         self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
         """Number of processes that died and were replaced."""
@@ -58,10 +58,9 @@ class WorkerProcess:
             self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the messages of the process until `next_turn` returns None. Call this once.
-
-        The calling thread calls `next_turn` and the methods of the turns on behalf of the process.
-        """
+        """Answer the messages of the process until `next_turn` returns None. Call this once, in a thread for
+        this worker. That thread calls `next_turn` and the methods of turns. Raises errors of the process, and
+        `UserError` if it cannot be replaced or was killed."""
         while True:
             try:
                 message, value = self.connection.recv()
@@ -83,18 +82,18 @@ class WorkerProcess:
                 self._answer(self._turn, message, value)
 
     def kill(self) -> None:
-        """Kill the process and start no other one. A thread in `translate_turns` then gets an error."""
+        """Kill the process without replacing it. A thread in `translate_turns` then raises `UserError`."""
         with STARTING:
             self._closed = True
             self.process.kill()
 
     def close(self) -> None:
-        """Kill the process, and wait until it has ended."""
+        """Kill the process without replacing it, and wait until it has ended."""
         self.kill()
         self._stack.close()
 
     def _answer(self, turn: Turn, message: str, value: Any) -> None:
-        """Call the method of `turn` that the process asked for, and send the result."""
+        """Call the method of `turn` that `message` names, with the arguments `value`. Send its result."""
         if message == "take":
             sentences = turn.take(*value)
             self._held |= {sentence.identity: sentence for sentence in sentences}
@@ -120,7 +119,8 @@ class WorkerProcess:
             self.connection.send(result)
 
     def _replace(self) -> None:
-        """Replace a process that died, and return its sentences to the queue."""
+        """Replace a process that died, and return its sentences to the queue. Raises `UserError` after
+        `close` and after `MAX_IDLE_DEATHS`."""
         with STARTING:
             self.process.join()  # for its exit code
             cause = _cause(self.process.exitcode)
@@ -152,7 +152,7 @@ class WorkerProcess:
 
 
 def _cause(code: int | None) -> str:
-    """Describe why a process ended with exit code `code`."""
+    """Return a message about why a process ended with exit code `code`, which is negative for a signal."""
     if code != -signal.SIGKILL:
         return f"a translation process crashed with exit code {code}."
     # The system sends SIGKILL when memory runs out.
@@ -163,7 +163,7 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Run the worker process: translate turns until the parent has no more, and report errors to it."""
+    """Run the worker process: translate turns until the parent has no more. Errors are sent to the parent."""
     close_sockets([connection.fileno()])
     obey_parent()
     # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
@@ -189,19 +189,19 @@ def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None"
 
 @dataclass(slots=True)
 class _TurnOfParent:
-    """A `worker.Turn` in the worker process. Its methods send messages to the parent."""
+    """A `worker.Turn` in the worker process. Most methods send a message to the real turn in the parent."""
 
     connection: Connection
     search: SearchConfig
     counts: Counts
     departures: int
-    """The value of `counts.departures` when the parent was last asked for closed requests."""
+    """The value of `counts.departures` when this process last asked for closed requests."""
 
     refused: tuple[int, int] | None = None
-    """The value of `counts.arrivals` and the number of running sentences when `take` last returned none."""
+    """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`."""
+        """Return sentences to join the batch `running`, from the parent if its answer may have changed."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
         state = (self.counts.arrivals.value, len(running))
@@ -213,19 +213,19 @@ class _TurnOfParent:
         return sentences
 
     def alone(self, count: int) -> bool:
-        """See `worker.Turn`."""
+        """Return whether only `count` sentences are unfinished in the queue."""
         return self.counts.unfinished.value == count
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """See `nmt_cli.decoding.engine.Queue`."""
+        """Send sentences back to the queue in the parent."""
         self.connection.send(("put back", sentences))
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """See `worker.Turn`."""
+        """Send the hypotheses of a sentence to the parent."""
         self.connection.send(("finish", (sentence, hypotheses)))
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """See `worker.Turn`."""
+        """Return the indices in `running` of sentences whose requests were closed."""
         if (departures := self.counts.departures.value) == self.departures:
             return ()
         self.departures = departures
@@ -234,5 +234,5 @@ class _TurnOfParent:
         return indices
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """See `worker.Turn`. Never called, since this process does not survive its own death."""
+        """Raise `NotImplementedError`: this process does not survive its own death."""
         raise NotImplementedError
