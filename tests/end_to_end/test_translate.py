@@ -196,7 +196,8 @@ def test_lines_of_processes_that_die_are_translated_again_with_one_warning(
     assert output.splitlines(keepends=True) == lines[1:]
     # A crash also prints a traceback, for developers.
     assert [line for line in errors.decode().splitlines() if line.startswith(("Warning", "Error"))] == [
-        "Warning: a worker process died, and its lines are translated again. If this happens often, memory may "
+        "Warning: a worker process died, and its lines are translated again. If this happens often, memory "
+        "may "
         "be short. Use fewer --threads."
     ]
     assert process.returncode == 0
