@@ -116,7 +116,7 @@ def test_help_gives_the_meaning_of_each_setting() -> None:
         for setting in fields(section):
             if not is_dataclass(setting.default_factory):
                 assert f"\n{setting.name}: " in text, (name, setting.name)
-    assert "\nbeam: Hypotheses" in pydoc.plain(pydoc.render_doc(SearchConfig)).replace(" |  ", "")
+    assert "\nbeam: Beam size" in pydoc.plain(pydoc.render_doc(SearchConfig)).replace(" |  ", "")
 
 
 @pytest.mark.parametrize("call", ["translate", "stream", "translations"])

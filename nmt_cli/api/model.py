@@ -80,7 +80,11 @@ class Model:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The source and the target language, as named in training. >>> model.languages ('en', 'de')"""
+        """The source and the target language, as named in training.
+
+        >>> model.languages
+        ('en', 'de')
+        """
         recipe = self.tokenizers.recipe
         return recipe.source_lang, recipe.target_lang
 

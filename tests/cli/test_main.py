@@ -123,7 +123,7 @@ def test_score_and_preprocess_load_nothing_that_only_models_need(tmp_path: Path)
 
 def test_a_folder_without_a_model_is_reported_before_pytorch_is_loaded(tmp_path: Path) -> None:
     result = python("-c", SHOW_MODULES, "translate", tmp_path)
-    assert f"{tmp_path} is no model" in result.stderr
+    assert f"{tmp_path} is not a model" in result.stderr
     assert not set(result.stderr.split()) & {"torch", "numpy", "numba"}
 
 

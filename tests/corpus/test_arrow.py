@@ -86,7 +86,7 @@ def test_a_folder_saved_by_datasets_is_read(tmp_path: Path) -> None:
         ('{"_data_files": []}', "names no files"),
         ('{"_data_files": [{"filename": "../../x.arrow"}]}', "files outside the folder"),
         ('{"_data_files": [{"filename": "x.arrow"}], "_indices_files": [1]}', "flatten_indices"),
-        ('{"_data_files": [{"filename": "x.arrow"}]}', "no such file"),
+        ('{"_data_files": [{"filename": "x.arrow"}]}', "x.arrow does not exist"),
     ],
 )
 def test_a_folder_with_a_wrong_description_is_an_error(tmp_path: Path, state: str, why: str) -> None:

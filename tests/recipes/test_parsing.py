@@ -78,7 +78,7 @@ def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     out = copied.parents[1] / "out"
     command = (copied, "-d", copied.parents[1] / "trees", "-o", out, "gum")
     stopped = recipe(*command, "--max-steps", 2, NMT_DATA="")
-    assert "asks for 10" in stopped.stderr
+    assert "--last 10 is too large" in stopped.stderr
     assert not (out / "gum-1" / "result.json").exists()
     done = recipe(*command, NMT_DATA="")
     assert done.returncode == 0, done.stderr

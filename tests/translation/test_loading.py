@@ -49,7 +49,7 @@ def test_loading_restores_the_number_of_threads(made_models: Path, name: str) ->
         if name == "copies":
             load([made_models / name], CONFIG, on_cpu())
         else:
-            with pytest.raises(UserError, match="is no model"):
+            with pytest.raises(UserError, match="is not a model"):
                 load([made_models / name], CONFIG, on_cpu())
         assert torch.get_num_threads() == 3
     finally:

@@ -32,6 +32,7 @@ from nmt_cli.data.batching.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.next_token import dispatch as next_token
 from nmt_cli.decoding.search import steppers
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
@@ -181,6 +182,7 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
     with ExitStack() as stack:
         stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
         stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
+        stack.enter_context(patch.object(next_token, "_kernels", lambda *_: None))
         stack.enter_context(patch.object(steppers, "likeliest", _likeliest))
         if not few:
             one._steppers = one._steppers[-1:]

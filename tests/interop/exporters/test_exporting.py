@@ -182,7 +182,7 @@ def test_a_check_translates_with_both_and_says_how_many_lines_differ(
     for form in ("ctranslate2", "argos"):
         told = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
         assert told.returncode == 0, told.stderr
-        assert re.match(r"\d+ of 50 made-up lines differ; BLEU against nmt's [\d.]+\n", told.stdout)
+        assert re.match(r"\d+ of 50 generated lines differ; BLEU against nmt: [\d.]+\n", told.stdout)
     with zipfile.ZipFile(tmp_path / "argos" / "translate-en_de.argosmodel") as package:
         metadata = json.loads(package.read("en_de/metadata.json"))
         assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
