@@ -14,7 +14,8 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """Return the number of lines, which must be the same in both files. Both are read."""
+    """Return the number of lines of the two files of `languages` (source, target) in the archive. Raise
+    `UserError` if the numbers differ or are 0, or if a file is missing."""
     counts = {}
     with explained(path), opened(path) as archive:
         for info in _members(path, archive, languages):
@@ -30,7 +31,8 @@ def count(path: Path, languages: tuple[str, str]) -> int:
 
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield the lines of both files in blocks of `size`. The caller has checked the counts with `count`."""
+    """Yield up to `size` source lines and their target lines at a time. Check the numbers of lines with
+    `count` before, because different ones raise `ValueError` here."""
     with explained(path), opened(path) as archive:
         source, target = _members(path, archive, languages)
         with _stream(archive, source) as sources, _stream(archive, target) as targets:
@@ -53,7 +55,8 @@ def _members(
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
-    """Return the one file that ends in the name of the language, or else in another form of the name."""
+    """Return the only file with the ending `language`, or else with another code for it, such as .deu for
+    "de". Raise `UserError` if there is none, if there are several, or if the file is unsafe to read."""
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
     members = [info for info, ending in endings if ending == language] or [
         info for info, ending in endings if ending and fits(ending, language)

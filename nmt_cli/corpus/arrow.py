@@ -25,12 +25,13 @@ MAX_COLUMN_BYTES = 1 << 29
 
 
 def is_folder_of_rows(path: Path) -> bool:
-    """Return whether `save_to_disk` wrote the folder."""
+    """Return whether `save_to_disk` of Hugging Face's `datasets` wrote the folder."""
     return (path / STATE).is_file() or (path / SPLITS).is_file()
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder with one split, in order."""
+    """Return the files of a folder with one split, in the order of its rows. Raise `UserError` for several
+    splits, for damaged metadata, and for rows that are stored in another order."""
     if not (folder / STATE).is_file():
         raise UserError(f"{folder} has {_splits(folder)}; name one of them, such as {folder}/train.")
     try:
@@ -51,7 +52,7 @@ def _splits(folder: Path) -> str:
 
 
 def count(files: Sequence[Path]) -> int:
-    """Return the total number of rows according to the metadata of the files."""
+    """Return the total number of rows. In Parquet files, only the metadata is read."""
     return sum(map(_count, files))
 
 
@@ -64,14 +65,15 @@ def _count(file: Path) -> int:
 
 
 def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield the rows of all files, in order. Messages count the rows of each file from 1."""
+    """Yield (source, target, score) of each row of all files. Messages count the rows of each file from 1."""
     for file in files:
         with _explained(file):
             yield from _rows(file, languages, config)
 
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield the rows of one file. Raise `UserError` if their number is not that of the metadata."""
+    """Yield (source, target, score) of each row of one file. At the end, raise `UserError` if the number of
+    rows is not that of the metadata."""
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
@@ -88,7 +90,7 @@ def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
 def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
-    """Yield sources, targets and scores of up to `BATCH_ROWS` rows at a time."""
+    """Yield the sources, targets and scores of up to `BATCH_ROWS` rows at a time. Missing scores are None."""
     if file.suffix.lower() == PARQUET:
         parquet = _library("parquet").ParquetFile(file)
         columns = _chosen(file, parquet.schema_arrow, languages, config)
@@ -105,7 +107,7 @@ def _columns(
 
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` for a column of texts that becomes too large when it is decompressed."""
+    """Raise `UserError` if a column in `names` becomes too large when it is decompressed."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):
@@ -119,7 +121,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the columns to read. A field of a struct is a column "outer.inner"."""
+    """Choose the columns of source, target and score. A field of a struct is a column "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -129,7 +131,7 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the values of the three columns in a batch, None for all scores if there is no such column."""
+    """Return the sources, targets and scores of a batch. All scores are None if `columns` has no score."""
     batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
         [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns
@@ -147,7 +149,7 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _stream(file: Path) -> Iterator[Any]:
-    """Open a file of a folder that `save_to_disk` wrote."""
+    """Open a file that `save_to_disk` wrote, inside a `with` block, as an iterator over its batches."""
     arrow = _library()
     with arrow.memory_map(os.fspath(file)) as mapped, arrow.ipc.open_stream(mapped) as batches:
         yield batches
@@ -167,7 +169,7 @@ def _explained(file: Path) -> Iterator[None]:
 
 
 def _library(module: str = "") -> Any:
-    """Import pyarrow and return it or one of its modules. Raise `UserError` if it is not installed."""
+    """Return pyarrow, or its submodule `module` if given. Raise `UserError` if pyarrow is not installed."""
     try:
         import pyarrow
         import pyarrow.compute

@@ -40,10 +40,8 @@ LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open the content of `path`, decompressed if its first bytes are those of a compressed file.
-
-    Errors of reading inside the `with` block become `UserError`.
-    """
+    """Open `path` for reading inside a `with` block, and decompress it if necessary. The first bytes show the
+    compression, not the name. Errors of reading inside the block become `UserError`."""
     with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
 
@@ -69,21 +67,21 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of `path`. Only a line feed ends a line.
-
-    Lines do not include the line feed, a carriage return before it, or a byte-order mark of the file.
-    """
+    """Yield the lines of a plain or compressed file. Only a line feed ends a line. Lines do not include the
+    line feed, a carriage return before it, or a byte-order mark of the file."""
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield the lines of `path`, as `lines` does, in lists of `size`. Messages call the file `name`."""
+    """Yield the same lines as `lines`, in lists of `size`. The last list may be shorter. Messages call the
+    file `name`, or `path` if `name` is empty."""
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: BinaryIO, name: str, size: int) -> Iterator[list[bytes]]:
-    """Do the same as `blocks` for an open stream."""
+    """Yield the lines of an open stream in lists of `size`. The last list may be shorter. Raise `UserError`,
+    which calls the stream `name`, if a line or a list has too many bytes."""
     block: list[bytes] = []
     first, held_bytes = 1, 0
     for content in _whole_lines(stream, name):
@@ -100,18 +98,18 @@ def blocks_of(stream: BinaryIO, name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines that `lines` yields. This is faster than to count them."""
+    """Return the number of lines of `path`. Messages call the file `name`, or `path` if `name` is empty."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
 
 def count_lines_of(stream: BinaryIO, name: str) -> int:
-    """Do the same as `count_lines` for an open stream."""
+    """Read an open stream to its end and return its number of lines. Messages call the stream `name`."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
 def _whole_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the content of a stream in parts that end with a line."""
+    """Yield a stream in large parts of complete lines. Only the last part may lack a line feed at its end."""
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
     while block:
@@ -130,7 +128,7 @@ def _whole_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
-    """Raise `UserError` if `length` bytes exceed `limit`, or the limit of a line if `limit` is 0."""
+    """Raise `UserError`, beginning with `location`, for more than `limit` bytes (0 for `LONGEST_BYTES`)."""
     if length > (limit or LONGEST_BYTES):
         raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit; split the text.")
 
@@ -156,7 +154,7 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
 
 
 def _without_mark(block: bytes, name: str) -> bytes:
-    """Return the first block of a file without its byte-order mark."""
+    """Return the first block of a file without its byte-order mark. Raise `UserError` for UTF-16."""
     if block.startswith(UTF16_MARKS):
         raise UserError(f"{name} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
     return block.removeprefix(BOM_UTF8)

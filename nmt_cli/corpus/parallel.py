@@ -78,10 +78,8 @@ class Corpus:
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
-        """Return the number of pairs, at least 1.
-
-        This reads all files, so that damage and unequal lengths are errors before any work begins.
-        """
+        """Return the number of pairs. Raise `UserError` if there are none, or if the sides differ in length.
+        This reads all files, so that most damage is an error before any work begins."""
         match self.form:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
@@ -129,11 +127,11 @@ class Corpus:
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:
-        """Return the file and the line, row or segment of pair `number`, for a message."""
+        """Return the file and the line, row or segment of pair `number`, counted from 1, for a message."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     def symbols(self) -> set[str]:
-        """Return the words that a tokeniser must not split: brackets and tags of trees."""
+        """Return the words that a tokeniser must not split: brackets and tags of trees, otherwise none."""
         return trees.long_symbols(files.lines(self.source)) if self.form == "trees" else set()
 
     @property
@@ -147,7 +145,7 @@ class Corpus:
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield all pairs, with scores if the corpus has scores, of forms other than lines and zip."""
+        """Yield each pair, with its score if the corpus has scores. Not for the forms "lines" and "zip"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -166,7 +164,7 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield `size` pairs at a time as lists of sources, of targets, and of scores if they have scores."""
+        """Yield `size` pairs at a time as lists of sources, of targets and, if pairs have them, of scores."""
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
@@ -182,7 +180,12 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names: `-`, a file with both sides, a folder, PREFIX or SOURCE:TARGET."""
+    """Return the corpus that `spec` names. Raise `UserError` if it does not exist.
+
+    `spec` is - for stdin, a file with both sides, a folder, SOURCE:TARGET for two files, or PREFIX. For
+    PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or not. The default
+    `config` has no columns.
+    """
     config = config or CorpusConfig()
     corpus = replace(
         _find(spec, source_lang, target_lang), languages=(source_lang, target_lang), config=config
@@ -232,10 +235,10 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """Copy stdin and pipes of a corpus to files in `folder`, and return the corpus with these files.
+    """Return the corpus with stdin and pipes replaced by copies in `folder`, which is created if necessary.
 
     A corpus is read several times, and stdin and pipes can be read only once. Several corpora may share the
-    folder.
+    folder. A corpus of ordinary files stays unchanged.
     """
     streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not streams:
@@ -252,13 +255,13 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of the two files of a prefix, or None if one of them is missing."""
+    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing."""
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """Return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists."""
+    """For "de", return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists."""
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
             return path
@@ -286,7 +289,7 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
-    """Return the form of a corpus of two files."""
+    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
     marked = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if marked[0] != marked[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not; give two of a kind.")
@@ -299,7 +302,7 @@ def _suffixes(file: Path) -> list[str]:
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """Return the name of the file without endings of format, compression and language."""
+    """Return the name of the file without endings of format, compression and language, and without "-src"."""
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem

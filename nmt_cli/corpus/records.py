@@ -33,18 +33,22 @@ Columns = tuple[str, str, str | None]
 
 
 def wants_columns(config: CorpusConfig) -> bool:
-    """Return whether the user chose columns of a table."""
+    """Return whether a setting names the column of the source, the target or the score."""
     return bool(config.source_column or config.target_column or config.score_column)
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether all columns were chosen by number, so that the first line of a table is a pair."""
+    """Return whether all chosen columns are numbers. Then the first line of a table is a pair, not names."""
     columns = [config.source_column, config.target_column, config.score_column]
     return all(name.isdecimal() for name in columns if name)
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Choose the columns of source, target and score among `names`. Messages begin with `location`."""
+    """Choose the columns of source, target and score among `names`. The score is None if it is not set.
+
+    The settings decide, or else the two `languages` (source, target) and usual names. Raise `UserError`,
+    beginning with `location`, if a column is missing or would be both source and target.
+    """
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
@@ -56,7 +60,8 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
-    """Return the column of a side (0 source, 1 target) by its language or by a usual name."""
+    """Return the column of a side (0 source, 1 target). The first of these names wins: translation.LANG,
+    LANG, a usual name such as "src", and another code for LANG. Raise `UserError` if there is none."""
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
     matching = [name for name in preferred if name in names]
@@ -75,7 +80,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs of tab-separated text with exactly two columns and no names."""
+    """Yield source and target of each line of `path`. A line is two columns with a tab between, and no line
+    contains names of columns. Raise `UserError`, which calls the file `name`, for another line."""
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
         if len(columns) != 2:
@@ -87,10 +93,11 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield the rows of tab-separated text.
+    """Yield (source, target, score) of each row of tab-separated text.
 
-    The first line contains the names of the columns, unless `has_no_names`. There is no quoting: a tab always
-    ends a column, and a line feed a row.
+    The first line contains the names of the columns, unless all columns are chosen by number. There is no
+    quoting: a tab always ends a column, and a line feed a row. A score that is empty or not chosen is
+    `NO_SCORE`. Raise `UserError`, which calls the file `name`, for a row with another number of columns.
     """
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
@@ -117,7 +124,12 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield the records of JSONL, which has one object per line. The first record decides the fields."""
+    """Yield (source, target, score) of each line of `path`, which is one JSON object.
+
+    The settings name the fields, or else the two `languages` (source, target) or usual names such as "src"
+    do. The fields of the first object apply to all lines. A score that is null or not chosen is `NO_SCORE`.
+    Raise `UserError`, which calls the file `name`, for an invalid line or a missing field.
+    """
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
         location = f"{name} line {number:,}"
@@ -134,6 +146,7 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
+    """Return the JSON object in a line. Raise `UserError`, beginning with `location`, for anything else."""
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
@@ -150,7 +163,7 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """Return the names of a record's fields. A field of a record inside it is named "outer.inner"."""
+    """Return the names of a record's fields. A field of a record inside another is named "outer.inner"."""
     names = []
     for key, value in islice(record.items(), MAX_FIELDS):
         inner = [f"{key}.{name}" for name in islice(value, MAX_FIELDS)] if isinstance(value, dict) else []
@@ -159,7 +172,7 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the field `name`, which may be "outer.inner", of a record."""
+    """Return the field `name` (or "outer.inner") of a record. Raise `UserError` if there is no such field."""
     if name in record:  # the name of a field may contain a full stop
         return record[name]
     value: Any = record
@@ -171,7 +184,8 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 
 def text_of(value: object, name: str, location: str) -> bytes:
-    """Return the text in the field `name` on one line. None becomes an empty text."""
+    """Return `value`, the text of the field `name`, encoded on one line. None becomes an empty text. Raise
+    `UserError`, beginning with `location`, for another type or a text that is too long."""
     if value is None:
         return b""
     if not isinstance(value, str):
@@ -186,7 +200,8 @@ def text_of(value: object, name: str, location: str) -> bytes:
 
 
 def as_score(value: object, location: str) -> float:
-    """Return the number in a field, or `NO_SCORE` if it is empty or None."""
+    """Return `value` as a number, or `NO_SCORE` if it is empty or None. Raise `UserError`, beginning with
+    `location`, for other text."""
     if value is None or value in ("", b""):
         return NO_SCORE
     try:

@@ -46,9 +46,10 @@ class Segment:
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the sentences of one side in the order of the file.
+    """Return the sentences of one side in the order of the file. Raise `UserError` if there are none.
 
-    If an xml has several references, the first in `lang` is used.
+    An sgm has one side, so `side` and `lang` have no effect. In each document of an xml, the first element of
+    the side in `lang` counts. Without `lang`, the language does not matter.
     """
     content = _content(path)
     tags = list(TAG.finditer(content))
@@ -71,7 +72,8 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
-    """Return the segments of both sides. Messages call the source file `name`."""
+    """Return the texts of both sides in order. Raise `UserError`, which calls the source file `name`, if a
+    segment of `target` has another document or number. `languages` are source and target."""
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
@@ -87,7 +89,7 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a test set. Raise `UserError` if it is too large for one."""
+    """Return the content of a test set. Raise `UserError` if it has more than `MOST_BYTES_HELD` bytes."""
     with open_bytes(path) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
@@ -114,7 +116,7 @@ def _documents(tags: Tags) -> Iterator[Tags]:
 
 
 def _segments(content: bytes, document: re.Match[bytes], tags: Tags) -> Iterator[Segment]:
-    """Yield the segments among `tags` of the document that the tag `document` opens."""
+    """Yield the segments among `tags`, which belong to the document with the opening tag `document`."""
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
     begin: re.Match[bytes] | None = None
     for tag in tags:
@@ -129,7 +131,8 @@ def _segments(content: bytes, document: re.Match[bytes], tags: Tags) -> Iterator
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags inside the first element of this side whose language is missing or fits `lang`."""
+    """Return the tags from the first element of this side that fits `lang`, or [] if a document has none. An
+    element without a language fits. An empty `lang` fits every element."""
     begin = None
     for index, tag in enumerate(document):
         label = _attribute(tag[3], b"lang").decode(errors="replace")
@@ -165,10 +168,7 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text of an element on one line, with entities replaced.
-
-    The replacement of an entity is not searched again, so no entity can expand to many others.
-    """
+    """Return the text of an element on one line. Replace each entity only once, so that none can expand."""
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 

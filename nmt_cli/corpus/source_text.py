@@ -23,7 +23,7 @@ class Lines:
     """Content of the file after the last translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return the translation `text` of line `number`, counted from 1, as it is written to the file."""
+        """Return the line of the translation `text` in the file. `number` and `source` are not used."""
         return f"{text}\n".encode()
 
 
@@ -31,7 +31,7 @@ class Columns(Lines):
     """The format of tab-separated pairs: source, tab, translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return a row. A tab in the translation becomes a space, so that the row has two columns."""
+        """Return the row of `source` and `text`. Tabs in `text` become spaces. `number` is not used."""
         return "\t".join([source, text.replace("\t", " ")]).encode() + b"\n"
 
 
@@ -90,7 +90,11 @@ class TestSet:
         return (self.markup.document_end + self.markup.end).encode()
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return a segment, after the lines that end and begin a document if it is the first of one."""
+        """Return the <seg> element of segment `number`, counted from 1, with the translation `text`.
+
+        If this segment is the first of its document, tags precede the element. They end the previous
+        document, if any, and begin the new one. `source` is not used.
+        """
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
         name, seg_id = (
@@ -111,7 +115,7 @@ def _escaped(text: str) -> str:
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format of a file by the last two endings of its name. None means stdin or stdout."""
+    """Return the format by the last two endings of a name. Others and None (stdin, stdout) are "lines"."""
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"
@@ -132,10 +136,12 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format of the output: by the name of `target`, or else the format of `source`.
+    """Return the format of the output, from the name of `target`, or of `source` if `target` is None
+    (stdout).
 
-    `segments` are those of a source that is a test set. A scorer needs the id and the source language of the
-    set. If the source lacks one, the name of its file or `languages` replaces it, and `warn` gets a message.
+    `segments` are the segments of `source` if it is a test set, otherwise empty. The output is a test set or
+    tab-separated only if `source` is too. `languages` are source and target. If the set lacks its id or
+    source language, the file name or `languages` replaces it, and `warn` gets a message.
     """
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind

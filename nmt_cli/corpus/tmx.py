@@ -1,7 +1,7 @@
 """TMX, the format of translation memories, read with memory that does not depend on the size of the file.
 
-The parser fetches nothing and defines no entities. A file that needs either is an error, and so is one with
-a tag, a segment or a nesting that is too large for a translation memory.
+The parser fetches nothing and defines no entities. A file that needs either is an error. A tag, a segment or
+a nesting that is too large for a translation memory is an error too.
 """
 
 from collections.abc import Iterator
@@ -30,9 +30,10 @@ Side = Literal["source", "target"]
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the units that have a segment in both languages, in order.
+    """Yield source and target of each unit that has a segment in both languages, in order.
 
-    If a unit has several segments in a language, the first one counts. See `fits` for regions.
+    The first segment in a language counts. A region, as in "de-AT", matters only if the file and the option
+    have one. Raise `UserError` if there is no pair, or if the file is damaged.
     """
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
@@ -48,7 +49,7 @@ def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[byte
 
 
 class _Reader:
-    """The state of reading between two blocks of the file."""
+    """The state of reading a file block by block. Messages list `languages`, up to `MAX_LISTED`."""
 
     def __init__(self, path: Path, source_lang: str, target_lang: str) -> None:
         self.count = 0
@@ -72,7 +73,7 @@ class _Reader:
         self._parser.SkippedEntityHandler = lambda name, *_: self._refuse(f"&{name}; is not defined")
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
-        """Parse the next block of the file and return the pairs that are complete after it."""
+        """Parse a block and return the pairs that it completes. At the end, pass b"" with `last`."""
         self._pairs = []
         try:
             self._parser.Parse(block, last)
@@ -123,7 +124,7 @@ class _Reader:
             self._pairs.append((self._unit["source"], self._unit["target"]))
 
     def _characters(self, text: str) -> None:
-        """Add text to the current segment, if it is not a code of another format."""
+        """Add text to the current segment, unless it is inside an element in `NATIVE`."""
         if self._text is not None and not self._native:
             self._length += len(text)
             if self._length > LONGEST_LINE:
@@ -131,7 +132,7 @@ class _Reader:
             self._text.append(text)
 
     def _matching(self, language: str) -> list[Side]:
-        """Return the sides that a language fits."""
+        """Return the sides whose language `language` fits. Keep the language for messages."""
         if language not in self._sides_of:
             if len(self.languages) < MAX_LISTED:
                 self.languages.add(language)

@@ -5,8 +5,8 @@
     (S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S
 
 A model writes the linearised form: labelled opening and closing brackets, and the tag of each word. It has no
-root bracket. Traces, and brackets that contain only traces, are left out on both sides, because in a source
-sentence they would reveal a part of the parse. No function is recursive, so the depth is not limited.
+root bracket. Traces, and brackets that contain only traces, are left out on both sides. In a source sentence
+they would reveal a part of the parse. No function is recursive, so the depth is not limited.
 """
 
 import re
@@ -30,9 +30,8 @@ SEPARATORS = " \t\n\r\f\v"
 PARTS = re.compile(
     r"\(\s*+([^\s()]++)\s++([^\s()]++)\s*+\)|\(\s*+[^\s()]*+\s*+\)|\(\s*+([^\s()]*+)|(\))|[^\s()]++", re.ASCII
 )
-"""A tag with its word, an opening bracket, or a closing one. A match without a group is an error.
-
-All quantifiers are possessive. Otherwise a line of a million spaces would take quadratic time."""
+"""A tag with its word, an opening bracket, or a closing one. A match without a group is an error. All
+quantifiers are possessive. Otherwise a line of a million spaces would take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,8 @@ class Tree:
 
 
 def pairs(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the words and the linearised form of each bracketed line. Messages call the file `name`."""
+    """Yield the words and the linearised form of each bracketed line. Raise `UserError`, which calls the file
+    `name`, for a line that is not one valid tree."""
     for number, line in enumerate(files.lines(path), start=1):
         try:
             # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
@@ -80,7 +80,7 @@ def linearised(tree: Tree) -> str:
 
 
 def bracketed(tree: Tree) -> str:
-    """Return the tree with its words, on one line, inside a root bracket TOP."""
+    """Return the tree on one line inside a root bracket TOP. `tree.words` must have a word for each tag."""
     words = iter(tree.words)
     parts = (
         symbol if symbol[0] == "(" else ")" if symbol[0] == ")" else f"({symbol} {next(words)})"
@@ -90,7 +90,7 @@ def bracketed(tree: Tree) -> str:
 
 
 def long_symbols(lines: Iterable[bytes]) -> set[str]:
-    """Return the symbols of the linearised forms of bracketed lines, except those of one character."""
+    """Return the brackets and tags in bracketed lines, except traces, roots and single characters."""
     symbols = set()
     for line in lines:
         for tag, _, label, _ in PARTS.findall(line.decode(errors="replace")):
@@ -100,9 +100,9 @@ def long_symbols(lines: Iterable[bytes]) -> set[str]:
 
 
 def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, str]:
-    """Return the tree of a bracketed line, repaired if necessary, and its first flaw or "".
+    """Return the tree of a bracketed line, repaired if necessary, and a message about its first flaw or "".
 
-    With `word_count`, the tree has exactly that many words. Surplus words are dropped, and missing ones are
+    With `word_count`, the tree has exactly this number of words. Surplus words are dropped. Missing words are
     added at the end with `UNKNOWN_TAG`, without an entry in `Tree.words`.
     """
     builder, words = _Builder(word_count), []
@@ -128,7 +128,11 @@ def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, st
 
 
 def repair_linearised(line: str, word_count: int | None = None) -> tuple[Tree, str]:
-    """Do the same as `repair_bracketed` for a linearised line. The tree has no words."""
+    """Return the tree of a linearised line, repaired if necessary, and a message about its first flaw or "".
+
+    The tree has no words, only tags. With `word_count`, it has exactly this number of tags. Surplus tags are
+    dropped, and missing ones are added at the end as `UNKNOWN_TAG`.
+    """
     builder = _Builder(word_count)
     for symbol in line.translate(str.maketrans(SEPARATORS, " " * len(SEPARATORS))).split(" "):
         if symbol in ("(", ")"):
@@ -146,7 +150,7 @@ def repair_linearised(line: str, word_count: int | None = None) -> tuple[Tree, s
 
 
 class _Builder:
-    """A builder that makes a tree of any sequence of brackets and words, and keeps the first flaw."""
+    """A builder that makes a tree of any sequence of brackets and tags, and keeps the first flaw."""
 
     def __init__(self, word_count: int | None) -> None:
         self.first_flaw = ""
@@ -165,7 +169,7 @@ class _Builder:
         self.first_flaw = self.first_flaw or message
 
     def leaf(self, tag: str) -> bool:
-        """Add a word with this tag. Return False, without adding it, if the tree has all its words."""
+        """Add a word with this tag. Return False, without adding it, if `word_count` words are present."""
         self._leaves += 1
         if self._word_count is not None and self._leaves > self._word_count:
             return False
@@ -174,13 +178,14 @@ class _Builder:
         return True
 
     def open(self, label: str) -> None:
-        """Open a bracket."""
+        """Open a bracket with this label."""
         self._symbols.append(f"({label}")
         self._open.append(label)
         self._open_counts[label] += 1
 
     def close(self, label: str) -> None:
-        """Close the innermost bracket with this label, or any if it is empty, and all brackets inside it."""
+        """Close the innermost bracket with this label, and all brackets inside it. An empty label fits any
+        bracket. If no bracket fits, close none and keep a flaw."""
         if (label and not self._open_counts[label]) or not self._open:
             self.flaw(f"){label} closes nothing")
             return
@@ -200,7 +205,7 @@ class _Builder:
         return label
 
     def finish(self) -> list[str]:
-        """Add the missing words, close all brackets, and return the symbols of the tree."""
+        """Add missing words and close all brackets, each with a flaw. Return the symbols of the tree."""
         if not self._leaves:
             self.flaw("there is no word")
         if self._word_count is not None and self._leaves != self._word_count:

@@ -4,10 +4,8 @@ from nmt_cli.errors import UserError
 
 
 def decoded(raw: bytes, rule: str, location: str) -> str | None:
-    """Return the text of one line, or None if it is not UTF-8 and `rule` is "skip".
-
-    `rule` is a value of `corpus.invalid_utf8`. `location` begins the message of "error".
-    """
+    """Return the text of one line. If it is not UTF-8, apply `rule`, a value of `corpus.invalid_utf8`.
+    "error" raises `UserError` that begins with `location`. "replace" inserts U+FFFD. "skip" returns None."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
