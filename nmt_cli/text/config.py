@@ -15,7 +15,7 @@ MIN_COVERAGE = 0.98
 
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
-    """Raise `UserError`, with a message that begins with `subject`, if `symbol` is not a valid symbol."""
+    """Raise `UserError`, beginning with `subject`, unless `symbol` is one word and not a reserved one."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
@@ -156,7 +156,7 @@ class SamplingConfig:
         check(self)
 
     def wants(self, side: str) -> bool:
-        """Return whether a side is segmented at random."""
+        """Return whether the side "source" or "target" is segmented at random."""
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
 
     @property

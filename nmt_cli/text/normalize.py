@@ -14,15 +14,13 @@ CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 """Control characters other than whitespace."""
 
 LONG = 1000
-"""Length from which runs of combining marks are interrupted. Unicode normalisation sorts a run in quadratic
-time."""
+"""Minimum length of a text whose runs of marks are interrupted. Unicode sorts a run in quadratic time."""
 
 MARKS_IN_A_ROW = regex.compile(
     r"((?&mark){30})(?=(?&mark))(?(DEFINE)(?<mark>[\p{M}--\u034f]))", regex.VERSION1
 )
 JOINER = "\u034f"
-"""The combining grapheme joiner, which stops reordering. It is inserted after every 30 marks in a row, as in
-Unicode's stream-safe format. No language has such runs."""
+"""The combining grapheme joiner, inserted after 30 marks in a row, as in Unicode's stream-safe format."""
 
 ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
@@ -47,7 +45,7 @@ class Normalizer:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
-        """Return `text` normalised."""
+        """Return `text` after all settings, without control characters, and with single spaces."""
         text = CONTROLS.sub("", text)
         # Only these two settings change ASCII, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:
@@ -55,10 +53,11 @@ class Normalizer:
         return " ".join(text.split())
 
     def _rewritten(self, text: str) -> str:
-        """Apply the settings, in their order, to text without control characters."""
+        """Apply the settings `zero_width`, `unicode`, `lowercase`, and `quotes` with `punctuation`, in this
+        order. From `unicode` on, compose the text after each change, because a changed character may compose
+        with its neighbours. At the end, replace U+2581 by a space if `fold_blank_mark` was set."""
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
-        # Composed after each change, because a changed character may compose with its neighbours.
         text = self._composed(text)
         if self._config.lowercase:
             text = self._composed(text.lower())
@@ -67,7 +66,7 @@ class Normalizer:
         return text.replace(SPACE_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
-        """Return text in the Unicode normalisation form of the settings."""
+        """Return `text` in the Unicode normalisation form of the settings, unchanged for "none"."""
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)

@@ -30,21 +30,21 @@ Values = Mapping[str, str]
 
 
 def family(count: int) -> tuple[str, ...]:
-    """Return the symbols of a vocabulary with `count` placeholders, none for 0."""
+    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧ and so on. None for 0."""
     return (JOINED, *(f"⟦{number}⟧" for number in range(1, count + 1))) if count else ()
 
 
 def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split symbols into those of placeholders and others. `JOINED` is in neither."""
+    """Return the symbols of placeholders, such as ⟦1⟧, and the other symbols. `JOINED` is in neither list."""
     ours = [symbol for symbol in symbols if SYMBOL.fullmatch(symbol)]
     return ours, [symbol for symbol in symbols if not OURS.fullmatch(symbol)]
 
 
 def values_of(source: str, symbols: Sequence[str], target: str | None = None) -> Values:
-    """Assign a symbol to each placeholder of `source`, until all symbols are used.
+    """Map symbols to the placeholders of `source`, in order, until all symbols are used.
 
-    With a `target`, only placeholders in both texts get symbols. The first symbol depends on a hash of the
-    text, so that a corpus with one placeholder per line trains all symbols.
+    With a `target`, only placeholders in both texts get symbols. The first symbol depends on a hash of
+    `source`. So a corpus with one placeholder per line trains all symbols.
     """
     placeholders = MASKED.findall(source)
     if target is not None:
@@ -62,7 +62,8 @@ def values_of(source: str, symbols: Sequence[str], target: str | None = None) ->
 
 
 def masked(text: str, values: Values) -> str:
-    """Return `text` with each placeholder in `values` replaced by its symbol, in order."""
+    """Return `text` with each placeholder in `values` replaced by its symbol. Other placeholders stay. Equal
+    placeholders get their symbols in order. Text that looks like a symbol is split by `JOINED`."""
     unused: dict[str, list[str]] = {}
     for symbol, value in values.items():
         unused.setdefault(value, []).append(symbol)
@@ -81,11 +82,11 @@ def masked(text: str, values: Values) -> str:
 
 
 def restored(text: str, values: Values) -> str:
-    """Return `text` with its symbols replaced by their placeholders."""
+    """Replace each symbol in `values` by its placeholder. Remove each `JOINED` with the spaces around it."""
     return str(WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text))
 
 
 def masked_pair(source: str, target: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Return a pair of sentences with the same symbols for the placeholders in both."""
+    """Return both texts with the placeholders that they share replaced by the same symbols."""
     values = values_of(source, symbols, target)
     return masked(source, values), masked(target, values)

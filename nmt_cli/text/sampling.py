@@ -17,7 +17,8 @@ Draw = Callable[[str, int], list[int]]
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return the random segmentation of `side`. Raise `UserError` for a setting that its model ignores."""
+    """Return a function that segments prepared text of `side` into ids at random. `config` must enable this.
+    Raise `UserError` for a setting that the subword model of the side ignores."""
     draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
@@ -28,7 +29,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return the random segmentation of one run of text into pieces."""
+    """Return a function that segments one run of text, without symbols, into pieces at random."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
     effective = _effective_setting(subwords)

@@ -37,10 +37,8 @@ class Tokenizer:
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """Return raw text normalised and split into words, the input of `encode`.
-
-        Do not prepare text twice: the second time may split it further.
-        """
+        """Return raw text normalised and split into words, the input of `encode`. Do not prepare text twice:
+        the second time may split it further."""
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
@@ -58,7 +56,8 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return prepared text, the inverse of `encode` if no id is unknown."""
+        """Return the prepared text of `ids`, the inverse of `encode` if no id is unknown. If `begin` is set,
+        omit all symbols, because they are language codes."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
         if self.begin:  # then symbols are language codes, which are not part of a text
@@ -74,7 +73,7 @@ class Tokenizer:
         return " ".join(part for part in parts if part)
 
     def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
-        """Decode ids of which some, in `foreign`, are pieces only of the other side's subword model."""
+        """Decode `ids`, of which those in `foreign` are pieces of only the other side's subword model."""
         entries, parts = self.vocabulary.entries, [""]
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
             run_ids = list(run)
@@ -93,10 +92,8 @@ class Tokenizer:
 def prepared(
     raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str], begin: str = ""
 ) -> str:
-    """Do the same as `Tokenizer.prepare` without a subword model.
-
-    `begin` is not added to a text that begins with a symbol.
-    """
+    """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` never change. `begin`
+    precedes the text, unless the text is empty or begins with a symbol."""
     if symbols:
         text = apart_from(symbols, lambda run: _words(run, normalizer, moses), raw)
     else:
@@ -113,7 +110,7 @@ def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """Return `text` with `change` applied to each run of words between symbols."""
+    """Return `text` with `change` applied to each run of words between symbols. Omit empty results."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 

@@ -1,8 +1,9 @@
 """The tokenisers of both sides: learning from a sample, saving to a folder, and loading.
 
-The folder contains `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
-vocabularies with one entry per line, named in the same way. A new vocabulary follows from its subword model.
-For any other one, `tokenizer.json` has the special tokens. Every trained model contains a copy of the folder.
+The folder contains `tokenizer.json`, the subword models, and the vocabularies with one entry per line. The
+name of a subword model or a vocabulary is "joint", "source" or "target". A file of a subword model is
+NAME.ENDING, with an ending in `ENDINGS`. A new vocabulary follows from its subword model. For any other one,
+`tokenizer.json` has the special tokens. Every trained model contains a copy of the folder.
 """
 
 import hashlib
@@ -32,8 +33,7 @@ from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 from nmt_cli.text.word_list import words_of
 
 START_BYTES = 1024
-"""Bytes at the start of a file that show its kind. A SentencePiece model has zero bytes there, text has
-none."""
+"""Bytes at the start of a file that show its kind. Only SentencePiece models have zero bytes there."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
@@ -68,16 +68,15 @@ class Recipe:
         return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
 
     def model_names(self) -> dict[Side, str]:
-        """Return the name of each side's subword model."""
+        """Return the name of each side's subword model: "joint", or the side."""
         return {side: side if self.own_models else name for side, name in self.vocabulary_names().items()}
 
     def vocabulary_names(self) -> dict[Side, str]:
-        """Return the name of each side's vocabulary."""
+        """Return the name of each side's vocabulary: "joint", or the side."""
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return the recipe for JSON. Fields that were added later are left out if empty, as in old
-        folders."""
+        """Return the fields for JSON. Leave out empty fields that were added later, as in old folders."""
         added_later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
@@ -87,8 +86,7 @@ class Recipe:
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return a raw pair with symbols for the placeholders in both sides, if there are symbols for
-        them."""
+        """Return a raw pair with the placeholders in both sides replaced by symbols, if there are symbols."""
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
@@ -107,7 +105,7 @@ class Preparer:
         self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
-        """See `Tokenizer.prepare`."""
+        """Return `raw`, a line of `side`, normalised and split into words. Symbols stay unchanged."""
         return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
@@ -133,14 +131,15 @@ class Tokenizers:
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
-        """Create `folder` and write all files into it."""
+        """Create `folder`, which must not exist, and write all files into it."""
         folder.mkdir()
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn tokenisers from prepared text, with one subword model for both sides or one for each."""
+    """Learn tokenisers from the prepared lines in `sample`, with a subword model for both sides or for each.
+    Raise `UserError` if the text does not suit the settings."""
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -167,9 +166,10 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers with existing codes, `.model` files or word lists, given by model name.
+    """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    The alphabet of codes comes from the codes and the sample.
+    `models` has the path of each model by its name: codes, a `.model` file or a word list, by `recipe.kind`.
+    The characters of codes come from the codes and the prepared lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -192,7 +192,7 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of subword model in a file: codes of subword-nmt ("bpe"), words or SentencePiece."""
+    """Return the kind of a file: "bpe" for codes of subword-nmt, "word" for text, or "sentencepiece"."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
@@ -206,11 +206,9 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
 ) -> Tokenizers:
-    """Build tokenisers with existing vocabularies, such as those of models of other toolkits.
-
-    `models` has the files of each subword model by ending. The keys of both are names, see `Recipe`. Pieces
-    without an entry in the vocabulary are unknown.
-    """
+    """Build tokenisers with existing vocabularies by name, such as those of models of other toolkits.
+    `models` has the files of each subword model, by its name and by file ending. Pieces without an entry in
+    the vocabulary are unknown."""
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
 
@@ -264,6 +262,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 
 
 def _begins(description: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the symbols at the start of sentences. Raise `UserError` unless there is one for each side."""
     begins = tuple(description.get("begins", ()))
     if begins and (len(begins) != len(SIDES) or not {*begins} <= {*description["symbols"]}):
         raise UserError(f"{DESCRIPTION}: begins is {[*begins]}, not a symbol for each side; copy it again.")
@@ -289,11 +288,9 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Build tokenisers of model files, with `vocabularies` or, if it is empty, with new ones.
-
-    `contents` has the files of each model by name and ending. `rare` has the ids whose pieces are split
-    further.
-    """
+    """Build tokenisers of model files, with `vocabularies` or, if it is empty, with new vocabularies.
+    `contents` has the files of each model by model name and file ending. `rare` has the ids of each side
+    whose pieces are split further."""
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -318,7 +315,8 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
-    """Build the tokeniser of one side, with `vocabulary` or, if it is None, with a new one."""
+    """Build the tokeniser of one side. A `vocabulary` of None means a new one. `content` has the files of the
+    subword model by ending. `rare` has the ids whose pieces are split further."""
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols
@@ -343,7 +341,11 @@ def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
 
 
 def _model(recipe: Recipe, content: Mapping[str, bytes], rare: list[int]) -> Subwords:
-    """Build a subword model of its files. Pieces in `rare` are split further."""
+    """Build the subword model of `recipe.kind` from its files. Raise `ValueError` for an unknown kind.
+
+    `content` has the bytes of each file by its ending in `ENDINGS`. `rare` has the numbers of pieces, not
+    ids, that are split further. The kinds "char" and "word" ignore `rare`.
+    """
     match recipe.kind:
         case "sentencepiece":
             return Pieces(content["model"], rare)

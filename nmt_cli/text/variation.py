@@ -1,7 +1,8 @@
 """Variations of training pairs: another case, no full stop, typos, copies, placeholders.
 
-Each variation is a function of a pair and a random number generator. A text may be raw or prepared. The
-symbols of a vocabulary never change.
+A pair is a source and a target, raw or prepared. `symbols` are the words of the vocabulary that never change,
+such as language codes. `masks` are those symbols that replace placeholders in prepared text. For raw text it
+is empty.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -36,10 +37,11 @@ HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
 def varied(
     kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
 ) -> Pair:
-    """Return a variation of `pair`.
+    """Return `pair` with the variation `kind`, drawn from `random`. Words in `symbols` never change.
 
-    `symbols` are words that never change. `masks` are the symbols of placeholders: with them, prepared text
-    gets a symbol as its placeholder. Without them, raw text gets a random placeholder.
+    "upper", "lower", "title" and "unended" change both texts. "typos" changes only the source. "copies" puts
+    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides. For prepared text,
+    they are symbols from `masks`. For raw text, `masks` is empty, and they are random texts such as URLs.
     """
     match kind:
         case "upper" | "lower" | "title":
@@ -69,7 +71,7 @@ def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) 
 
 
 def titled(text: str) -> str:
-    """Capitalise the first letter of each word."""
+    """Return `text` with a capital at the start of each word."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
@@ -77,7 +79,7 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Remove the final punctuation of both sides if both have it and other text."""
+    """Return both texts without final punctuation, or `pair` unchanged if one has none or nothing else."""
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))
@@ -86,7 +88,7 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target on both sides. The tags at the start of the source stay."""
+    """Return the target on both sides. The source keeps its symbols at the start, such as a language code."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
@@ -97,7 +99,7 @@ def _tags(text: str, symbols: Collection[str]) -> list[str]:
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Add a typo to about one in `WORDS_PER_TYPO` words, and to at least one if any is long enough."""
+    """Return `text` with a typo in one of `WORDS_PER_TYPO` words, at least one. Short words have no typos."""
     words = text.split(" ")
     long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
     for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
@@ -106,7 +108,7 @@ def mistyped(text: str, random: Random) -> str:
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """Drop, double or replace a letter of the word, or swap it with the next."""
+    """Return `word` with a random letter dropped, doubled, replaced, or swapped with the next character."""
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -121,7 +123,8 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Insert a placeholder at about the same relative position on both sides, sometimes without a space."""
+    """Insert a placeholder at about the same position on both sides, after `symbols` at the start. It is an
+    unused symbol of `masks`, or random text without `masks`. Return `pair` if all masks are used."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
@@ -140,7 +143,7 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
 
 
 def _before_end(text: str, placeholder: str, join: str) -> str:
-    """Insert a placeholder before the final punctuation."""
+    """Insert a placeholder, followed by `join`, before the final punctuation."""
     body = text.rstrip(END_MARKS)
     return f"{body.rstrip()} {placeholder}{join}{text[len(body) :]}"
 

@@ -72,7 +72,8 @@ class Vocabulary:
 
 
 def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a file and its `marks`. Raise `UserError` if an entry occurs twice."""
+    """Return the vocabulary of a file's `content` and its special tokens, in the form of `Vocabulary.marks`.
+    Raise `UserError` if an entry occurs twice or the last line is cut off."""
     entries = content.decode().split("\n")
     if entries.pop():
         raise UserError("the vocabulary file ends within a line; copy it again.")
@@ -100,21 +101,18 @@ class Numbering:
     """The number of the piece of each id that has one."""
 
     foreign: Collection[int] = ()
-    """Ids of text that are not pieces of this subword model. They are the other side's if two models share a
-    vocabulary."""
+    """Ids of pieces of only the other side's subword model, if two models share a vocabulary."""
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
-        """Return the ids of pieces."""
+        """Return the ids of numbers of pieces. `UNKNOWN_PIECE` becomes the unknown token."""
         if len(pieces) > 1:  # one call of C instead of a loop: this runs for every sentence
             return list(itemgetter(*pieces)(self.ids))
         return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """Return the numbering of a new vocabulary of special tokens, symbols, pieces and padding.
-
-        A piece that is None gets no entry.
-        """
+        """Return the numbering of a new vocabulary: special tokens, symbols, pieces and padding. `pieces` has
+        the text of each piece by number. A piece that is None gets no entry and is unknown."""
         entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -133,10 +131,8 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """Return the numbering of an existing vocabulary.
-
-        A piece without an entry is unknown. Raise `UserError` for a symbol without an entry.
-        """
+        """Return the numbering of an existing vocabulary. `pieces` has the text of each piece by its number.
+        A piece without an entry is unknown. Raise `UserError` if a symbol or all pieces have no entry."""
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {
@@ -160,5 +156,5 @@ class Numbering:
 
 
 def reserved(symbols: Sequence[str]) -> int:
-    """Return the number of entries of a new vocabulary before those of the subword model."""
+    """Return the number of special tokens and symbols, which precede the pieces in a new vocabulary."""
     return len(NEW_MARKS) + len(symbols)

@@ -16,10 +16,8 @@ JOINER, MAX_JOINED = "@@", 10
 
 
 def words_of(content: bytes) -> list[str]:
-    """Return the words of a list in order, each once. Raise `UserError` for a line that is not a word.
-
-    Also raise it for a list of BPE pieces: without their codes, most text would be unknown.
-    """
+    """Return the words of a list in order, each once, without counts and special tokens. Raise `UserError`
+    for an empty list, a line that is not a word, or BPE pieces, which need their codes."""
     lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     counted = bool(COUNTED.fullmatch(next(filter(str.strip, lines), "")))
     words: dict[str, None] = {}

@@ -45,10 +45,8 @@ class LanguageGuess:
         self._counts: Counter[str] = Counter()
 
     def other(self, line: str) -> str | None:
-        """Count the words of one more line. Return the language of the text if it is not the expected one.
-
-        The result is None while this is uncertain, and always for an expected language without a word list.
-        """
+        """Count the words of one more line. Return the language of all lines if it is not the expected one.
+        Return None while the language is uncertain, and always if the expected language has no word list."""
         if self._lang not in FREQUENT_WORDS:
             return None
         for word in WORD.findall(line.casefold()):

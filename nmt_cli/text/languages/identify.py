@@ -31,10 +31,8 @@ class LanguageCheck:
         self._supported = any(iso_code(label) in self._accepted for label in self._identifier.labels)
 
     def wrong(self, text: str) -> bool:
-        """Return True if `text` is long enough to judge and certainly in another language.
-
-        The result is always False if py3langid does not support `lang`.
-        """
+        """Return True if `text` is long enough to judge and certainly in another language. The result is
+        always False if py3langid does not support `lang`."""
         text = text[:MAX_CHECKED]
         if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
             return False
@@ -57,10 +55,8 @@ class LanguageDetector:
         return self._identifier is not None
 
     def ranked(self, text: str) -> list[tuple[str, float]]:
-        """Return all languages with their probabilities, the likeliest first.
-
-        Languages that py3langid does not support come last, with probability 0.
-        """
+        """Return all languages with their probabilities, the likeliest first. Languages that py3langid does
+        not support come last, with probability 0."""
         with self._loading:
             self._identifier = self._identifier or _identifier(self._names)
         ranking = {
@@ -73,10 +69,8 @@ class LanguageDetector:
 
 
 def _identifier(codes: Collection[str] | None = None) -> Any:
-    """Load py3langid's identifier for the languages with these ISO codes, or for all languages.
-
-    If it supports none of them, the identifier covers all. Raises `UserError` if py3langid is missing.
-    """
+    """Load py3langid's identifier for the languages with these ISO codes, or for all languages. If it
+    supports none of them, it covers all. Raise `UserError` if py3langid is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

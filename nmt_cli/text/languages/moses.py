@@ -7,8 +7,7 @@ from typing import Any
 from nmt_cli.language import without_region
 
 STAND_IN = re.compile(r"((?:DOT)+MULTI)")
-"""The text by which sacremoses temporarily replaces a run of dots. Words like this are not passed to it,
-because it would turn them into dots."""
+"""The text by which sacremoses replaces a run of dots. It would turn a word like this into dots."""
 
 
 class Moses:

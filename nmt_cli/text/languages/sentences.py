@@ -7,8 +7,7 @@ from itertools import pairwise
 from nmt_cli.language import without_region
 
 CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉〟"
-"""Quotes and brackets that close directly after end punctuation. Some open in one language and close in
-others."""
+"""Quotes and brackets that may close after end punctuation. Some open in one language and close in others."""
 
 MARKS = ".!?;…‥؟۔।॥։።\u037e\u17d4\u17d5"
 DENSE_MARKS = "。！？｡।॥"
@@ -33,8 +32,7 @@ OPENING = re.compile(r"[\s\"'“„”’‘‚«»‹›(\[{¿¡—–\-•*「
 CONTINUES = re.compile(
     "[」』”’〟](?:と|って|[\u4e00-\u9fff]{0,8}?(?:[说說问問喊叫答想]|(?<!知)道)[道着著]?[。，：！？])"
 )
-"""A clause after a quotation that names the speaker. In Chinese it has up to 9 characters and ends in a verb
-of speech."""
+"""A clause after a quotation that names the speaker. In Chinese, it ends in a verb of speech."""
 
 CONTEXT = 32
 """Characters before end punctuation that are examined."""
@@ -146,10 +144,8 @@ def _after_spaces(text: str, position: int) -> int:
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the punctuation in `match` ends the sentence that begins at `start`.
-
-    The next sentence would begin at `following`.
-    """
+    """Return whether the punctuation in `match` ends the sentence that begins at `start`. The next sentence
+    would begin at `following`."""
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
     greek = language == "el"  # its question mark is a semicolon
@@ -173,9 +169,7 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
 
 def _abbreviates(before: str, ahead: str, language: str) -> bool:
     """Return whether a full stop after `before` belongs to an abbreviation, an ordinal or an initial.
-
-    `before` is the end of the sentence so far. `ahead` is the next letter or digit.
-    """
+    `before` is the end of the sentence so far. `ahead` is the next letter or digit."""
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():

@@ -30,16 +30,13 @@ Piece = tuple[str, bool]
 
 
 class Bpe:
-    """Merges over an alphabet. See `Subwords`.
-
-    Each character of the alphabet is two pieces: one inside a word and one at its end. With byte fallback,
-    256 bytes and a piece that ends a word come first.
-    """
+    """A subword model of BPE merges. Each character of the alphabet is two pieces, inside a word and at its
+    end. With byte fallback, 256 bytes and a piece that ends a word come first."""
 
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """Build a model of the content of a codes file. Pieces in `too_rare` are split further."""
+        """Read the content of a codes file. `too_rare` has the numbers of pieces that are split further."""
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -59,7 +56,7 @@ class Bpe:
         self._texts = [*BYTES[: self._bytes], *texts]
 
     def encode(self, text: str) -> list[int]:
-        """See `Subwords`."""
+        """Return the numbers of the pieces of prepared text, -1 for an unknown character."""
         pieces: list[int] = []
         cache = self._cache
         for word in self.words(text):
@@ -72,27 +69,27 @@ class Bpe:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """See `Subwords`."""
+        """Return the text of numbers of pieces. An unknown number becomes a word `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
-        """See `Subwords`."""
+        """Return the content of the codes file and of the alphabet file, by file ending."""
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
     def words(self, text: str) -> list[str]:
-        """See `Merging`."""
+        """Split prepared text at spaces."""
         return text.split()
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """See `Merging`. As in codes, the last part ends in `WORD_END`."""
+        """Return the characters of a word. As in codes, the last one ends in `WORD_END`."""
         return (*word[:-1], word[-1] + WORD_END)
 
     def rank(self, left: str, right: str) -> int | None:
-        """See `Merging`. The rank of a merge is its position in the codes."""
+        """Return the position of a merge in the codes, or None. Lower ranks are merged first."""
         return self._ranks.get((left, right))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """See `Merging`. Pieces that are too rare are split further."""
+        """Return the pieces of a word in parts, the last with `WORD_END`. Rare pieces are split further."""
         return self._numbers_of(self._common_surfaces((*parts[:-1], parts[-1].removesuffix(WORD_END))))
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
@@ -121,10 +118,8 @@ class Bpe:
         return list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """Return the pieces of a surface's characters.
-
-        A character without a piece becomes bytes, or `UNKNOWN_PIECE` without byte fallback.
-        """
+        """Return the pieces of a surface's characters. A character without a piece becomes bytes, or
+        `UNKNOWN_PIECE` without byte fallback."""
         pieces: list[int] = []
         for position, character in enumerate(surface, start=1):
             ends = final and position == len(surface)
@@ -159,7 +154,7 @@ def cut_codes(codes: str, alphabet: str, max_pieces: int) -> str:
 
 
 def parse_codes(codes: str) -> list[Merge]:
-    """Return the merges of a codes file, in order."""
+    """Return the merges (left, right) of a codes file, in order. Raise `UserError` if it is not valid."""
     header, *lines = codes.rstrip("\n").split("\n")
     if header.split() != HEADER.split():
         raise UserError(f"the codes must start with '{HEADER}'; learn them with subword-nmt 0.2 or newer.")
@@ -175,7 +170,7 @@ def parse_codes(codes: str) -> list[Merge]:
 
 
 def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
-    """Return all possible pieces of `merges` over `alphabet`, without duplicates, in a fixed order."""
+    """Return the pieces of the characters in `alphabet`, then the other results of `merges`, each once."""
     single = [(character, final) for character in alphabet for final in (False, True)]
     return list(dict.fromkeys([*single, *_results(merges)]))
 

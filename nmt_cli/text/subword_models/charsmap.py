@@ -20,13 +20,13 @@ TABLE = 2
 
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
-    """Return `model` with the rules of `normalize` for single and composed characters."""
+    """Return the file `model` with a table of the changes that `normalize` makes to characters."""
     table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """Yield each character that changes, and each changing spelling of a composed one, with its result."""
+    """Yield (text, result) for each character, and decomposed spelling of one, that `normalize` changes."""
     for code in range(1, 0x110000):
         character = chr(code)
         # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
@@ -47,7 +47,7 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
 
 
 def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
-    """Return a minimal model with these rules, each a text and its replacement."""
+    """Return a minimal model file with these rules, each a text and its replacement."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules.tsv"

@@ -1,8 +1,8 @@
 """Learning of byte-pair merges, compiled by Numba: the same merges as subword-nmt in much less time.
 
-Pieces, pairs of pieces and words are numbers. Two merges with the same string give the same piece. The order
-of pairs with equal counts, and the counts that are set aside for speed, follow subword-nmt, so that the codes
-are the same byte for byte.
+Pieces, pairs of pieces and words are numbers. Two merges with the same string give the same piece. Like
+subword-nmt, the learner orders pairs with equal counts and sets rare counts aside for speed. So the codes are
+the same byte for byte.
 """
 
 from collections import namedtuple
@@ -49,7 +49,7 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
-    """Learn merges as `learn_merges` does, with an empty `table`."""
+    """Return the merges that `learn_merges` returns. `table` is empty. `symbols` is overwritten."""
     pieces = len(letter_starts) - 1
     by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
@@ -94,7 +94,7 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
-    """Update the counts of the pairs of one word from its pieces `before` and `after` the merge."""
+    """Update the pair counts of a word, which occurs `count` times, from its pieces around a merge."""
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -117,7 +117,7 @@ def _recount(table, before, after, left, right, joined, word, count):
 
 @njit(**OPTIONS)
 def _add(table, left, right, word, count):
-    """Add a pair in a word that occurs `count` times. With a negative `count`, remove it."""
+    """Count one more pair in a word that occurs `count` times. With a negative `count`, remove one."""
     row = _row(table.by_pieces, left << 32 | right)
     if table.by_pieces[row, 0] < 0:
         new = table.pairs[table.lengths[PAIRS]]
@@ -160,7 +160,7 @@ def _released(table, number):
 
 @njit(**OPTIONS)
 def _merge(row, left, right, joined):
-    """Merge a pair in a word from the left. Overwrite `row` and return its new length."""
+    """Replace `left`, `right` by `joined` in the pieces `row` of a word. Return the new length."""
     size = i = 0
     while i < len(row):
         matches = i + 1 < len(row) and row[i] == left and row[i + 1] == right
@@ -172,10 +172,8 @@ def _merge(row, left, right, joined):
 
 @njit(**OPTIONS)
 def _best(table, letters, starts):
-    """Return the active pair with the maximum count, or -1 if none is active.
-
-    Among equal counts, return the last in the order of the strings of the pieces.
-    """
+    """Return the active pair with the maximum count, or -1 if none is active. Among equal counts, return the
+    last in the order of the strings of the pieces."""
     best = -1
     for i in range(table.lengths[ACTIVE]):
         pair, other = table.pairs[table.active[i]], table.pairs[best]
@@ -282,7 +280,7 @@ def _row(table, key):
 
 @njit(**OPTIONS)
 def _roomy(table, entries):
-    """Return a hash table in which `entries` + 1 entries leave half free: itself or a larger copy."""
+    """Return the hash table, or a larger copy if it is over half full with one more than `entries`."""
     size = len(table)
     while size < 2 * (entries + 1):
         size *= 2

@@ -103,10 +103,8 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path`. Omit the merge after the next `count` merges, and draw the following counts.
-
-        Return the remaining number of merges until the next omitted one, and the pieces of the word.
-        """
+        """Follow `path`. Omit the merge after the next `count` merges, and draw the following counts. Return
+        the remaining number of merges until the next omitted one, and the pieces of the word."""
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -165,10 +163,8 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """Return the parts after the chosen merges, a key of `_State.branches`.
-
-    Of two merges that overlap, only the left one is done.
-    """
+    """Return the parts after the chosen merges, a key of `_State.branches`. Of two merges that overlap, only
+    the left one is done."""
     result: list[str] = []
     end = 0
     for number, merge in enumerate(merges):

@@ -15,10 +15,8 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn a model of kind `config.kind` from `lines` without symbols.
-
-    Raise `UserError` if the text is too small for the vocabulary size, or the size too small for the text.
-    """
+    """Learn a model of kind `config.kind` from `lines` without symbols. Raise `UserError` if the text is too
+    small for the vocabulary size, or the size too small for the text."""
     if not any(lines):
         raise UserError("there is no text to learn subwords from; check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -39,7 +37,7 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Return the pieces that occur less than `min_count` times in the segmented `lines`."""
+    """Return the numbers of pieces that occur less than `min_count` times in the segmented `lines`."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
     pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
     return [piece for piece in pieces if counts[piece] < min_count]
@@ -69,6 +67,7 @@ def _codes(lines: Sequence[str], alphabet: str, available: int, config: Tokenize
 
 
 def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
+    """Raise `UserError`, which suggests `option`, if `maximum` is less than `requested`."""
     if maximum < requested:
         raise UserError(
             f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice); "

@@ -21,8 +21,7 @@ RESERVED = "\u2585"
 """A character with a special meaning for the learner that a text may contain."""
 
 STAND_INS = "".join(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900))))
-"""Unassigned characters with the same number of bytes as `RESERVED`. One that is not in the text replaces it
-for the learner."""
+"""Unassigned characters, equally long in bytes. One that a text lacks replaces `RESERVED` in it."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
@@ -34,10 +33,10 @@ LEARNING_THREADS = 8
 
 
 class Pieces:
-    """A SentencePiece model. See `Subwords`. Special tokens and unused pieces have the entry None."""
+    """A SentencePiece model. The entry of a special token or an unused piece is None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load the content of a `.model` file. Pieces in `too_rare` are split further."""
+        """Load a `.model` file's content. `too_rare` has the numbers of pieces that are split further."""
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self.processor.get_piece_size()
@@ -59,7 +58,7 @@ class Pieces:
         self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
 
     def encode(self, text: str) -> list[int]:
-        """See `Subwords`."""
+        """Return the numbers of the pieces of prepared text. Pieces that are too rare are split further."""
         return self.split(self.processor.encode(text))
 
     @property
@@ -77,7 +76,7 @@ class Pieces:
         return "alpha"
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """See `Subwords`."""
+        """Return the text of numbers of pieces. An unknown number becomes the model's text for it."""
         unknown, size = self.processor.unk_id(), len(self.entries)
         # SentencePiece fails on a number without a piece.
         return str(self.processor.decode([i if 0 <= i < size else unknown for i in pieces]))
@@ -96,7 +95,7 @@ class Pieces:
         return str(self.processor.decode(list(shown)))
 
     def files(self) -> dict[str, bytes]:
-        """See `Subwords`."""
+        """Return the content of the model file by its ending."""
         return {"model": self._model}
 
     def split(self, pieces: list[int]) -> list[int]:
@@ -106,10 +105,8 @@ class Pieces:
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """Return the split of each piece that is too rare.
-
-        A split has the minimum number of pieces and, among those, the maximum probability.
-        """
+        """Return the split of each piece that is too rare. A split has the minimum number of pieces and,
+        among those, the maximum probability."""
         entries = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
@@ -142,10 +139,8 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """Learn a model with `config.vocab_size` entries from `lines`, and return the content of its file.
-
-    The entries include special tokens and symbols, in the order of `Numbering.new`.
-    """
+    """Learn a model of `config.vocab_size` entries, and return the content of its file. The entries include
+    special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` for an unsuitable size."""
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
@@ -180,7 +175,7 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
 
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
-    """Yield `line` for the learner: in parts of limited length, without text that it would interpret."""
+    """Yield `line` in parts of limited length, without text that the learner would interpret."""
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)

@@ -24,7 +24,7 @@ class Subwords(Protocol):
         """The vocabulary entry of each piece. None for a special token or an unused number."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the pieces of `text`."""
+        """Return the numbers of the pieces of `text`."""
 
     def decode(self, pieces: Sequence[int]) -> str:
         """Return the text of `pieces`. A number without a piece becomes `UNKNOWN_TEXT`."""
@@ -34,7 +34,8 @@ class Subwords(Protocol):
 
 
 def decoded(pieces: Sequence[int], byte_pieces: int, texts: Sequence[str], unknown: str) -> str:
-    """Return the text of `pieces`: bytes below `byte_pieces`, otherwise `texts`, or `unknown` outside it."""
+    """Return the text of `pieces`. A piece below `byte_pieces` is a byte, and another one has its text in
+    `texts`, by its number. A number outside of `texts` becomes `unknown`, and invalid bytes become U+FFFD."""
     # Decoded at the end, because several bytes may form one character.
     text = bytearray()
     for piece in pieces:

@@ -60,7 +60,7 @@ class Surfaces:
 
 
 class PieceMerging:
-    """The merges of a SentencePiece model of BPE. See `Merging`."""
+    """The merges of a SentencePiece model of BPE, for BPE-dropout."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._surfaces = Surfaces(pieces)
@@ -72,7 +72,7 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """See `Merging`. Words longer than `LONGEST_WORD` are split."""
+        """Split prepared text into words that no piece crosses, each cut after `LONGEST_WORD` characters."""
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -80,11 +80,11 @@ class PieceMerging:
         ]
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """See `Merging`. The parts are characters and user-defined pieces, which are never merged."""
+        """Return the characters and user-defined pieces of a word. User-defined pieces are never merged."""
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """See `Merging`. The rank follows from the score of the merged piece."""
+        """Return the rank of a merge by the score of its result, or None if there is no such piece."""
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

@@ -16,7 +16,7 @@ class Characters:
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
-        """See `Subwords`."""
+        """Return the piece of each character, or its bytes. Without byte fallback, use `UNKNOWN_PIECE`."""
         if not self._bytes:
             # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
@@ -27,11 +27,11 @@ class Characters:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """See `Subwords`."""
+        """Return the text of numbers of pieces. An unknown number becomes `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self.entries, UNKNOWN_TEXT)
 
     def files(self) -> dict[str, bytes]:
-        """See `Subwords`."""
+        """Return the content of the alphabet file by its ending."""
         return {"characters.txt": self._alphabet.encode()}
 
 
@@ -46,7 +46,7 @@ class Words:
         self._numbers = {word: i for i, word in enumerate(words, start=len(self.entries) - len(words))}
 
     def encode(self, text: str) -> list[int]:
-        """See `Subwords`."""
+        """Return the piece of each word, or its bytes and a word end. Without bytes, use `UNKNOWN_PIECE`."""
         if not self._bytes:
             return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
@@ -57,9 +57,9 @@ class Words:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """See `Subwords`."""
+        """Return the text of numbers of pieces. An unknown number becomes a word `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
-        """See `Subwords`."""
+        """Return the content of the word list by its file ending."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}
