@@ -225,6 +225,7 @@ def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
 
 
 def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
+    """Return the error for a `spec` that names nothing, with the forms that it may have."""
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(

@@ -152,7 +152,7 @@ def _ends(tag: re.Match[bytes], name: bytes) -> bool:
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
-    """Raise `UserError` for a file that was cut off. Otherwise it would be read as a shorter test set."""
+    """Raise `UserError` if `tags` show that a file was cut off. It would look like a shorter test set."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -168,7 +168,7 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text of an element on one line. Replace each entity only once, so that none can expand."""
+    """Return the text of an element on one line, with entities replaced once. Results are not searched."""
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
