@@ -157,6 +157,7 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
 
 
 def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
+    """Learn the subword model `name` from `lines`. Errors begin with the name."""
     try:
         return learn(lines, config)
     except UserError as error:
@@ -192,7 +193,7 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of a file: "bpe" for codes of subword-nmt, "word" for text, or "sentencepiece"."""
+    """Return the kind of a file: "bpe" for codes of subword-nmt, "word" for text, else "sentencepiece"."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)

@@ -69,7 +69,7 @@ class Bpe:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of numbers of pieces. An unknown number becomes a word `UNKNOWN_TEXT`."""
+        """Return the text of numbers of pieces. An unknown number becomes `UNKNOWN_TEXT` as a word."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:

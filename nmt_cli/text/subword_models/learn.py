@@ -76,6 +76,7 @@ def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
 
 
 def _checked(available: int, config: TokenizerConfig) -> int:
+    """Return `available`, a number of vocabulary entries. Raise `UserError` if it is less than 1."""
     if available < 1:
         minimum = config.vocab_size - available + 1
         raise UserError(
