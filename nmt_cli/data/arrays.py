@@ -91,22 +91,19 @@ class TextReader:
         return len(self.offsets) - 1
 
     def extent(self, start: int, stop: int) -> tuple[Path, int, int]:
-        """Return the file and the byte range of lines `start` to `stop`, line feeds included.
-
-        Another process can then read them.
-        """
+        """Return the file, the first byte and the end of lines [`start`, `stop`), for other processes."""
         return self.path, int(self.offsets[start]), int(self.offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
-        """Return lines `start` to `stop`, line feeds included."""
+        """Return lines [`start`, `stop`) as bytes, line feeds included."""
         return read_bytes(self._file, int(self.offsets[start]), int(self.offsets[stop]))
 
     def lengths(self, start: int, stop: int) -> Array:
-        """Return the number of bytes of each of these lines, line feeds included."""
+        """Return the number of bytes of each line in [`start`, `stop`), line feeds included."""
         return np.diff(self.offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """Return the lines with these numbers, which must ascend."""
+        """Return the lines with these numbers, which must ascend, as text without line feeds."""
         lines = []
         # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):
@@ -123,7 +120,7 @@ class TextReader:
 
 
 def read_bytes(file: int, first: int, last: int) -> bytes:
-    """Return bytes `first` to `last` of an open file, in as many system calls as that takes."""
+    """Return bytes [`first`, `last`) of the open file descriptor `file`, or less at the end of the file."""
     parts = []
     # Linux reads at most 2 GiB per call.
     while first < last and (part := os.pread(file, last - first, first)):

@@ -116,7 +116,7 @@ class NamedCorpus:
             raise UserError(f"filters of {self.name}: {error}") from error
 
     def filter(self, general: FilterConfig) -> FilterConfig:
-        """Return the filters of this corpus. `general` are the filters of all corpora."""
+        """Return the filters of all corpora, `general`, with this corpus's own settings in their place."""
         own = converted(dict(self.filters), FilterConfig)
         return replace(general, **{name: getattr(own, name) for name in self.filters})
 

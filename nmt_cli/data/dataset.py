@@ -48,9 +48,8 @@ def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped from disk.
-
-    Sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end token included.
+    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end token
+    included.
     """
 
     tokens: NDArray[Any]
@@ -97,7 +96,9 @@ class TrainCorpus:
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """Return the corpora of the training set in order, or one named "train" if the manifest lists none."""
+    """Return the corpora of the training set in order, or one named "train" if the manifest lists none. Raise
+    `UserError` if they do not cover the training set without gaps.
+    """
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
     if sections is None:
@@ -116,7 +117,7 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Map all splits after checking that every file exists with the size in the manifest."""
+    """Open a dataset folder. Raise `UserError` if the manifest is damaged, or a file has another size."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
@@ -163,7 +164,9 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the unchanged lines of one side of a validation or test set."""
+    """Return the unchanged lines of one side of a validation or test set. Raise `UserError` if some are
+    missing. Invalid UTF-8 is replaced. There may be more lines than pairs.
+    """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
     # A split may be only the start of a set, so more lines are fine.
@@ -173,7 +176,7 @@ def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise `UserError` for the first file that is missing or has another size than the manifest says."""
+    """Raise `UserError` for the first file that is missing or has another size than in the manifest."""
     for name, file in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -183,7 +186,7 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json` with the size and hash of every other file in `folder`. Call it last."""
+    """Write `dataset.json` with the size and hash of all other files in `folder`, which must be complete."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
@@ -202,7 +205,7 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Map an array file."""
+    """Map an array file. Raise `UserError` if it is damaged."""
     try:
         # `np.load` would also accept zip archives, and pickles, which can run any code.
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")

@@ -40,14 +40,14 @@ class EncodedSide:
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
-        """Return the `kept` sentences, or `self` if that is all of them."""
+        """Return the sentences whose `kept` is true, or `self` if all are."""
         if kept.all():
             return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Read and encode the lines of a task. Return source and target."""
+    """Read and encode the lines of a task. Return source and target, with equal numbers of sentences."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
@@ -56,9 +56,9 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return whether to keep each pair: not those marked in `skip`, nor those longer than `max_subwords`.
-
-    The limit is for either side, end token included. 0 means no limit.
+    """Return, for each pair, whether to keep it. Drop pairs whose `skip` is not 0, and pairs with more than
+    `max_subwords` ids on a side, end token included. If `skip` is None, none is skipped. If `max_subwords` is
+    0, there is no limit.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
@@ -95,7 +95,7 @@ class TokensWriter:
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """Return the ids of prepared lines, each with its end token."""
+    """Return the ids of prepared lines, with an end token after each line."""
     if tokenizer.symbols:
         return packed(map(tokenizer.encode, lines), tokenizer)
     # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
@@ -131,8 +131,7 @@ def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """Return the tokenizers in `folder`, loaded once per process.
-
+    """Return the tokenizers in `folder`, loaded once per process. Raise `ValueError` for another fingerprint.
     The fingerprint is part of the key because another run may write other tokenizers to the same folder.
     """
     tokenizers = load_tokenizers(folder)
@@ -142,7 +141,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
 
 
 def lines_of(path: Path, first: int, last: int) -> list[str]:
-    """Return the lines in this byte range of a file."""
+    """Return the lines in bytes [`first`, `last`) of a file. The last of these bytes is a line feed."""
     file = os.open(path, os.O_RDONLY)
     try:
         return read_bytes(file, first, last).decode().split("\n")[:-1]

@@ -25,9 +25,8 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 
 
 class DatasetGuard:
-    """Verifies an open dataset in the background and notices later changes to its files.
-
-    It keeps the files open, so it still checks them after their folder is moved or removed.
+    """Verifies an open dataset in the background and notices later changes to its files. The files stay open,
+    so the guard can check them even after their folder is moved or removed.
     """
 
     def __init__(
@@ -38,7 +37,10 @@ class DatasetGuard:
         *,
         verifies: bool = True,
     ) -> None:
-        """`gather` returns the values that all ranks pass to it. One rank per machine should verify."""
+        """Open all files of the dataset. If `verifies`, start to verify them in a thread. `gather` returns
+        the values that all ranks pass to it. `note` receives messages for the user. One rank per machine
+        should verify.
+        """
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note
         self._open = ExitStack()
@@ -56,9 +58,8 @@ class DatasetGuard:
             self._verified.set_result(None)
 
     def check_quickly(self) -> None:
-        """Raise `UserError` for a failed verification or a file of another size.
-
-        This is cheap enough for every batch. Reading a mapped file past its new end would kill the process.
+        """Raise `UserError` for a failed verification or a file of another size. This is cheap enough for
+        every batch. Reading a mapped file past its new end would kill the process.
         """
         if self._verified.done():
             self._verified.result()
@@ -67,7 +68,7 @@ class DatasetGuard:
                 raise _changed(path)
 
     def check_contents(self) -> None:
-        """Wait for the verification, then raise `UserError` for a file whose content changed since."""
+        """Wait for the verification. Raise `UserError` if it failed or if a file changed since the start."""
         self._verified.result()
         self.check_quickly()
         for path, file in self._files.items():
@@ -82,7 +83,7 @@ class DatasetGuard:
             self._times[path] = times
 
     def check_all_ranks(self) -> None:
-        """Check the contents on all ranks, which all call this, and raise the first error on each of them."""
+        """Check the contents on all ranks. All ranks call this and raise the first `UserError` of any."""
         polls = 0
         # All ranks see the same statuses, so they leave this loop together.
         while RUNNING in (statuses := self._gather(self._status())):
@@ -98,7 +99,7 @@ class DatasetGuard:
         return any(self._gather(self._is_gone_here()))
 
     def _status(self) -> str:
-        """Return `RUNNING`, the problem that this rank found, or an empty string."""
+        """Return `RUNNING` until the verification ends, then this rank's problem or an empty string."""
         if not self._verified.done():
             return RUNNING
         try:
@@ -108,6 +109,7 @@ class DatasetGuard:
         return ""
 
     def _is_gone_here(self) -> bool:
+        """Return whether this rank finds the folder moved, removed or replaced."""
         try:
             manifest = read_manifest(self._folder)
             check_sizes(self._folder, manifest)
@@ -116,6 +118,7 @@ class DatasetGuard:
         return bool(manifest["files"] != self._written)
 
     def _verify(self, dataset: Dataset) -> None:
+        """Verify the dataset in a thread, and store the result or the error in `_verified`."""
         try:
             verify(dataset)
             self._verified.set_result(None)

@@ -38,6 +38,7 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _vocabulary_size(dataset: Dataset, side: Side) -> int:
+    """Return the number of vocabulary entries of a side. Raise `UserError` if it is not in the manifest."""
     try:
         return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
     except (KeyError, TypeError, ValueError) as error:
@@ -46,7 +47,9 @@ def _vocabulary_size(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Yield the file and the text of each problem. Stop at the first, since later checks rely on it."""
+    """Yield the file name and the text of each problem. Stop at the first, since later checks rely on it.
+    `vocabulary` is the number of vocabulary entries, and `end` is the id of the end token.
+    """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
         yield (

@@ -16,9 +16,8 @@ from nmt_cli.ragged import Layout
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The input of one forward pass. Source segment i and target segment i are a pair.
-
-    Filler may follow the pairs: dummy segments of end tokens. Every segment ends with an end token.
+    """The input of one forward pass. Source segment i and target segment i are a pair. Filler may follow the
+    pairs: dummy segments of end tokens. Every segment ends with an end token.
     """
 
     pairs: Indices
@@ -70,7 +69,7 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Gather pairs of `split`, at least one, on the host. `rounding` adds filler."""
+    """Return the micro-batch of `pairs`, at least one, in host memory. `rounding` adds filler."""
     lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
@@ -100,7 +99,7 @@ def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = No
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """Return the tokens of these sentences, then end tokens for the filler of the layout."""
+    """Return the tokens of sentences `pairs` in order, then end tokens for the other segments of `layout`."""
     # A split has no vocabulary, but every sentence in it ends with the end token.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()

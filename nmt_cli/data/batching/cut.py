@@ -33,7 +33,9 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Return the pairs of each of `world` ranks. With few pairs, the last ranks get none."""
+    """Return the row numbers of the pairs of each of `world` ranks, which get about equal cost. With few
+    pairs, the last ranks get none.
+    """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
     # All ranks compute this, so ties must be broken in the same way.
@@ -48,9 +50,8 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Cut pairs into parts of at most `max_tokens` source plus target tokens, long pairs first.
-
-    The parts have about equal sizes. A pair with more tokens is a part alone.
+    """Return parts of at most `max_tokens` source plus target tokens, as row numbers of the pairs. Long pairs
+    come first, and the parts have about equal sizes. A pair with more tokens is a part alone.
     """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
@@ -61,7 +62,9 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Cut `pairs` into as few runs of about equal tokens as possible. No pair exceeds `max_tokens`."""
+    """Cut `pairs`, in their order, into few parts of about equal tokens, none above `max_tokens`. `tokens`
+    has the number of tokens of each pair, at most `max_tokens`. No pairs give no parts.
+    """
     if not len(pairs):
         return []
     ends = np.cumsum(tokens)

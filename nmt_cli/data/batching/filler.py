@@ -31,7 +31,10 @@ class Rounding:
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
-        """Return the lengths of the dummy segments on both sides. Each has at least one token."""
+        """Return the lengths of the dummy segments of the source and of the target. Both sides get the same
+        number of dummies, each of 1 to `SHORT` tokens. They make the segments and the tokens of both sides
+        multiples of `unit`.
+        """
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
         while True:
@@ -43,7 +46,7 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return the longest length to report for a micro-batch with a segment of `longest` tokens."""
+        """Return the longest length to report if the longest segment has `longest` tokens."""
         return max(self.longest, 1 << (longest - 1).bit_length())
 
 

@@ -71,7 +71,7 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread. It calls `look` before it reads the dataset, and `look` may raise."""
+        """Start the thread. It calls `look` before each batch. `next` raises the errors of the thread."""
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
         """Total seconds that `next` has waited for batches."""
@@ -94,9 +94,8 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """Return the local batch in micro-batches of half the size, and use that size from now on.
-
-        Call it when a batch did not fit into memory. A micro-batch of a single pair stays unchanged.
+        """Return `step` in micro-batches of half the size, and cut later batches to that size. Call it when a
+        batch did not fit into memory. A micro-batch of a single pair stays unchanged.
         """
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
@@ -108,7 +107,7 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """End the thread, and close the batches that it reads."""
+        """Close `batches`, and wait until the thread has ended."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():
@@ -142,7 +141,7 @@ class Loader:
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """Return the local batch of `cut.rank` in `batch`, on the host."""
+    """Return the share of `cut.rank` in `batch` as micro-batches in host memory. `split` has the pairs."""
     source, target = (
         np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
         for side in (split.source, split.target)

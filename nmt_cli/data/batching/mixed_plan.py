@@ -46,7 +46,9 @@ class Mixed:
 
 
 class Stream:
-    """The pairs of one corpus in training order: each once per epoch, in a new order every epoch."""
+    """The pairs of one corpus in training order: each once per epoch, in a new order every epoch. `number` is
+    the position of the corpus in the dataset. With `seed` and the epoch, it decides the order.
+    """
 
     def __init__(
         self, split: Split, corpus: TrainCorpus, number: int, config: BatchConfig, seed: int
@@ -60,14 +62,14 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the pairs in [`begin`, `end`) of the stream, one array per epoch of the corpus."""
+        """Yield the pairs at positions [`begin`, `end`), at least one. Each epoch has its own array."""
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size
             yield self._of_epoch(epoch, first - epoch * self.size, last - epoch * self.size)
 
     def _of_epoch(self, epoch: int, begin: int, end: int) -> Indices:
-        """Return the pairs in [`begin`, `end`) of one epoch of the corpus."""
+        """Return the pairs at positions [`begin`, `end`) of one epoch of the corpus."""
         bits = random_bits(len(self._fitting), self._seed, epoch, self._number, ORDER)
         shuffled = np.argsort(bits, kind="stable")
         ends = np.cumsum(self._fitting[shuffled])
@@ -79,7 +81,7 @@ class Stream:
         return pairs[fitting(self._split, pairs, self._limit)][begin - before : end - before]
 
     def _counts(self) -> NDArray[np.int64]:
-        """Return, for each block, how many of its pairs are not too long."""
+        """Return, for each block of neighbouring pairs, the number of pairs that are not too long."""
         counts = [np.zeros(0, np.int64)]
         at_once = AT_ONCE // self._block * self._block
         for start in range(0, self._corpus.pairs, at_once):
@@ -113,7 +115,10 @@ class MixedPlan:
         return len(self.mixture.rounds(epoch, self._config.shard_pairs))
 
     def round(self, split: Split, epoch: int, number: int) -> Shard:
-        """Plan a round of an epoch. `split` has the sentences as that epoch segments them."""
+        """Return the batches of a round. `split` has the sentences as this epoch segments them. Pairs that
+        are too long in `split` are dropped and counted. The first round of an epoch also counts the pairs
+        that are too long in the dataset.
+        """
         begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         before, after = self.mixture.taken(begin), self.mixture.taken(end)
         drawn = [
@@ -121,7 +126,6 @@ class MixedPlan:
             for stream, first, last in zip(self._streams, before, after, strict=True)
         ]
         limit = min(self._config.longest, self._config.tokens)
-        # A pair that fits in the dataset may be too long as this epoch segments it.
         streams = [[part[fitting(split, part, limit)] for part in parts] for parts in drawn]
         pairs = self._ordered(split, [parts for parts in streams if sum(map(len, parts))], epoch, number)
         source, target = side_lengths(split, pairs)
@@ -134,7 +138,7 @@ class MixedPlan:
         )
 
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield the report of each batch of a round, from batch number `batch`."""
+        """Yield a report for batch `batch` and each later batch of a round, whose plan is `shard`."""
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         stage, names = self.mixture.stage_at(begin), self.mixture.names
         shares, counted = self.mixture.shares(stage), names[self.mixture.counted]
@@ -148,16 +152,16 @@ class MixedPlan:
             yield Mixed(counted, stage, shares, pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
-        """Return the number of these pairs in each corpus."""
+        """Return the number of `pairs` that belong to each corpus."""
         firsts = [corpus.first + corpus.pairs for corpus in self._corpora]
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
         """Return all pairs of a round in training order, each corpus spread evenly over the round.
 
-        `streams` has, for each corpus, its pairs by epoch. The round is divided into time slots, about one
-        per batch. Each slot takes pairs of similar length: the same quantile of the lengths of each corpus.
-        The slots are shuffled, but pairs of an earlier epoch of a corpus always come first.
+        `streams` has, for each corpus with pairs, its pairs by epoch. The round is divided into time slots,
+        about one per batch. Each slot takes pairs of similar length: the same quantile of the lengths of each
+        corpus. The slots are shuffled, but pairs of an earlier epoch of a corpus always come first.
         """
         if not streams:
             return np.zeros(0, np.int64)
@@ -183,20 +187,20 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a run on `dataset`, or None if nothing is mixed and `plan` applies."""
+    """Return the plan of a run on `dataset`, or None if no corpora are mixed."""
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None
 
 
 def fitting(split: Split, pairs: Indices, limit: int) -> NDArray[np.bool_]:
-    """Return which pairs have 1 to `limit` tokens on both sides."""
+    """Return, for each of `pairs`, whether both sides have 1 to `limit` tokens."""
     source, target = side_lengths(split, pairs)
     fits: NDArray[np.bool_] = (np.maximum(source, target) <= limit) & (np.minimum(source, target) > 0)
     return fits
 
 
 def side_lengths(split: Split, pairs: Indices) -> tuple[Indices, Indices]:
-    """Return the number of source tokens and of target tokens of each pair."""
+    """Return the number of source tokens and of target tokens of each pair, end tokens included."""
     source, target = (
         np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (split.source, split.target)
     )

@@ -1,7 +1,8 @@
 """Computes how many pairs of each corpus a run has taken at any time, without reading pairs.
 
-Time is counted in pairs. In a stage, a corpus with share p has floor(p * t) of the first t pairs. Shares are
-integers in units of 1 / `ONE`, so the result is exact.
+A run has stages. Each stage has a share of the pairs for every corpus. Time is counted in pairs. In a stage,
+a corpus with share p has floor(p * t) of the first t pairs. A share is an integer in units of 1 / `ONE`, so
+the result is exact.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ unit makes them equal."""
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The shares of the corpora from the beginning of a stage to the next stage."""
+    """The shares of all corpora from the beginning of a stage to the next stage."""
 
     shares: tuple[int, ...]
     begin: int
@@ -31,14 +32,16 @@ class Stage:
     """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return the pairs taken of each corpus up to `time`, which must not exceed the stage."""
+        """Return how many of the first `time` pairs of the run each corpus has. `time` is in this stage."""
         return tuple(
             count + (time - self.begin) * share // ONE
             for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the first time at which `count` pairs of a corpus were taken, if this stage reaches it."""
+        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. The share
+        of the corpus must not be 0. The result is right if this stage lasts until then.
+        """
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
 
@@ -55,29 +58,28 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number of the stage of the pair at `time`."""
+        """Return the number, from 0, of the stage that has the pair at `time`."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return the pairs taken of each corpus up to `time`."""
+        """Return the number of pairs of each corpus among the first `time` pairs of the run."""
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
-        """Return the share of each corpus in a stage. Corpora without a share are left out."""
+        """Return the share of each corpus in a stage, from 0 to 1. Corpora with share 0 are left out."""
         shares = zip(self.names, self.stages[stage].shares, strict=True)
         return {name: share / ONE for name, share in shares if share}
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the begin and end of the rounds of an epoch, which are planned one at a time.
-
-        Each round is within a stage, and has at most `limit` pairs.
+        """Return the begin and the exclusive end of each round of an epoch, in pairs of the run. A round is a
+        part of an epoch that is planned at once. It is in one stage and has at most `limit` pairs.
         """
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
         return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
 
     def _begin(self, epoch: int) -> int:
-        """Return the time at which an epoch begins, after the last pair of the epoch before."""
+        """Return the time at which `epoch` epochs of the counted corpus are complete."""
         count = epoch * self.sizes[self.counted]
         for number, stage in enumerate(self.stages):
             last = number + 1 == len(self.stages)
@@ -87,9 +89,9 @@ class Mixture:
 
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
-    """Return the mixture of a run. `sizes` are the pairs of each corpus that are short enough.
-
-    Raise `UserError` if names or ends of stages do not fit the dataset.
+    """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
+    Raise `UserError` for unknown names, for weights that are all 0, and for an end that a stage cannot reach.
+    Also raise it if a corpus with a weight has size 0, or if the last stage lacks the counted corpus.
     """
     names = [corpus.name for corpus in corpora]
     weights = [_weights(stage, corpora, config) for stage in (config.stage or (StageConfig(),))]
@@ -111,12 +113,15 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether corpora are mixed. Otherwise each epoch has every pair once."""
+    """Return whether the settings or the dataset ask to mix. If not, each epoch has every pair once."""
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus, of the stage, or else of all stages, or else of the dataset."""
+    """Return the weight of each corpus. Corpora without a name in the chosen weights get 0. The weights of
+    `stage` apply, or else of `config`, or else of the dataset, or else 1 for each corpus. Raise `UserError`
+    for an unknown name, or if all weights are 0.
+    """
     names = [corpus.name for corpus in corpora]
     weights: Mapping[str, float] = stage.weights or config.weights
     for name in weights:
@@ -137,10 +142,13 @@ def _shares(
     temperature: float,
     over: str,
 ) -> tuple[int, ...]:
-    """Return the share of each corpus, as integers that add up to `ONE` except for rounding.
+    """Return the share of each corpus in a stage, in units of 1 / `ONE`. They add up to `ONE`, if not
+    rounded.
 
-    Without `temperature`, the shares are proportional to `weights`. With it they are proportional to weight *
-    size * (size of the group) ** (1 / temperature - 1). `over` decides whether a group is a tag or a corpus.
+    Without `temperature`, the shares are proportional to `weights`. With `temperature`, they are proportional
+    to weight * size * (size of the group) ** (1 / temperature - 1). If `over` is "tag", all corpora with the
+    same tag are a group. Otherwise, each corpus is a group. Corpora of weight 0 get share 0 and do not add to
+    the size of their group. Raise `UserError` for a corpus with a weight but size 0.
     """
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
@@ -163,7 +171,9 @@ def _shares(
 
 
 def _end(before: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which a stage ends."""
+    """Return the time at which `stage` ends. `before` has its shares, and `number` counts from 1. Raise
+    `UserError` if the stage has no pairs of the corpus in `until`, or begins after that end.
+    """
     epochs, name = stage.end
     corpus = _named(name, names, "until")
     stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"
@@ -180,7 +190,7 @@ def _end(before: Stage, stage: StageConfig, number: int, names: Sequence[str], s
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
-    """Return the number of the corpus that a setting names."""
+    """Return the number of corpus `name`. For an unknown name, raise a `UserError` about `setting`."""
     if name not in names:
         raise UserError(
             f"mixing.{setting} names {name}, which is not a corpus of the dataset; {nearest(name, names)}"
@@ -194,7 +204,7 @@ def _first(shares: Sequence[int]) -> int:
 
 
 def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield [begin, end) in equal parts of at most `limit`."""
+    """Yield the begin and end of about equal parts of [`begin`, `end`). Each has at most `limit` pairs."""
     count = -(-(end - begin) // limit)
     for number in range(count):
         yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

@@ -23,9 +23,7 @@ BLOCK = 1024
 
 NOISE_BITS = 16
 NOISE_REACH = 8
-"""Before pairs are sorted by length, each length grows at random by up to 1 / `NOISE_REACH`.
-
-So epochs combine different pairs."""
+"""Pairs are sorted by length after each length grows at random by up to 1 / this, so epochs differ."""
 
 Indices = NDArray[np.int64]
 
@@ -47,11 +45,11 @@ class Shard:
         return len(self.bounds) - 1
 
     def batch(self, number: int) -> Indices:
-        """Return the pairs of one batch."""
+        """Return the numbers of the pairs of batch `number`, which counts from 0."""
         return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
 
     def save(self, path: Path) -> None:
-        """Write the shard, so that `path` appears complete or not at all."""
+        """Write the shard to `path`. The file appears complete or not at all."""
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
         with reporting_full_disk(path):
@@ -78,10 +76,9 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 def plan_shard(
     source: Offsets, target: Offsets, config: BatchConfig, seed: int, epoch: int, number: int
 ) -> Shard:
-    """Plan shard `number` of an epoch over the pairs with these token offsets.
-
+    """Return the batches of shard `number` of an epoch. `source` and `target` are offsets of all pairs.
     Neither side of a batch has more than `config.tokens` tokens. A batch has pairs of similar length. The
-    shards of an epoch together have every pair exactly once, except those that are too long.
+    shards of an epoch together have every pair exactly once, except pairs that are too long.
     """
     pairs = _drawn(len(source) - 1, config, seed, epoch, number)
     source_lengths, target_lengths = (side[pairs + 1] - side[pairs] for side in (source, target))
@@ -108,7 +105,7 @@ def plan_shard(
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return the sort key that groups pairs of similar length. `noise` has raw random bits per pair."""
+    """Return a sort key per pair: its length, raised at random by `noise`, which has 64 bits per pair."""
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
     return np.asarray(lengths * raised)
@@ -119,7 +116,7 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return the pairs of shard `number`: its share of the epoch's shuffled blocks."""
+    """Return the pairs of shard `number` of a corpus of `pairs` pairs: its share of the shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
@@ -131,23 +128,22 @@ def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) 
 
 
 def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
-    """Return raw random bits. Unlike other NumPy output, they are the same in every version."""
+    """Return `count` values of 64 random bits. They depend on the other arguments, not on NumPy's version."""
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
 def sums(lengths: Indices) -> Offsets:
-    """Return the running sums [lengths + 1], from 0."""
+    """Return a 0, followed by the running sums of `lengths`."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Return where batches begin and end, from the running sums of both sides' lengths.
-
-    Each batch is as large as `budget` tokens per side allow. The last two are about equal, so that none is
-    tiny.
+    """Return the position of the first pair of each batch, then the number of pairs. `source` and `target`
+    are the running sums of the lengths, from 0. Each batch is as large as `budget` tokens per side allow, and
+    no pair may exceed `budget`. The last two batches are about equal, so that none is tiny.
     """
 
     def reach(start: int) -> int:

@@ -71,9 +71,9 @@ UNCHANGED = AugmentConfig()
 class Resegmented:
     """The training pairs as each epoch segments them, a pure function of seed, epoch and line.
 
-    All ranks of a machine share `folder`, which is used for nothing else. The rank with `workers` writes each
-    epoch to it, and the other ranks only read. They may ask for an epoch once any of its shards is planned,
-    since planning waits for the epoch's lengths.
+    All ranks of a machine share `folder`, which is used for nothing else. The rank with `workers` above 0
+    writes each epoch to it, and the other ranks only read. They may ask for an epoch after any of its shards
+    is planned, since planning waits for the epoch's lengths.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Start to segment an epoch in the background, unless it was started before."""
+        """Start to segment an epoch in the background, once, if this rank has workers."""
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as this epoch segments them. The rank that writes the epoch waits for it."""
+        """Return the pairs as `epoch` segments them. A rank with workers first waits until this is done."""
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
@@ -119,7 +119,7 @@ class Resegmented:
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Remove an epoch that is no longer needed."""
+        """Close an epoch that is no longer needed. Remove its files if this rank wrote them."""
         with self._lock:
             self._open.pop(epoch, None)
             if self._begun.pop(epoch, None):
@@ -160,7 +160,7 @@ class Resegmented:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def _append(self, block: Mapping[Side, EncodedSide], writers: Mapping[Side, TokensWriter]) -> None:
-        """Write the sides of a block. Raise `RuntimeError` if the epochs were closed."""
+        """Append each side of a block to its writer. Raise `RuntimeError` if the epochs were closed."""
         if self._closed.is_set():
             raise RuntimeError("the epochs were closed while one was being segmented")
         for side, encoded in block.items():
@@ -201,7 +201,7 @@ class Resegmented:
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Segment the lines of one task, in a worker process."""
+    """Return the ids of each side of a task, after augmentation. Worker processes call this."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.wanted:
@@ -211,7 +211,7 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
-    """Return the sampler of each side that `config` samples. Raise `UserError` if it has no effect."""
+    """Return the sampler of each side that `config` samples. Raise `UserError` for one without effect."""
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
 
 
@@ -239,21 +239,23 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of lines, sampled by `draw` or in the usual segmentation."""
+    """Return the ids of `lines`. `draw` samples their segmentation. Without `draw`, use the usual one."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """Return one seed per line. The line number decides the seed, so blocks may have any size."""
+    """Return a seed for each of `count` lines from `task.first`. `purpose` is a key of `PURPOSE`. The line
+    number decides the seed, so blocks may have any size.
+    """
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
     return seeds
 
 
 def _varied(task: ResegmentTask, pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return the pairs of a task, some of them changed by augmentation."""
+    """Return `pairs` in order. Augmentation changes a random share of them, as `task.augment` says."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

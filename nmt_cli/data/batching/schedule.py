@@ -43,10 +43,10 @@ class GlobalBatch:
 class Batches:
     """The global batches of a split, the same in every process that trains on it.
 
-    All processes of a machine share `folder`. One of them is the `planner`, and plans each shard while the
-    one before it is used. Files of a killed run do no harm. `mixed` is the plan of a mixture, and
-    `resegmented` a split that is segmented again every epoch. It is closed with the batches. Waiting
-    processes call `planner_at_work` to see whether the planner still runs.
+    All processes of a machine share `folder`. The `planner` among them plans each shard while the shard
+    before is used. Files of a killed run do no harm. Other processes wait up to `patience` seconds for a
+    shard, and ask `planner_at_work` whether the planner still runs. `mixed` is the plan of a mixture.
+    `resegmented` segments the split again every epoch, and is closed by `close`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Batches:
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """Return an endless iterator from batch `number` of `epoch`, over this and all later epochs."""
+        """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if no pair fits."""
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -94,7 +94,7 @@ class Batches:
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """Return the sentences to which the pairs of this epoch's batches refer."""
+        """Return the split with the pairs of this epoch's batches. May wait until it is segmented."""
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Start to plan a shard in the background, unless it was started before."""
+        """Start to plan a shard in the background, unless it was started before. Return its future."""
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait until the planner has written a shard."""
+        """Wait for the file of a shard. Raise `UserError` if the planner has ended or takes too long."""
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
@@ -182,7 +182,7 @@ def all_too_long(pairs: int, config: BatchConfig) -> UserError:
 def _fingerprint(
     split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
-    """Return a name for everything that decides the plan, so that files of other runs are not used."""
+    """Return a hash of everything that decides the plan. In file names, it separates this run from others."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     drawn = (
         (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.wanted else ()))

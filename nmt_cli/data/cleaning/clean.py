@@ -80,7 +80,7 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, prepare and filter the pairs of one block."""
+    """Decode, prepare and filter the pairs of one block. Return the kept pairs, and counts of all others."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
@@ -121,7 +121,7 @@ def clean(task: CleanTask) -> CleanBlock:
 
 
 def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
-    """Return both sides as subwords are learned from them, but without the tag."""
+    """Return both sides as prepared text, from which subwords are learned, without the tag."""
     source, target = task.recipe.masked(*pair)
     if task.tag:  # must be the first symbol
         source = f"{task.tag} {source}"
@@ -129,7 +129,7 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return the kept pairs with the data to find repetitions."""
+    """Return the block of the kept `pairs`, with the hashes and qualities that find repetitions."""
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -155,7 +155,7 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return the scores and the closeness of the lengths. A missing score is the lowest."""
+    """Return the score and the closeness of the lengths of each pair. A missing score is the lowest."""
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
     return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]
@@ -163,14 +163,14 @@ def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
-    """Make the tools of a worker process, once for all its blocks."""
+    """Return the preparer and the filters of a worker process, made once for all its blocks."""
     return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return the pair as text, or None if its invalid UTF-8 is to be skipped. Count what was changed."""
+    """Return a pair as text, or None to skip it for invalid UTF-8. Count this in `dropped` or `noted`."""
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()
@@ -188,15 +188,15 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Apply the user's rule for invalid UTF-8 to a pair. Return None if it is to be skipped."""
+    """Apply the user's rule for invalid UTF-8 to a pair. Return None if the rule is to skip it."""
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if source_text is None or target_text is None else (source_text, target_text)
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    # Encoding all at once takes a quarter of the time. No prepared line contains a line feed.
-    """Join lines without line feeds."""
+    """Return `lines`, which contain no line feeds, as bytes with a line feed after each."""
+    # Encoding all at once takes a quarter of the time.
     content = "\n".join([*lines, ""]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     return Lines(content, np.diff(ends, prepend=-1))

@@ -27,7 +27,7 @@ HASHES_AT_ONCE = 1 << 20
 
 
 def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
-    """Return the texts whose repetitions these filters look for."""
+    """Return the kinds of text whose repetitions the filters in `config` look for."""
     enabled = (config.duplicates, config.one_per_target, config.one_per_source)
     return frozenset(name for name, is_on in zip(HASHED, enabled, strict=True) if is_on)
 
@@ -53,12 +53,13 @@ def find_repeated(
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the hashes that repeat another one. Numbers count over all files, from 0.
+    """Yield the numbers of hashes that repeat another hash. Numbers count over all files, from 0.
 
-    Of equal hashes, the one with the highest quality does not count as a repetition, or the first one if all
-    are equal. Each of the `qualities` has one array file per hash file, the most important quality first.
-    Entries that are not 0 in `left_out` are ignored. The hashes are first distributed over bucket files in
-    `work`, then each bucket is sorted alone.
+    `hashes` are files of concatenated hashes. `qualities` has a sequence for each quality, the most important
+    one first, with an array file for each hash file. Of equal hashes, the hash with the highest quality does
+    not count as a repetition, or the first hash if all qualities are equal. Hashes whose entry in `left_out`
+    is not 0 are ignored. The hashes are first distributed over bucket files in `work`, then each bucket is
+    sorted alone.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())

@@ -13,7 +13,7 @@ SCRIPTS = ("histograms.js", "page.js")
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """Return the page. It has no time or path, so that equal datasets have equal pages."""
+    """Return the HTML page. It has no time or path, so that equal datasets have equal pages."""
     content = _content(report, config, source_lang, target_lang)
     return compose("nmt preprocess", resources.files("nmt_cli.data.cleaning") / "page", SCRIPTS, content)
 

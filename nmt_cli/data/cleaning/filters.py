@@ -56,7 +56,7 @@ LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that judge each pair alone."""
+    """The filters that judge each pair alone. The constructor raises `UserError` for an unknown script."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
         self._config = config
@@ -87,7 +87,7 @@ class Filters:
         )
 
     def too_long(self, source: str, target: str) -> bool:
-        """Return whether a side has too many words. The text may be raw or prepared."""
+        """Return whether a side has more words than the limit. The text may be raw or prepared."""
         limit = self._max_words
         # No text has more words than characters, so few texts need to be split.
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
@@ -97,7 +97,7 @@ class Filters:
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
-        """Return why a pair of prepared text is dropped, or None to keep it."""
+        """Return the first reason to drop a pair of prepared text, or None to keep it."""
         if not (source and target):
             return EMPTY
         for reason, holds in self._checks:
@@ -106,7 +106,7 @@ class Filters:
         return None
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """Return why a pair of raw text is dropped, or None to keep it. These filters need raw text."""
+        """Return the first reason to drop a pair, or None. These filters need text before preparation."""
         for reason, holds in self._raw_checks:
             if holds(source, target):
                 return reason
@@ -140,7 +140,7 @@ def _enabled(checks: Sequence[tuple[bool, str, Check]]) -> list[tuple[str, Check
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the sorted numbers that are rarely spelled out. 1,000.50 and 1.000,50 are equal."""
+    """Return the digits of all numbers above `SPELLED_OUT`, sorted. 1,000.50 and 1.000,50 are equal."""
     numbers = []
     for match in NUMBER.finditer(text):
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
@@ -152,7 +152,9 @@ def _numbers(text: str) -> list[str]:
 
 
 def _max_repeats(text: str) -> int:
-    """Return how often one to `PHRASE` words follow each other. Text without spaces counts characters."""
+    """Return how often a phrase of 1 to `PHRASE` words occurs in a row at most, 1 without repetition. In text
+    without spaces, characters count in place of words.
+    """
     words: Sequence[str] = text.split()
     if len(words) == 1:
         words = text.strip()
@@ -166,16 +168,14 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    # Empty sides were dropped before, so the divisor is not 0. Scripts such as Devanagari write vowels as
-    # combining marks, so these count.
-    """Return the share of letters among the characters other than spaces."""
+    """Return the share of letters among the characters other than spaces. `text` has at least one of them."""
+    # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a check whether at least half of a text's letters are in the script `name`.
-
-    `setting` is the name of the setting for error messages.
+    """Return a function that checks whether at least half of a text's letters are in the script `name`.
+    Without `name`, it accepts all text. For an unknown script, raise a `UserError` about `setting`.
     """
     if not name:
         return lambda text: True

@@ -30,10 +30,9 @@ class HeldOut:
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a key for each line. Lines that differ in case, spaces or punctuation share a key.
-
-    The key of a line with only punctuation is empty. No line may contain a line feed. Many lines at once are
-    several times as fast as single ones.
+    """Return a key for each line. Lines that differ in case, spaces or punctuation share a key. The key of a
+    line with only punctuation is empty. No line may contain a line feed. Many lines at once are several times
+    as fast as single ones.
     """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
@@ -53,19 +52,19 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
-    """Return the lines without the symbols at their start."""
+    """Return the lines without all words in `symbols` at their start."""
     return [_without(line, symbols) for line in lines] if symbols else list(lines)
 
 
 def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
-    """Return a line without the symbols at its start."""
+    """Return a line without all words in `symbols` at its start."""
     while (words := line.split(maxsplit=1)) and words[0] in symbols:
         line = b"".join(words[1:])
     return line
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of all pairs of `corpora` to a file. For `symbols` see `HeldOut`."""
+    """Write the keys of all pairs of `corpora` to `path`. Ignore `symbols` at the start of sources."""
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
@@ -74,7 +73,9 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers of the pairs in a block that are held out `by` equal sides."""
+    """Return the numbers, in the corpus, of the pairs in `block` that are held out. `by` is the side that
+    must be equal: "pair" (both), "source", "target" or "either".
+    """
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
         return set()
@@ -98,10 +99,7 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return the source keys of each target key, and the set of all source keys.
-
-    Each worker process reads the file once.
-    """
+    """Return the source keys of each target key, and all source keys. Each process reads the file once."""
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")

@@ -30,7 +30,7 @@ class CorpusReport:
     """Lengths, ratios and scores of a training set."""
 
     def add(self, block: CleanBlock) -> None:
-        """Add the counts of a block."""
+        """Add the counts of a cleaned block."""
         self.kept += len(block.numbers)
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
@@ -46,7 +46,7 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the counts in the state of another report of the same input."""
+        """Add the counts in `state`, which `state()` of another report of the same input returned."""
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))
@@ -60,11 +60,11 @@ class FilterReport:
     corpora: list[CorpusReport] = field(default_factory=list)
 
     def of_role(self, role: str) -> list[CorpusReport]:
-        """Return the reports of the train, valid or test inputs."""
+        """Return the reports of all "train", "valid" or "test" inputs, as `role` says."""
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """Return how many training pairs were dropped for each reason, as text."""
+        """Return the number of dropped training pairs per reason as text, the most frequent first."""
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts

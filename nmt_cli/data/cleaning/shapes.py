@@ -34,7 +34,7 @@ class Shape:
     ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))
 
     def add(self, source: Counts, target: Counts) -> None:
-        """Count pairs by the number of words of their sides."""
+        """Count pairs. `source` and `target` have the number of words of each pair."""
         longer, shorter = np.maximum(source, target), np.minimum(source, target)
         steps = -(-longer * RATIO_STEP // np.maximum(shorter, 1))
         for counts, values in ((self.words, longer), (self.ratios, steps)):
@@ -56,7 +56,7 @@ class Shapes:
     scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def add_scores(self, numbers: Counts, scores: NDArray[np.float32]) -> None:
-        """Keep a sample of these scores. The numbers of the pairs alone decide the sample."""
+        """Add scores to the sample, at most `SCORES` in all. The numbers of pairs decide the sample."""
         has_score = ~np.isnan(scores)
         numbers = np.concatenate([self.numbers, numbers[has_score]])
         scores = np.concatenate([self.scores, scores[has_score]])
@@ -70,14 +70,14 @@ class Shapes:
         self.add_scores(other.numbers, other.scores)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for JSON. `of` reads it."""
+        """Return the shapes as values for JSON, from which `of` restores them."""
         counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
         scored = [self.numbers.tolist(), self.scores.tolist()]
         return {"counts": [values.tolist() for values in counts], "scored": scored}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """Restore shapes from `state`."""
+        """Return the shapes that `state` describes."""
         words, ratios, dropped_words, dropped_ratios = (
             np.array(values, np.int64) for values in state["counts"]
         )
@@ -90,7 +90,7 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the counts without zeros at their ends, and the sorted scores."""
+        """Return the content for the page: counts without zeros at their ends, and sorted scores."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},
@@ -100,7 +100,7 @@ class Shapes:
 
 
 def words_of(content: bytes, lengths: Counts) -> Counts:
-    """Return the number of words in each line of prepared text. `lengths` are bytes with line feed."""
+    """Return the number of words in each prepared line. `lengths` are its bytes, line feed included."""
     if not len(lengths):
         return np.zeros(0, np.int64)
     # Prepared text has single spaces between words.

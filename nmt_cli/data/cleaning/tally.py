@@ -25,19 +25,19 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts by reason, and samples. Neither depends on the order in which pairs are added."""
+    """Counts and samples by reason. Neither depends on the order in which pairs are added."""
 
     counts: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair under `reason`. Return whether it is a sample, for which to call `keep`."""
+        """Count a pair under `reason`. If the result is true, pass the pair to `keep` as a sample."""
         self.counts[reason] += 1
         samples = self.samples.setdefault(reason, [])
         return len(samples) < SAMPLES or _rank(number) < samples[-1].rank
 
     def keep(self, reason: str, number: int, source: str, target: str) -> None:
-        """Keep a pair as a sample."""
+        """Keep a pair as a sample. Its sides are cut, and samples with higher ranks are dropped."""
         sample = Sample(_rank(number), number, source[:LONGEST_SAMPLE], target[:LONGEST_SAMPLE])
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
 
@@ -53,13 +53,13 @@ class Tally:
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
 
     def described(self) -> dict[str, Any]:
-        """Return the tally for JSON. `of` reads it."""
+        """Return the tally as values for JSON, from which `of` restores it."""
         samples = {name: [astuple(sample) for sample in samples] for name, samples in self.samples.items()}
         return {"counts": dict(self.counts), "samples": samples}
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> "Tally":
-        """Restore a tally from `described`."""
+        """Return the tally that `described` describes."""
         samples = {name: [Sample(*fields) for fields in rows] for name, rows in described["samples"].items()}
         return cls(Counter(described["counts"]), samples)
 

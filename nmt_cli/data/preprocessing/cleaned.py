@@ -23,7 +23,7 @@ REPORT = "report.json"
 
 
 class CleanWriter:
-    """Writes the cleaned blocks of a part, and finally the counts of the dropped pairs."""
+    """Writes the cleaned blocks of a part, and at the end of the `with` block their counts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stack = folder, ExitStack()
@@ -38,7 +38,7 @@ class CleanWriter:
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
-        """Add a block of corpus number `owner`."""
+        """Add a block of corpus number `owner`. Blocks of one corpus must follow each other."""
         self._texts["source"].append(block.source.content, block.source.lengths)
         self._texts["target"].append(block.target.content, block.target.lengths)
         self._numbers.append(block.numbers)
@@ -58,18 +58,18 @@ class CleanWriter:
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return the number in its corpus of each cleaned pair of a part."""
+    """Return the number of each cleaned pair of a part in its corpus, from 1."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
-    """Return the file of the hashes of one kind in the folder of a part."""
+    """Return the path of the hashes of one kind in `folder`, the folder of a part."""
     return folder / f"{name}-hashes.bin"
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield, in order, the number and the counts of each corpus that a part has pairs of."""
+    """Yield the number and the counts of each corpus with pairs in a part, in order."""
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 

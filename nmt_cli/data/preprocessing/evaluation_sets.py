@@ -32,7 +32,9 @@ UNKNOWNS = "unknown subwords"
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write the raw lines and ids of a set to `folder`. Return the description of the split."""
+    """Write the raw lines and ids of a set to `folder`, and add its counts to `report`. Return the
+    description of the split for the manifest.
+    """
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
     filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
@@ -65,7 +67,9 @@ def write_evaluation_set(
 def _reasons(
     raw: dict[Side, list[str]], prepared: dict[Side, list[str]], filters: Filters, flags: Sequence[str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the position and the reason of each pair that the filters would drop or that has a flag."""
+    """Yield the index in the block and the reason of each pair to note. These are pairs that the filters
+    would drop, and pairs with an entry in `flags`.
+    """
     for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
         raw_pair = raw["source"][i], raw["target"][i]
         if reason := filters.reason(*pair) or filters.raw_reason(*raw_pair) or flags[i]:
@@ -73,15 +77,14 @@ def _reasons(
 
 
 def _masked(raw: dict[Side, list[str]], tokenizers: Tokenizers) -> tuple[list[str], list[str]]:
-    """Return both sides with symbols in place of their shared placeholders."""
+    """Return both sides with symbols in place of the placeholders that they share."""
     pairs = [tokenizers.recipe.masked(*pair) for pair in zip(raw["source"], raw["target"], strict=True)]
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> dict[Side, list[str]]:
-    """Return the lines of both sides as text.
-
-    Invalid UTF-8 is replaced even if the setting is "skip", since every line is kept.
+    """Return the lines of both sides as text. Add pairs with replaced bytes to `noted`. Invalid UTF-8 is
+    replaced even if the setting is "skip", since every line is kept.
     """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     raw: dict[Side, list[bytes]] = {"source": block.sources, "target": block.targets}
@@ -102,7 +105,7 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
 def _varied(
     item: Input, block: Block, raw: dict[Side, list[str]], tokenizers: Tokenizers
 ) -> dict[Side, list[str]]:
-    """Return the lines of a variant of a set. Symbols, such as language codes, stay unchanged."""
+    """Return the lines with the variation of the set, if it has one. Symbols stay unchanged."""
     if not item.variation:
         return raw
     pairs = zip(raw["source"], raw["target"], strict=True)
@@ -114,7 +117,7 @@ def _varied(
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """Return, for each pair, the reason to note it if it is too long or has unknown subwords."""
+    """Return, for each pair, why to note it (too long, or unknown subwords), or None."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     has_unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():

@@ -20,9 +20,11 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 
 
 def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
-    """Write the sets that the settings ask for to `folder`, drawn from the training corpora.
+    """Draw the sets that the settings ask for from the training corpora. Write them to `folder`.
 
-    Equal corpora give equal sets. No two pairs share a side, and every pair passes the filters.
+    Return one input per set, or none without such settings. Equal corpora give equal sets. No two pairs share
+    a side, and every pair passes the filters. Raise `UserError` if too few pairs do, or if a training corpus
+    has filter.decontaminate off.
     """
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
@@ -58,7 +60,9 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
 def _usable(
     job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
-    """Yield the pairs with these numbers, counted over all corpora, that pass the filters."""
+    """Yield the number and the pair of each of `numbers` that passes the filters. `numbers` ascend, and count
+    over all corpora from 0.
+    """
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
@@ -72,7 +76,9 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return a pair of a block, its source with the `tag`, or None if the filters would drop it."""
+    """Return pair `row` of a block with its keys, or None if the filters would drop it. If there is a `tag`,
+    the source begins with it.
+    """
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)

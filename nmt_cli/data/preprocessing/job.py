@@ -63,7 +63,7 @@ class Input:
     """How to change the pairs of an evaluation set."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Return the filters of this corpus, or those of all corpora."""
+        """Return this corpus's own filters, or without a `[[corpus]]` section the filters in `config`."""
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def _own_settings(named: NamedCorpus) -> dict[str, Any]:
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     """Return every corpus of the run, the training corpora first. This reads all of them to count and hash.
-
-    Inputs that can be read only once, such as stdin, are copied to `spool_folder`.
+    Inputs that can be read only once, such as stdin, are copied to `spool_folder`. Raise `UserError` for
+    options that contradict each other, and for files that cannot be used.
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -130,7 +130,7 @@ def _refuse_no_training(job: Job) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` for a minimum score if the training corpora have no scores."""
+    """Raise `UserError` for a minimum score without effect, since the corpora have no scores."""
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:
@@ -143,7 +143,7 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and the variation of a spec such as valid+upper."""
+    """Return the corpus that `spec` names, and its variation for a `spec` such as valid+upper, else None."""
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
     if not (plus and kind):
@@ -157,7 +157,7 @@ def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Raise the error of an invalid line now, and not after hours of work on the training set."""
+    """Raise `UserError` for invalid UTF-8 now, and not after hours of work on the training set."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.location("source", number))
@@ -165,7 +165,7 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """Return everything that decides the content of the dataset. For `reused` see `reuse.Plan`."""
+    """Return everything that decides the dataset. `reused` identifies reused tokenizers, or is None."""
     settings = asdict(job.config)
     del settings["corpus"]["named"]  # the inputs have it
     return {
@@ -188,7 +188,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the compared facts as text. Files are compared by content, so that they may move."""
+    """Yield names and texts to compare. Files are compared by content, so that they may move."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     sections = get_type_hints(PreprocessConfig)
@@ -205,7 +205,7 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise `UserError` for two evaluation sets with the same name."""
+    """Raise `UserError` if two sets have the same name, or one is named like the training set."""
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(

@@ -56,9 +56,9 @@ def merge_parts(
     report: FilterReport,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write the ids and text of all parts to `folder`, without repeated and overlong pairs.
-
-    Returns the description of the split for the manifest. `report` then counts the pairs left out here too.
+    """Write the ids and text of all parts to `folder`, without repeated and overlong pairs. Return the
+    description of the split for the manifest. Add the pairs that are left out to `report`. Raise `UserError`
+    if no pair is left.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(inputs, config, work, report)
@@ -100,7 +100,7 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
 
 
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """Yield blocks of a part that each belong to one corpus: its number, the first line and the end."""
+    """Yield the blocks of a part, each of one corpus: the number of the corpus, first line and end."""
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -112,9 +112,8 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
 def _repetitions(
     inputs: Sequence[Input], config: PreprocessConfig, work: Path, report: FilterReport
 ) -> NDArray[np.uint8] | None:
-    """Return, for each cleaned pair, the number of the reason in `SKIPPED` to leave it out, or 0.
-
-    The array is mapped from a file. The result is None if no filter looks for repetitions.
+    """Return, for each cleaned pair, the number of the reason in `SKIPPED` to leave it out, or 0. The array
+    is mapped from a file. The result is None if no filter looks for repetitions.
     """
     needs = [hashes_needed(item.filter(config)) for item in inputs]
     if not any(needs):
@@ -136,9 +135,8 @@ def _repetitions(
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return the range, weight and tag of each corpus for the manifest.
-
-    The result is empty for a single corpus and for corpora with equal names, unless `[[corpus]]` names them.
+    """Return the range, weight and tag of each corpus for the manifest. The result is empty for a single
+    corpus and for corpora with equal names, unless `[[corpus]]` names them.
     """
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
@@ -186,7 +184,9 @@ class _SideWriter(TokensWriter):
 def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
-    """Count the pairs of a block that are not `kept`, as repeated or overlong, and keep samples of them."""
+    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples of them. `repeats` has the
+    number of the reason in `SKIPPED` by pair. Without it, all of these pairs are overlong.
+    """
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])
         reason = SKIPPED[skipped - 1] if skipped else SUBWORDS
@@ -206,7 +206,7 @@ class _IdsReader:
         self._first = 0
 
     def read(self, start: int, stop: int) -> EncodedSide:
-        """Return sentences `start` to `stop`. The next call must begin at `stop`."""
+        """Return sentences [`start`, `stop`). The next call must begin at `stop`."""
         lengths = np.array(self._lengths[start:stop])
         first, self._first = self._first, self._first + int(lengths.sum())
         return EncodedSide(np.array(self._tokens[first : self._first]), lengths)

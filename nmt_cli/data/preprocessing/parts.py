@@ -46,18 +46,21 @@ class Share:
     machines: int = 1
 
     def has(self, part: int) -> bool:
-        """Return whether this machine makes a part. Parts count from 0."""
+        """Return whether this machine makes part number `part`, which counts from 0."""
         return part % self.machines == self.number - 1
 
 
 def work_folder(out: Path) -> Path:
-    """Return the folder for the finished parts of the dataset `out`."""
+    """Return the path of the work folder of the dataset `out`. The folder may not exist."""
     resolved = out.resolve()
     return resolved.with_name(f".{resolved.name}.work")
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder for `job` with its finished parts. `shared` marks it for several machines."""
+    """Return the work folder for `job`, which is created if it is missing. Finished parts of the same job
+    stay. `shared` marks the folder for several machines. Parts of another job are removed. If they are
+    shared, raise `UserError` unless `overwrite` is true.
+    """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
     _refuse_other(folder, out, described, overwrite)
@@ -72,7 +75,7 @@ def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: boo
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """Remove the work folder if the block fails before much work is done."""
+    """Remove the work folder if the block fails with few cleaned parts. A shared folder stays."""
     try:
         yield
     except BaseException:
@@ -87,7 +90,9 @@ def drop_work(work: Path) -> None:
 
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Remove the parts of another job. Raise `UserError` if other machines may be working on them."""
+    """Remove a work folder of another job than `described`, the JSON text of a job. If the folder is shared
+    by several machines, raise `UserError` unless `overwrite` is true.
+    """
     if not (folder / JOB).exists():
         return
     try:
@@ -107,9 +112,9 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write in. It becomes `folder` at the end, together with its checksums.
-
-    If another process has made `folder` by then, the folder of that process stays.
+    """Yield an empty folder to write in. After the block, rename it to `folder`, together with its checksums.
+    If another process has made `folder` by then, the folder of that process stays. After an error, nothing
+    stays.
     """
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
@@ -129,7 +134,9 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Remove the folders of a share whose files do not match their checksums. Return their names."""
+    """Remove the folders of a share whose files do not match their checksums. Return their names. Folders
+    without a number, such as the tokenizers, belong to every share.
+    """
     damaged = []
     for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
         number = folder.name.rpartition("-")[2]
@@ -140,6 +147,7 @@ def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
 
 
 def _is_undamaged(folder: Path) -> bool:
+    """Return whether the files in `folder` match its checksums. Without checksums, they do not."""
     try:
         return bool(parsed_json(read_ordinary(folder / CHECKSUMS)) == _checksums(folder))
     except (OSError, ValueError, UserError):
@@ -153,10 +161,10 @@ def _checksums(folder: Path) -> dict[str, Any]:
 
 
 def clean_part(work: Path, part: int) -> Path:
-    """Return the folder of the prepared text of a part."""
+    """Return the path of the folder with the prepared text of a part."""
     return work / f"clean-{part:06}"
 
 
 def encoded_part(work: Path, part: int) -> Path:
-    """Return the folder of the ids of a part."""
+    """Return the path of the folder with the ids of a part."""
     return work / f"encoded-{part:06}"

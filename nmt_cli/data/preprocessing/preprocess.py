@@ -85,7 +85,8 @@ def preprocess(
     """Make the dataset `out`, unless it is complete and comes from the same inputs and settings.
 
     A run with a `share` makes the parts of one machine, and leaves them beside `out`. The run without a share
-    merges the parts of all machines. An interrupted run resumes.
+    merges the parts of all machines. An interrupted run resumes. Raise `UserError` if `out` comes from other
+    inputs or settings, unless `overwrite` is true.
     """
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
@@ -139,7 +140,9 @@ def _make(
     workers: int,
     progress: Progress,
 ) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write all files of the dataset but the manifest to `folder`. `work` may hold finished parts."""
+    """Write all files of the dataset except the manifest to `folder`. `work` may hold finished parts. Return
+    the filter report, the description of each split for the manifest, and the tokenizers.
+    """
     report = FilterReport()
     training = [item for item in inputs if item.role == TRAIN]
     parts = parts_of(training)
@@ -171,9 +174,8 @@ def _make_share(
     workers: int,
     progress: Progress,
 ) -> tuple[int, int]:
-    """Clean the parts of one machine, and encode them if the tokenizers exist already.
-
-    Returns how many parts all machines have cleaned so far, and the number of parts.
+    """Clean the parts of one machine, and encode them if the run reuses tokenizers. Return the number of
+    parts that all machines have cleaned so far, and the number of all parts.
     """
     training = [item for item in inputs if item.role == TRAIN]
     parts = parts_of(training)
@@ -186,7 +188,7 @@ def _make_share(
 
 
 def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerConfig) -> Path:
-    """Return the folder of the tokenizers in the work folder. Make them if they are missing."""
+    """Return the tokenizer folder in the work folder. Make the tokenizers if they are missing."""
     finished = work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
@@ -200,7 +202,9 @@ def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerCo
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Load, adopt or learn the tokenizers, and save them."""
+    """Load, adopt or learn the tokenizers, and save them. `task` has the folder for them, the work folder,
+    the number of parts, the plan and the settings.
+    """
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready
@@ -214,10 +218,9 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 
 def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
-    """Add the tags of corpora and the brackets and labels of training trees to the tokenizer's symbols.
-
-    As single ids, brackets and labels make targets half as long. Reused tokenizers must already have the
-    tags.
+    """Return job and plan with more tokenizer symbols: tags, and brackets and labels of training trees. As
+    single ids, brackets and labels make targets half as long. Raise `UserError` if reused tokenizers lack a
+    tag, or if the text settings do not suit trees.
     """
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
         raise UserError(
@@ -243,7 +246,9 @@ def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether `out` must be made again. Raise `UserError` if that needs `overwrite`."""
+    """Return whether `out` must be made again for the job in `description`. Raise `UserError` if it must but
+    `overwrite` is false. A damaged dataset must be made again.
+    """
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
@@ -265,7 +270,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
 
 
 def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
-    """Return the differences between the manifest and the job, as text."""
+    """Return the differences between the manifest and the job. Raise `UserError` for a damaged manifest."""
     try:
         return differences(manifest, description)
     except (LookupError, TypeError, AttributeError) as error:

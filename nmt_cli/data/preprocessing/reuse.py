@@ -27,7 +27,9 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The source of a run's tokenizers: `ready`, or built from `models`. Without either they are learned."""
+    """The tokenizers of a run: `ready`, or built from the files in `models`. Without either, they are
+    learned.
+    """
 
     recipe: Recipe
     ready: Tokenizers | None = None
@@ -64,7 +66,9 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
-    """Plan to reuse the tokenizers of a folder. They must be for the same languages."""
+    """Return the plan to reuse the tokenizers of a folder. Raise `UserError` if they are for other languages,
+    or if a setting would have no effect.
+    """
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
     languages = (ready.recipe.source_lang, ready.recipe.target_lang)
@@ -79,7 +83,7 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
-    """Raise `UserError` if the dataset or model around `folder` names another fingerprint."""
+    """Raise `UserError` if the dataset or model folder around `folder` names another fingerprint."""
     for name in (MANIFEST, MODEL):
         try:
             entry = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
@@ -93,8 +97,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    # SOURCE:TARGET, or one file for both sides.
-    """Plan to build tokenizers from one file for both sides, or from SOURCE:TARGET."""
+    """Return the plan to build tokenizers. `spec` is one file for both sides, or SOURCE:TARGET."""
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
@@ -112,9 +115,8 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for a setting that the user gave but that has no effect.
-
-    `decided` are the values that follow from the reused tokenizers. Settings in `free` still have an effect.
+    """Raise `UserError` for a setting in `section` that the user gave but that has no effect. `decided` are
+    the values that follow from the reused tokenizers. Settings in `free` still have an effect.
     """
     config = getattr(job.config, section)
     for field in fields(config):

@@ -52,10 +52,9 @@ def clean_parts(
     workers: int,
     progress: Progress,
 ) -> None:
-    """Write the prepared text of all pairs that pass the filters, for each missing part in `share`.
-
-    Each part also gets the number of each pair in its corpus, the hashes to find repetitions, and the counts
-    of dropped pairs by reason. Training pairs that occur in the other `inputs` are dropped.
+    """Clean each missing part in `share`: write the prepared text of all pairs that pass the filters. Each
+    part also gets the number of each pair in its corpus, the hashes to find repetitions, and the counts of
+    dropped pairs by reason. Training pairs that occur in the other `inputs` are dropped.
     """
     training = [item for item in inputs if item.role == TRAIN]
     owners = _owners(training)
@@ -88,9 +87,8 @@ def gather_report(inputs: Sequence[Input], work: Path, report: FilterReport) -> 
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return the `config.sample_lines` lines from which to learn subwords, both sides together.
-
-    The corpus is divided into equal stretches, and one pair is drawn from each.
+    """Return up to `config.sample_lines` lines from which to learn subwords, half of them on each side. The
+    corpus is divided into equal stretches, and one pair is drawn from each.
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
@@ -110,8 +108,7 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 def encode_parts(
     tokenizers: Tokenizers, folder: Path, work: Path, parts: Sequence[int], workers: int, progress: Progress
 ) -> None:
-    """Write the ids of those of `parts` that have none yet, duplicates and overlong pairs included.
-
+    """Write the ids of each part in `parts` that has none yet. Include duplicates and overlong pairs.
     `folder` holds `tokenizers` for the workers.
     """
     missing = [part for part in parts if not encoded_part(work, part).exists()]
@@ -135,7 +132,7 @@ def encode_parts(
 
 
 class _IdsWriter:
-    """Writes the ids of one side of a part."""
+    """Writes the ids of one side of a part. `stack` closes the files."""
 
     def __init__(self, folder: Path, side: Side, dtype: type, stack: ExitStack) -> None:
         self._tokens = stack.enter_context(ArrayWriter(folder / f"{side}.tokens.npy", dtype))
@@ -150,7 +147,9 @@ class _IdsWriter:
 def _held_out(
     inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
 ) -> HeldOut | None:
-    """Return the pairs of all inputs but the training corpora, from a file in the work folder."""
+    """Return the pairs of all inputs except the training corpora, or None if no filter needs them. Their keys
+    are in a file in the work folder, which is written once.
+    """
     corpora = [item.corpus for item in inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
         return None
@@ -169,7 +168,7 @@ def _clean_tasks(
     held_out: HeldOut | None,
     numbers: frozenset[int],
 ) -> Iterator[CleanTask]:
-    """Yield the tasks of the blocks with these numbers, counted over all corpora."""
+    """Yield the task of each block in `numbers`, which count over all corpora from 0."""
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in inputs))
     number = 0
     for item in inputs:
@@ -190,7 +189,7 @@ def _clean_tasks(
 def _encode_tasks(
     folder: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
 ) -> Iterator[EncodeTask]:
-    """Yield the tasks for the blocks that begin at the `starts` of each part."""
+    """Yield the encoding tasks of all parts. `starts` has the first lines of the blocks, by part."""
     for part, part_starts in starts.items():
         with texts_of(work, part) as texts:
             for start in part_starts:
@@ -200,12 +199,12 @@ def _encode_tasks(
 
 
 def _owners(inputs: Sequence[Input]) -> list[int]:
-    """Return the number of the corpus of each block."""
+    """Return, for each block of all `inputs`, the position of its corpus in `inputs`."""
     return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
 
 
 def _blocks_of(part: int, blocks: int) -> range:
-    """Return the numbers of the blocks in a part."""
+    """Return the numbers of the blocks in a part. `blocks` is the number of blocks in all parts."""
     return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
