@@ -54,9 +54,8 @@ class Clock:
 def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
-    """Estimate the steps and the seconds until the first of the limits, at `pace` seconds per step.
-
-    `step` steps and `seconds` are done. `epoch_steps` is the number of steps of an epoch, 0 if unknown.
+    """Estimate the steps and the seconds until the first of the limits, at `pace` seconds per step. `step`
+    steps and `seconds` are done. `epoch_steps` is the number of steps of an epoch, 0 if unknown.
     """
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:

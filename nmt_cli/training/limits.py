@@ -27,7 +27,6 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-
         Hours that are used up later end the run by the request `TIME_UP`.
         """
         limits = self.config.training
@@ -35,10 +34,8 @@ class Limits:
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def wishes(self, first: bool, unsaved: float) -> int:
-        """Return the requests of this rank, `unsaved` seconds after the last checkpoint.
-
-        Clocks differ, and all ranks have to save and end at the same step. So only the first rank requests
-        what depends on time.
+        """Return the requests of this rank, `unsaved` seconds after the last checkpoint. Clocks differ, and
+        all ranks have to save and end at the same step. So only the first rank requests what depends on time.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:

@@ -29,7 +29,6 @@ def keep_settings(run: Path, config: TrainConfig) -> None:
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
     """Describe each setting that differs from the stored ones of the run, and each that was removed since.
-
     Raises `UserError` if a setting cannot change.
     """
     path = run / CONFIG
@@ -43,9 +42,8 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
-    """Describe each setting that differs, as "name: old -> new".
-
-    Raises `UserError`, which ends with `remedy`, if a setting cannot change.
+    """Describe each setting that differs, as "name: old -> new". Raises `UserError`, which ends with
+    `remedy`, if a setting cannot change.
     """
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}

@@ -71,9 +71,8 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model with random weights, the same on each rank, and its trainer.
-
-    If `fresh`, the model starts from the weights of `start.model`. Notes and warnings go to `report`.
+    """Build a model with random weights, the same on each rank, and its trainer. If `fresh`, the model starts
+    from the weights of `start.model`. Notes and warnings go to `report`.
     """
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)
@@ -128,9 +127,8 @@ def build_loader(
     position: Position,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of the batches from `position` on, which `stack` closes.
-
-    The processes of a machine share a temporary folder with the order of an epoch.
+    """Return a loader of the batches from `position` on, which `stack` closes. The processes of a machine
+    share a temporary folder with the order of an epoch.
     """
     process = group.process
     planner = process.local_rank == 0

@@ -60,9 +60,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Exclude the parameters whose names match from training. Return a message with their number.
-
-    A tied matrix has a name for each use, and each of its names freezes it.
+    """Exclude the parameters whose names match from training. Return a message with their number. A tied
+    matrix has a name for each use, and each of its names freezes it.
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -90,9 +89,8 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` with rows for our vocabulary.
-
-    Rows of shared entries are those of `parent`, the others those of `new`.
+    """Return the tensors of `parent` with rows for our vocabulary. Rows of shared entries are those of
+    `parent`, the others those of `new`.
     """
     tensors = dict(parent)
     for name, side in ROWS.items():
@@ -104,9 +102,8 @@ def _by_entry(
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Return the ids of shared entries, from `parent` to `own`.
-
-    Special tokens are shared by meaning, other entries by text.
+    """Return the ids of shared entries, from `parent` to `own`. Special tokens are shared by meaning, other
+    entries by text.
     """
     marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
     # If our start token is our end token, it has the row of the parent's end already.

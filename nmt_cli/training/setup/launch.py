@@ -67,9 +67,8 @@ def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> 
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
-    """Wait until all processes have ended, and kill those that take too long.
-
-    Processes that are `stopping` already get no second signal.
+    """Wait until all processes have ended, and kill those that take too long. Processes that are `stopping`
+    already get no second signal.
     """
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
     if not stopping:

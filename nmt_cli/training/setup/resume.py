@@ -34,9 +34,8 @@ def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Restore weights, optimiser and loss scale, and report the settings that have changed since.
-
-    Returns the position of the checkpoint. Raises `UserError` if the run cannot resume with these settings.
+    """Restore weights, optimiser and loss scale, and report the settings that have changed since. Returns the
+    position of the checkpoint. Raises `UserError` if the run cannot resume with these settings.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
@@ -59,9 +58,8 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the moving average of the weights, or None if the settings have none.
-
-    It is restored from `checkpoint`, or starts from the current weights.
+    """Return the moving average of the weights, or None if the settings have none. It is restored from
+    `checkpoint`, or starts from the current weights.
     """
     if not trainer.config.optimizer.ema:
         return None
@@ -72,9 +70,8 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the contents of `state.json` and `config.json` of a checkpoint.
-
-    Raises `UserError` if the checkpoint is damaged, or was trained on another dataset.
+    """Return the contents of `state.json` and `config.json` of a checkpoint. Raises `UserError` if the
+    checkpoint is damaged, or was trained on another dataset.
     """
     try:
         state = read_state(checkpoint)

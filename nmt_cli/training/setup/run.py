@@ -59,7 +59,6 @@ def train(
     threads: int = 0,
 ) -> bool:
     """Train until the end of the run. Return False if `stop_wanted` ended it earlier; call again to resume.
-
     The run folder keeps `command`. The processes of a machine share `threads` threads, by default all.
     """
     dataset = open_dataset(dataset_folder)
@@ -107,9 +106,8 @@ def _joined_group(
 def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
-    """Return the live parts of the run, restored from its newest checkpoint if there is one.
-
-    The first rank locks the run folder before it looks for checkpoints. All ranks end with the same weights.
+    """Return the live parts of the run, restored from its newest checkpoint if there is one. The first rank
+    locks the run folder before it looks for checkpoints. All ranks end with the same weights.
     """
     if group.process.first:
         stack.enter_context(claimed(run))

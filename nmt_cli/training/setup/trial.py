@@ -135,9 +135,8 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut` with the rounding of its micro-batches, if the model is compiled.
-
-    The model is compiled again for each shape, so there should be few shapes.
+    """Return `cut` with the rounding of its micro-batches, if the model is compiled. The model is compiled
+    again for each shape, so there should be few shapes.
     """
     share = -(-2 * config.batch.tokens // cut.world)
     parts = -(-share // cut.max_tokens)

@@ -56,9 +56,8 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank from the variables of torchrun or Slurm, or a single process without them.
-
-    Raises `UserError` with the name of a variable that is missing or invalid.
+    """Return the rank from the variables of torchrun or Slurm, or a single process without them. Raises
+    `UserError` with the name of a variable that is missing or invalid.
     """
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
@@ -119,10 +118,8 @@ class LostContact(UserError):
 
 
 class Group:
-    """The processes of a run. With a single process, nothing is sent.
-
-    nccl sums tensors on GPUs. All other communication uses gloo between hosts, so that no process has to
-    wait for its GPU.
+    """The processes of a run. With a single process, nothing is sent. nccl sums tensors on GPUs. All other
+    communication uses gloo between hosts, so that no process has to wait for its GPU.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
@@ -157,9 +154,8 @@ class Group:
                 dist.all_reduce(tensor)
 
     def sum_parts(self, vector: Tensor) -> None:
-        """Sum this rank's part of `vector` over all ranks, in place.
-
-        A vector has one part per rank, all of equal size. The other parts are undefined afterwards.
+        """Sum this rank's part of `vector` over all ranks, in place. A vector has one part per rank, all of
+        equal size. The other parts are undefined afterwards.
         """
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)

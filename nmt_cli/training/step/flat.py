@@ -59,10 +59,8 @@ class Parameters:
 
 
 class Halves:
-    """Half-precision copies of the parameters of linear layers, made once per step.
-
-    Autocast makes the same copies, but one by one and for each micro-batch. It also converts the gradients
-    of its copies one by one.
+    """Half-precision copies of the parameters of linear layers, made once per step. Autocast makes the same
+    copies, but one by one and for each micro-batch. It also converts the gradients of its copies one by one.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -105,7 +103,6 @@ class Halves:
 
 class Gradients:
     """The losses and the gradients of `parameters` in one vector. Each parameter's gradient is a view of it.
-
     The sum over ranks, the norm and the scaling of gradients are then one operation each.
     """
 

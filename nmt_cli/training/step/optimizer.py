@@ -14,9 +14,8 @@ STEP = "step"
 
 
 class Optimizer:
-    """Adam or AdamW over a model's parameters, which it moves into one vector.
-
-    This rank stores and updates share number `share` of `shares` equal shares of the state.
+    """Adam or AdamW over a model's parameters, which it moves into one vector. This rank stores and updates
+    share number `share` of `shares` equal shares of the state.
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
@@ -35,9 +34,8 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this share of the parameters with its `gradients`, unless `bad` is 1.
-
-        The gradients are multiplied by the loss scale `scale`, if there is one.
+        """Update this share of the parameters with its `gradients`, unless `bad` is 1. The gradients are
+        multiplied by the loss scale `scale`, if there is one.
         """
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]
@@ -47,7 +45,6 @@ class Optimizer:
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
         """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
-
         `gathered` joins the shares of all ranks to a vector. It is needed if there are several shares.
         """
         state: dict[str, Tensor] = dict(self._frozen)
@@ -58,9 +55,8 @@ class Optimizer:
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state that `tensors` returned, for any number of shares.
-
-        Parameters without state start from zero.
+        """Restore the state that `tensors` returned, for any number of shares. Parameters without state start
+        from zero.
         """
         steps: dict[str, float] = {}
         for name, span in self.parameters.spans.items():

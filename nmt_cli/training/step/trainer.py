@@ -121,9 +121,8 @@ class Trainer:
             self._halves.refresh()
 
     def _summed(self) -> tuple[Tensor, Tensor]:
-        """Sum gradients and losses over all ranks. Return the norm of the gradients and the losses.
-
-        With a split optimiser, only the gradients that this rank updates are summed.
+        """Sum gradients and losses over all ranks. Return the norm of the gradients and the losses. With a
+        split optimiser, only the gradients that this rank updates are summed.
         """
         gradients, losses = self.gradients.flat, self.gradients.losses
         if not self.optimizer.split:
@@ -137,9 +136,8 @@ class Trainer:
         return sums[0].sqrt().float() / self.scale.scale, sums[1:].float()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
-        """Add up the gradients and losses of this rank's micro-batches.
-
-        If memory runs out, start again with micro-batches of half the size.
+        """Add up the gradients and losses of this rank's micro-batches. If memory runs out, start again with
+        micro-batches of half the size.
         """
         self._refresh()
         if not batch.micro_batches:

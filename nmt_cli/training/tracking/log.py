@@ -52,9 +52,8 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write and return the lines of all steps since the last flush. Waits for the device.
-
-        `waiting` is the fraction of the time since then that was spent waiting for data.
+        """Write and return the lines of all steps since the last flush. Waits for the device. `waiting` is
+        the fraction of the time since then that was spent waiting for data.
         """
         if not self._steps:
             return []
@@ -152,9 +151,8 @@ def finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines after the checkpoint at `position`, and damaged lines before it.
-
-    Returns a warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
+    """Remove the lines after the checkpoint at `position`, and damaged lines before it. Returns a warning
+    about lost lines and the copy of the damaged log, or "" if nothing is lost.
     """
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""

@@ -55,9 +55,8 @@ class Recorder:
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write and report the steps since the last flush, and return their lines.
-
-        `waited` is the number of seconds that steps waited for data since this process started.
+        """Write and report the steps since the last flush, and return their lines. `waited` is the number of
+        seconds that steps waited for data since this process started.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)

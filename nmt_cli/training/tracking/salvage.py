@@ -35,9 +35,8 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
 
 
 def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the entries of the intact lines of a log, and the number of damaged lines.
-
-    The last line is left out if it has no newline, as it may still be written.
+    """Return the entries of the intact lines of a log, and the number of damaged lines. The last line is left
+    out if it has no newline, as it may still be written.
     """
     entries = [_read(line) for line in content.split(b"\n")[:-1]]
     return [entry for entry in entries if entry], entries.count(None)

@@ -30,9 +30,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """Return a checkpoint of the current state, the same on all ranks. All ranks call this.
-
-        Its tensors are the live ones, so they must be written or copied before the next step.
+        """Return a checkpoint of the current state, the same on all ranks. All ranks call this. Its tensors
+        are the live ones, so they must be written or copied before the next step.
         """
         trainer = self.trainer
         gathered = [trainer.group.whole] if trainer.optimizer.split else []
@@ -69,9 +68,8 @@ class Saver:
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`.
-
-        Raises `Moved` if the run folder is not the one in which the run started.
+        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`. Raises
+        `Moved` if the run folder is not the one in which the run started.
         """
         # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):

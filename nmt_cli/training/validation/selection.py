@@ -67,9 +67,8 @@ def averages(run: Path) -> list[Average]:
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Validate each average on all sentences of the validation sets of the run's dataset, in float32.
-
-    Test sets are not used. Each trial is reported when it is done, and all are returned in order.
+    """Validate each average on all sentences of the validation sets of the run's dataset, in float32. Test
+    sets are not used. Each trial is reported when it is done, and all are returned in order.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}

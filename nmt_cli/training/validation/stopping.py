@@ -23,9 +23,8 @@ def watched_metric(config: ValidationConfig) -> str:
 
 
 def improvements(values: Sequence[float]) -> list[bool]:
-    """Return whether each value is larger than all values before it.
-
-    The first value is an improvement, an equal value or nan is not.
+    """Return whether each value is larger than all values before it. The first value is an improvement, an
+    equal value or nan is not.
     """
     bests = accumulate(values, max, initial=-math.inf)
     return [value > best for value, best in zip(values, bests, strict=False)]
@@ -41,9 +40,8 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Return how often schedule.patience validations in a row brought no improvement.
-
-    Validations during warm-up do not count.
+    """Return how often schedule.patience validations in a row brought no improvement. Validations during
+    warm-up do not count.
     """
     count = waited = 0
     for better in _improvements(config, judged, after=config.schedule.warmup):

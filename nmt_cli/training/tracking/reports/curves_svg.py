@@ -18,9 +18,8 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Draw training loss, validation loss and BLEU over the steps. A chart without values is left out.
-
-    `runs` have the format of the page of `nmt report`. Validation curves are those of each run's first set.
+    """Draw training loss, validation loss and BLEU over the steps. A chart without values is left out. `runs`
+    have the format of the page of `nmt report`. Validation curves are those of each run's first set.
     """
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
