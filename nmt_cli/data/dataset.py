@@ -48,8 +48,8 @@ def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end token
-    included.
+    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]` with end
+    token.
     """
 
     tokens: NDArray[Any]

@@ -56,9 +56,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return, for each pair, whether to keep it. Drop pairs whose `skip` is not 0, and pairs with more than
-    `max_subwords` ids on a side, end token included. If `skip` is None, none is skipped. If `max_subwords` is
-    0, there is no limit.
+    """Return, for each pair, whether to keep it: its `skip` is 0, and no side is too long. The limit is
+    `max_subwords` with the end token, or none if it is 0. If `skip` is None, no pair is skipped.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:

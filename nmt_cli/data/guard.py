@@ -37,9 +37,8 @@ class DatasetGuard:
         *,
         verifies: bool = True,
     ) -> None:
-        """Open all files of the dataset. If `verifies`, start to verify them in a thread. `gather` returns
-        the values that all ranks pass to it. `note` receives messages for the user. One rank per machine
-        should verify.
+        """Open all files of the dataset. If `verifies`, as on one rank per machine, verify them in a thread.
+        `gather` returns the values that all ranks pass to it. `note` receives messages for the user.
         """
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note

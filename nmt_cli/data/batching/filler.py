@@ -32,7 +32,7 @@ class Rounding:
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
         """Return the lengths of the dummy segments of the source and of the target. Both sides get the same
-        number of dummies, each of 1 to `SHORT` tokens. They make the segments and the tokens of both sides
+        number of dummies, each of 1 to `SHORT` tokens. With them, the segments and tokens of both sides are
         multiples of `unit`.
         """
         tokens = int(source_lengths.sum()), int(target_lengths.sum())

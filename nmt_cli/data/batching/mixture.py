@@ -1,8 +1,8 @@
 """Computes how many pairs of each corpus a run has taken at any time, without reading pairs.
 
 A run has stages. Each stage has a share of the pairs for every corpus. Time is counted in pairs. In a stage,
-a corpus with share p has floor(p * t) of the first t pairs. A share is an integer in units of 1 / `ONE`, so
-the result is exact.
+a corpus with share p has floor(p * t) of the first t pairs. A share is an exact integer, in units of 1 /
+`ONE`.
 """
 
 from collections import Counter

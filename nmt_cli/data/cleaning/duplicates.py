@@ -58,8 +58,7 @@ def find_repeated(
     `hashes` are files of concatenated hashes. `qualities` has a sequence for each quality, the most important
     one first, with an array file for each hash file. Of equal hashes, the hash with the highest quality does
     not count as a repetition, or the first hash if all qualities are equal. Hashes whose entry in `left_out`
-    is not 0 are ignored. The hashes are first distributed over bucket files in `work`, then each bucket is
-    sorted alone.
+    is not 0 are ignored. Hashes are distributed over bucket files in `work`, and each bucket is sorted alone.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())

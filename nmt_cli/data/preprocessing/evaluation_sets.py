@@ -67,9 +67,7 @@ def write_evaluation_set(
 def _reasons(
     raw: dict[Side, list[str]], prepared: dict[Side, list[str]], filters: Filters, flags: Sequence[str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the index in the block and the reason of each pair to note. These are pairs that the filters
-    would drop, and pairs with an entry in `flags`.
-    """
+    """Yield index and reason of each pair that the filters would drop or that has an entry in `flags`."""
     for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
         raw_pair = raw["source"][i], raw["target"][i]
         if reason := filters.reason(*pair) or filters.raw_reason(*raw_pair) or flags[i]:

@@ -60,9 +60,7 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
 def _usable(
     job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
-    """Yield the number and the pair of each of `numbers` that passes the filters. `numbers` ascend, and count
-    over all corpora from 0.
-    """
+    """Yield each of the ascending `numbers` whose pair passes the filters, together with the pair."""
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
@@ -76,9 +74,7 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return pair `row` of a block with its keys, or None if the filters would drop it. If there is a `tag`,
-    the source begins with it.
-    """
+    """Return pair `row` of a block, with `tag` in its source, and its keys, or None if a filter drops it."""
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)

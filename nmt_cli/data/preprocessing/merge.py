@@ -57,8 +57,8 @@ def merge_parts(
     progress: Progress,
 ) -> dict[str, Any]:
     """Write the ids and text of all parts to `folder`, without repeated and overlong pairs. Return the
-    description of the split for the manifest. Add the pairs that are left out to `report`. Raise `UserError`
-    if no pair is left.
+    description of the split for the manifest. Count pairs that are left out in `report`. Raise `UserError` if
+    none stays.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(inputs, config, work, report)

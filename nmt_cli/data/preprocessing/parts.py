@@ -57,9 +57,9 @@ def work_folder(out: Path) -> Path:
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder for `job`, which is created if it is missing. Finished parts of the same job
-    stay. `shared` marks the folder for several machines. Parts of another job are removed. If they are
-    shared, raise `UserError` unless `overwrite` is true.
+    """Return the work folder for `job`, with finished parts of the same job. Create it if it is missing.
+    `shared` marks it for several machines. Parts of another job are removed. If those are shared, raise
+    `UserError` unless `overwrite` is true.
     """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
@@ -113,8 +113,7 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to write in. After the block, rename it to `folder`, together with its checksums.
-    If another process has made `folder` by then, the folder of that process stays. After an error, nothing
-    stays.
+    If another process has made `folder` by then, that folder stays. After an error, nothing is left.
     """
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)

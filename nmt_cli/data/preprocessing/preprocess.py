@@ -202,9 +202,7 @@ def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerCo
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Load, adopt or learn the tokenizers, and save them. `task` has the folder for them, the work folder,
-    the number of parts, the plan and the settings.
-    """
+    """Save tokenizers to the first folder in `task`. Reuse, adopt or learn them as its plan demands."""
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready

@@ -27,9 +27,7 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tokenizers of a run: `ready`, or built from the files in `models`. Without either, they are
-    learned.
-    """
+    """The tokenizers of a run: `ready`, or built from `models`. Without either, they are learned."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
