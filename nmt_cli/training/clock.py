@@ -10,7 +10,7 @@ class Clock:
     """A clock that continues from the seconds in the position of a run."""
 
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
-        """Start the clock. `devices` is the number of devices in this part of the run."""
+        """Start the clock at the seconds in `position`. `devices` is the number of devices in this part."""
         self._position, self._limits, self._devices = position, limits, devices
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up
@@ -54,8 +54,8 @@ class Clock:
 def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
-    """Estimate the steps and the seconds until the first of the limits, at `pace` seconds per step. `step`
-    steps and `seconds` are done. `epoch_steps` is the number of steps of an epoch, 0 if unknown.
+    """Return the estimated steps and seconds until the first of the limits, at `pace` seconds per step.
+    `step` steps and `seconds` are done. `epoch_steps` is the number of steps of an epoch, 0 if unknown.
     """
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:

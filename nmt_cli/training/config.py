@@ -243,7 +243,7 @@ class TrainConfig:
 
     @property
     def watches(self) -> bool:
-        """True if the run depends on improvements of validation."""
+        """True if early stopping or the plateau schedule watches the validations."""
         return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:

@@ -27,15 +27,15 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        Hours that are used up later end the run by the request `TIME_UP`.
+        `next_epoch` is that of the next batch. Hours that are used up later end the run by `TIME_UP`.
         """
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def wishes(self, first: bool, unsaved: float) -> int:
-        """Return the requests of this rank, `unsaved` seconds after the last checkpoint. Clocks differ, and
-        all ranks have to save and end at the same step. So only the first rank requests what depends on time.
+        """Return the requests of this rank as bits. The last checkpoint was begun `unsaved` seconds ago. All
+        ranks have to save and end at the same step, but clocks differ. So only the `first` looks at time.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -45,7 +45,7 @@ class Limits:
         return requests
 
     def save_due(self, requests: int) -> bool:
-        """Return whether a checkpoint is due, by steps or because a rank requested it."""
+        """Return whether a checkpoint is due, by steps or by the `requests` of all ranks."""
         return bool(requests & SAVE) or _every(self.config.checkpoints.every_steps, self.position.step)
 
     def line_due(self) -> bool:
@@ -53,7 +53,9 @@ class Limits:
         return _every(self.config.training.log_every, self.position.step)
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `UserError` if too many steps in a row, up to the last of `lines`, were left out."""
+        """Raise `UserError` if too many steps in a row were left out, up to the last of `lines`. `lines` are
+        the log lines of the steps since the last call. The position keeps the count.
+        """
         for line in lines:
             # A step that was taken resets the count to 0.
             self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]

@@ -95,7 +95,7 @@ class Loop:
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
-        """Log the steps since the last flush. Raises `UserError` if they diverge or the dataset changed."""
+        """Log the steps since the last flush. Raise `UserError` if they diverge or the dataset changed."""
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
@@ -121,7 +121,7 @@ class Loop:
         return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
 
     def _save_and_refuse(self) -> NoReturn:
-        """Save a checkpoint, and raise `UserError` because the dataset is gone."""
+        """Save a checkpoint, then raise `UserError` because the dataset is gone."""
         self._try_to_save()
         self._warn_on_failure(self.saver.wait)
         raise UserError(
@@ -130,7 +130,7 @@ class Loop:
         )
 
     def _try_to_save(self) -> None:
-        """Start to write a checkpoint. If that fails, warn and continue with the one before."""
+        """Start to write a checkpoint. If that fails, warn and continue with the checkpoint before."""
         self._flush()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)
@@ -138,7 +138,7 @@ class Loop:
         self.recorder.restart_clock()
 
     def _warn_on_failure(self, saving: Callable[[], None]) -> None:
-        """Call `saving`, a part of saving, and turn its errors into a warning. `Moved` is raised."""
+        """Call `saving`. Turn a `UserError` or `OSError` into a warning, but let `Moved` pass."""
         try:
             saving()
         except Moved:
@@ -147,7 +147,9 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate and save the last step, if due. Here a failure to save is an error."""
+        """Validate and save the last step, if due, and report the state. Return whether the run is complete.
+        `first_step` is the step at which this process began. Here a failure to save is an error.
+        """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.wanted and not stopped
         if validates:

@@ -22,14 +22,14 @@ FIXED = frozenset(
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
-    """Write the effective settings. `nmt train --config` with that file repeats the run."""
+    """Write the effective settings to the run folder. `nmt train --config` with that file repeats the run."""
     with file_written_whole(run / CONFIG) as file:
         file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
-    """Describe each setting that differs from the stored ones of the run, and each that was removed since.
-    Raises `UserError` if a setting cannot change.
+    """Return a text for each setting that differs from the stored settings of the run or was removed since.
+    The list is empty without stored settings. Raise `UserError` if a setting cannot change.
     """
     path = run / CONFIG
     if not path.exists():
@@ -42,8 +42,8 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
-    """Describe each setting that differs, as "name: old -> new". Raises `UserError`, which ends with
-    `remedy`, if a setting cannot change.
+    """Return "name: old -> new" for each setting that differs between `before` and `config`. If a setting
+    cannot change, raise a `UserError` about `run` that ends with `remedy`.
     """
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}

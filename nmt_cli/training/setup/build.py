@@ -58,7 +58,7 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
 
 
 def _length_ratio(train: Split) -> float:
-    """Return the number of target tokens per source token."""
+    """Return the number of target tokens per source token, over all pairs."""
     return round(int(train.target.offsets[-1]) / max(1, int(train.source.offsets[-1])), 3)
 
 
@@ -108,7 +108,7 @@ def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return the precision that `training.precision` means on `device`; `UserError` if it has not got it."""
+    """Return the precision for `setting` on `device`. Raise `UserError` if the device lacks it."""
     if setting == "auto":
         return usual_training_precision(device)
     if setting not in (available := training_precisions(device)):
@@ -127,8 +127,8 @@ def build_loader(
     position: Position,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of the batches from `position` on, which `stack` closes. The processes of a machine
-    share a temporary folder with the order of an epoch.
+    """Return a loader of the batches from `position` on, which `stack` closes. All ranks call this. The
+    processes of a machine share a temporary folder with the order of an epoch.
     """
     process = group.process
     planner = process.local_rank == 0

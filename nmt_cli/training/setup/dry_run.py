@@ -97,7 +97,9 @@ class Forecast:
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
-    """Forecast what `train` would do on `devices` devices. Raises `UserError` if it would refuse."""
+    """Return what `train` would do on `devices` devices. Raise `UserError` if it would refuse.
+    Write nothing.
+    """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
@@ -155,7 +157,7 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
 
 
 def _micro(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> Micro:
-    """Return the mean over some batches of the first shard."""
+    """Return the mean number of micro-batches and their filler, over some batches of the first shard."""
     shard = next(_shards(split, config.batch, config.training.seed, mixed))
     numbers = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
     steps = [prepare(split, GlobalBatch(0, number, shard.batch(number), 0), cut) for number in numbers]

@@ -37,11 +37,12 @@ def refuse_foreign(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the checkpoint to resume from, or None."""
+    """Return the newest checkpoint of a run, or None."""
     return next(iter(reversed(checkpoints(run).values())), None)
 
 
 def _lock(folder: int, run: Path) -> None:
+    """Lock the open run folder. Raise `UserError` if another process has locked it."""
     try:
         take_lock(folder, run)
     except BlockingIOError as error:

@@ -35,7 +35,7 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     """Copy the weights of `config.model` into `model`. Return a message about what was copied.
 
     From a model with another vocabulary, the rows of shared vocabulary entries are copied, and the other rows
-    stay random. Raises `UserError` for parameters that are missing, surplus or of another shape, unless
+    stay random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
     `config.allow` names them.
     """
     folder = find_model(Path(config.model))
@@ -60,8 +60,9 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Exclude the parameters whose names match from training. Return a message with their number. A tied
-    matrix has a name for each use, and each of its names freezes it.
+    """Exclude the parameters whose names match a pattern from training. Return a message with their number. A
+    tied matrix has a name for each use, and each of its names freezes it. Raise `UserError` if a pattern
+    matches nothing, or if nothing is left to train.
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -89,8 +90,8 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` with rows for our vocabulary. Rows of shared entries are those of
-    `parent`, the others those of `new`.
+    """Return the tensors of `parent` with rows for the vocabulary of `own`. Rows of shared entries come from
+    `parent`, and all other rows from `new`.
     """
     tensors = dict(parent)
     for name, side in ROWS.items():
@@ -102,8 +103,8 @@ def _by_entry(
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Return the ids of shared entries, from `parent` to `own`. Special tokens are shared by meaning, other
-    entries by text.
+    """Return the ids of shared entries: from the id in `parent` to the id in `own`. Special tokens are shared
+    by meaning, other entries by text.
     """
     marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
     # If our start token is our end token, it has the row of the parent's end already.
@@ -117,7 +118,7 @@ def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
 
 
 def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
-    """Return how many vocabulary entries are shared, in words."""
+    """Return a message about the number of vocabulary entries that are shared."""
     sides: Sequence[Side] = SIDES[1:] if own.recipe.joint else SIDES
     counts = []
     for side in sides:
@@ -133,7 +134,7 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Describe each parameter that is not in both with the same shape, by its name."""
+    """Return a text for each parameter, by name, that is missing, surplus or of another shape in `parent`."""
     differences = {name: f"{name} is missing" for name in own if name not in parent}
     differences |= {name: f"{name} is surplus" for name in parent if name not in own}
     return differences | {
@@ -144,7 +145,7 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise `UserError` for a difference that is not allowed, and for a pattern without a difference."""
+    """Raise `UserError` for a difference that is not in `allowed`, and for a pattern without effect."""
     if refused := [text for name, text in differing.items() if not _named(name, allowed)]:
         raise UserError(
             f"{folder} is not this model: {'; '.join(refused)}. Use its [model] settings, "

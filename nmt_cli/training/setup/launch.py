@@ -22,10 +22,9 @@ LAUNCHER = "NMT_LAUNCHER"
 def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], tell: Callable[[str], None]
 ) -> int:
-    """Run `nmt` with `arguments` once per device. Return the exit code of the first process that fails, or 0.
-
-    If one fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0. `tell`
-    receives a line about a process that could not report itself why it ended.
+    """Run `nmt` with `arguments` once per device. Return 0, or the exit code of the first failure. If a
+    process fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0. `tell`
+    receives a line about a process that a signal ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -82,6 +81,7 @@ def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None
 
 
 def _free_port() -> int:
+    """Return a TCP port that is free on this machine now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

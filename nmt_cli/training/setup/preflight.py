@@ -25,8 +25,8 @@ SENTENCES = 8
 def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, trial: Trial, report: Report
 ) -> None:
-    """Try a validation and a checkpoint, and report what they, the longest batch and the run take. `trial` is
-    the trial of the longest batch of `split`. Raises `UserError` if the run would fail.
+    """Try a validation and a checkpoint. Report their cost, and that of the longest batch and of the run.
+    `trial` is the trial of the longest batch of `split`. Raise `UserError` if the run would fail.
     """
     start = time.perf_counter()
     if validator.wanted:
@@ -48,8 +48,8 @@ def preflight(
 def estimate(
     split: Split, config: TrainConfig, trial: Trial, devices: int, epoch_steps: int = 0
 ) -> tuple[int, float]:
-    """Estimate the steps and the seconds of a run on `split`, without validation. `epoch_steps` is the number
-    of steps of an epoch, 0 if no epoch was planned yet.
+    """Return the estimated steps and seconds of a run on `split`, without validation. `epoch_steps` is the
+    number of steps of an epoch, 0 if no epoch was planned yet.
     """
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
@@ -65,7 +65,7 @@ def checkpoints_at_most(config: CheckpointConfig) -> int:
 
 
 def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
-    """Describe the space that the checkpoints will take. Raises `UserError` if there is less."""
+    """Return a text about the space for checkpoints. Raise `UserError` if less space is free."""
     count = checkpoints_at_most(config)
     needed = count * checkpoint_size
     free = shutil.disk_usage(run).free

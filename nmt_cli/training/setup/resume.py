@@ -22,7 +22,7 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 
 def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """Return the last step of `run`, 0 for a new one. Raises `UserError` if `train` would not resume it."""
+    """Return the last step of `run`, 0 for a new run. Raise `UserError` if `train` would not resume it."""
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
     if not newest:
@@ -34,8 +34,8 @@ def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Restore weights, optimiser and loss scale, and report the settings that have changed since. Returns the
-    position of the checkpoint. Raises `UserError` if the run cannot resume with these settings.
+    """Restore weights, optimiser and loss scale, and report the settings that have changed since. Return the
+    position of the checkpoint. Raise `UserError` if the run cannot resume with these settings.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
@@ -58,8 +58,8 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the moving average of the weights, or None if the settings have none. It is restored from
-    `checkpoint`, or starts from the current weights.
+    """Return the moving average of the weights, or None if the settings have none. The average is restored
+    from `checkpoint` if it is stored there. Otherwise it starts from the current weights.
     """
     if not trainer.config.optimizer.ema:
         return None
@@ -70,7 +70,7 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the contents of `state.json` and `config.json` of a checkpoint. Raises `UserError` if the
+    """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
     checkpoint is damaged, or was trained on another dataset.
     """
     try:
@@ -87,7 +87,7 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
 
 
 def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:
-    """Raise `UserError` if the run has more steps already than the settings allow."""
+    """Raise `UserError` if the run has taken more than training.max_steps steps."""
     if step > config.training.max_steps:
         raise UserError(
             f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}; "

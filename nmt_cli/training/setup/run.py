@@ -125,9 +125,8 @@ def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
     """Return the log, cut at the position of the run, its history, and a report to all readers of events.
-
-    Only the first rank writes files. On the other ranks the log and the history stay empty, and the report
-    is `report` itself.
+    Only the first rank writes files. On the other ranks the log and the history stay empty, and the report is
+    `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:

@@ -67,7 +67,7 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch; a trial may have to lower it."""
+    """Return how `process` cuts its share of a batch. A trial may have to lower the tokens of the cut."""
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
     cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
@@ -79,7 +79,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
     Pairs that do not fit the memory are halved until they do. If the number of tokens is searched, the
     returned `cut` is lowered with them. Otherwise the cut stays, since a step halves its batches as well, and
-    this warns. Raises `UserError` if a single pair does not fit. The time is that of a second pass, because
+    this warns. Raise `UserError` if a single pair does not fit. The time is that of a second pass, because
     the first one compiles kernels and allocates memory.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
@@ -112,10 +112,8 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
-    """Return the indices of the longest pairs that training uses, longest first.
-
-    They have up to `max_tokens` source plus target tokens together, but there is at least one. Raises
-    `UserError` if all pairs are too long.
+    """Return the indices of the longest pairs that training uses, longest first, at least one. Together they
+    have up to `max_tokens` source plus target tokens. Raise `UserError` if no pair fits.
     """
     limit = min(config.longest, config.tokens)
     longest = np.zeros(0, dtype=np.int64)

@@ -90,7 +90,9 @@ def _process_from_slurm() -> Process:
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
-    """Return the integer in the environment variable `name`, from `least` to `most`."""
+    """Return the integer in the environment variable `name`, from `least` to `most`, or else `default`. Raise
+    `UserError` for other text, or if neither exists.
+    """
     text = os.environ.get(name, default)
     if text is None:
         raise UserError(f"the launcher does not set {name}; set it for each process.")
@@ -166,7 +168,7 @@ class Group:
             _gather_parts(vector, vector.chunk(self.process.world)[self.process.rank])
 
     def whole(self, part: Tensor) -> Tensor:
-        """Return the parts of all ranks, joined in a new vector."""
+        """Return a new vector with the parts of all ranks in order of rank. All parts are equally long."""
         vector = part.new_empty(self.process.world * len(part))
         with self._in_contact():
             _gather_parts(vector, part)
@@ -198,10 +200,9 @@ class Group:
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """Send this rank's requests (bits), and return the union of all ranks' requests one step before.
-
-        All ranks call this once per step. It does not wait for slower ranks, so all ranks act on a request
-        after the same step, one step later.
+        """Send this rank's requests (bits), and return the union of all ranks' requests one step before. All
+        ranks call this once per step. It does not wait for slower ranks, so all ranks act on a request after
+        the same step, one step later.
         """
         if self.process.world == 1:
             return wishes
@@ -216,14 +217,14 @@ class Group:
         return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
 
     def busy(self, doing: str) -> None:
-        """Publish the current activity of this rank, for errors of ranks that wait for it."""
+        """Publish what this rank is `doing`. Ranks that wait for it show this in their errors."""
         if self._store is not None and doing != self._doing:
             self._doing = doing
             with self._in_contact():
                 self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
-        """Wait for all ranks, with a long timeout. Each is busy with `doing` until it arrives."""
+        """Wait for all ranks, with a long timeout. Errors name `doing` as the activity of this rank."""
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
@@ -259,10 +260,9 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 def _meeting(process: Process, timeout: float) -> Any:
-    """Return the store at MASTER_ADDR and MASTER_PORT, through which the processes meet.
-
-    Raises `UserError` after `timeout` seconds. A thread is needed because the library itself waits forever
-    for a server that accepts the connection and never answers.
+    """Return the store at MASTER_ADDR and MASTER_PORT, through which the processes meet. Raise `UserError`
+    after `timeout` seconds. A thread is needed because the library itself waits forever for a server that
+    accepts the connection and never answers.
     """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
@@ -291,7 +291,7 @@ def _meeting(process: Process, timeout: float) -> Any:
 
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn errors of the library into `LostContact`. `others` describes the other ranks."""
+    """Turn errors of the library into `LostContact`, with the text that `others` returns."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -310,12 +310,12 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
 
 
 def threads_each(cores: int, process: Process) -> int:
-    """Return the number of threads for each process on this machine."""
+    """Return the threads of a process, at least 1, if all local processes share `cores` cores."""
     return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """Return the variables that torchrun would set for each of `devices` processes on one machine."""
+    """Return the variables that torchrun would set, for each of `devices` processes on one machine."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

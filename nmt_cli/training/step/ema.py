@@ -42,5 +42,6 @@ class Ema:
 
     @torch.no_grad()
     def _fill(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy `tensors` to the model's weights, by name."""
         for name, parameter in weights(self._model).items():
             parameter.copy_(tensors[name])

@@ -52,7 +52,7 @@ class Parameters:
             parameter.data = view
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Return a view of `vector`, which is as long as `self.vector`, for each parameter, in its shape."""
+        """Return a view of each parameter's values in `vector`, in the parameter's shape."""
         return [
             vector[span.start : span.end].view_as(self.by_name[name]) for name, span in self.spans.items()
         ]
@@ -79,7 +79,7 @@ class Halves:
         ]
 
     def refresh(self) -> None:
-        """Copy the current parameters."""
+        """Copy the current parameters to the half-precision copies."""
         copy_all([copy.detach() for copy in self._copies], self._originals)
 
     def instead_of(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
@@ -120,7 +120,7 @@ class Gradients:
         self._at_once = halves is not None or has_own_memory(self.all.device)
 
     def add(self, loss: Tensor, factor: Tensor, losses: Tensor, *, first: bool) -> None:
-        """Add the gradients of `loss` times `factor`, and add `losses`. The `first` ones overwrite."""
+        """Add the gradients of `loss` times `factor`, and `losses`. The `first` call overwrites instead."""
         if not self._at_once:
             if first:
                 self.all.zero_()

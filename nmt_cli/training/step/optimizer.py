@@ -34,8 +34,8 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this share of the parameters with its `gradients`, unless `bad` is 1. The gradients are
-        multiplied by the loss scale `scale`, if there is one.
+        """Update this rank's share with its `gradients` at learning rate `rate`, unless `bad` is 1. The
+        gradients are multiplied by the loss scale `scale`, if there is one.
         """
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]
@@ -45,7 +45,7 @@ class Optimizer:
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
         """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
-        `gathered` joins the shares of all ranks to a vector. It is needed if there are several shares.
+        `gathered` joins the shares of all ranks to a vector. With several shares, the caller must pass it.
         """
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
@@ -104,7 +104,7 @@ class Optimizer:
 
 
 def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Return a fused Adam or AdamW, in which the device can leave out a step (see `step_unless`)."""
+    """Return a fused Adam or AdamW over `pieces`. The device itself can leave out a step."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         pieces,

@@ -8,11 +8,9 @@ from nmt_cli.training.config import ScheduleConfig
 def learning_rate(
     config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0, time_used: float = 0.0
 ) -> float:
-    """Return the learning rate of `step`, counted from 1.
-
-    `width` is the width of the model, `plateaus` the number of times that validation stopped improving.
-    `time_used` is the fraction of training.max_hours that has passed. Linear and cosine follow it if it is
-    ahead of the steps.
+    """Return the learning rate of `step`, counted from 1. `width` is the width of the model, `plateaus` the
+    number of times that validation stopped improving. `time_used` is the fraction of training.max_hours that
+    has passed. Linear and cosine follow it if it is ahead of the steps.
     """
     if config.kind == "noam":
         return (

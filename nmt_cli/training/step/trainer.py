@@ -92,10 +92,9 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take a step with learning rate `rate`, unless its gradients are not finite.
-
-        Returns [5], on the device: the sums of the loss with label smoothing and of NLL, the gradient norm,
-        1 if the step was left out, and the loss scale.
+        """Take a step with learning rate `rate`, unless its gradients are not finite. Return [5], on the
+        device: the sums of the loss with label smoothing and of NLL, the gradient norm, 1 if the step was
+        left out, and the loss scale.
         """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
@@ -110,7 +109,7 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Use as much memory as a step on `part`, without changing a weight."""
+        """Use as much memory as a step on `part`, without changing a weight. Gradients change."""
         self._refresh()
         self._forward_backward(part, part.real_target_tokens, first=True)
         one = torch.ones((), device=self.precision.device)
@@ -170,10 +169,9 @@ class Trainer:
             ) from error
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
-        """Add the gradients and losses of a micro-batch to the earlier ones. The `first` overwrites them.
-
-        `target_tokens` are those of the global batch. So the sum over micro-batches and ranks is the gradient
-        of the mean loss per token.
+        """Add the gradients and losses of a micro-batch to those before. If `first`, overwrite them.
+        `target_tokens` is the number of target tokens of the global batch. So the sum over micro-batches and
+        ranks is the gradient of the mean loss per token.
         """
         factor = self.scale.scale / target_tokens
         # Nothing below may make the host wait for the device.

@@ -38,8 +38,8 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """Append a line with `facts` that hold after `step`, unless the last line has the same facts. Warns about
-    damaged lines.
+    """Append a line with `facts` that hold after `step`, unless the last line has the same facts. Warn with
+    `report` if there are damaged lines.
     """
     path = run / ENVIRONMENT
     content = read_if_exists(path)

@@ -122,6 +122,7 @@ class History:
         return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
     def _add_step(self, line: dict[str, Any]) -> None:
+        """Add a step to the totals, the latest losses and the curves."""
         self.now = _after(self.now, line)
         if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
             self._recent.append((line["target_tokens"], line["loss"], line["nll"]))
@@ -148,7 +149,7 @@ def read_history(log: Path) -> History:
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """Return up to `most` items, evenly spread, with the first and the last one."""
+    """Return up to `most` items (at least 2), evenly spread, with the first and the last item."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]

@@ -22,7 +22,7 @@ class LeftOut:
         self._epoch, self._count = epoch, count
 
     def end(self) -> None:
-        """At the end of the run, warn if no epoch ended and there was no warning yet."""
+        """Warn about pairs left out, unless there was a warning before. Call this at the end of the run."""
         if self._count and not self._reported:
             self._warn()
 

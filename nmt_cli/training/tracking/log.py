@@ -38,7 +38,7 @@ class Log:
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Add a step. `measured` is the result of `Trainer.step`."""
+        """Add a step with learning rate `rate`. `measured` is the result of `Trainer.step`, on the device."""
         self._steps.append((_step_facts(number, rate, batch), measured))
 
     @property
@@ -69,7 +69,7 @@ class Log:
         return lines
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and wait until they are on disk. If it is full, the next call tries again."""
+        """Append lines and wait until they are on disk. If the disk is full, the next call tries again."""
         if not self._file:
             return
         self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
@@ -124,7 +124,7 @@ def _mixed(mixed: Mixed) -> dict[str, Any]:
 
 
 def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
-    """Return the line of a step from its facts and the numbers that `Trainer.step` measured."""
+    """Return the line of a step. `facts` are from `_step_facts`, and `measured` from `Trainer.step`."""
     smoothed, nll, norm, bad, scale = measured
     tokens = facts["target_tokens"]
     line = {
@@ -151,8 +151,8 @@ def finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines after the checkpoint at `position`, and damaged lines before it. Returns a warning
-    about lost lines and the copy of the damaged log, or "" if nothing is lost.
+    """Remove the lines of the log after the checkpoint at `position`, and damaged lines before it. Return a
+    warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
     """
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""

@@ -49,7 +49,7 @@ class Recorder:
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Record the last step. `measured` is the result of `Trainer.step`."""
+        """Record the last step, at learning rate `rate`. `measured` is the result of `Trainer.step`."""
         if batch.mixed and batch.mixed.stage != self._stage:
             self._report_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)
@@ -69,7 +69,7 @@ class Recorder:
         return lines
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
-        """Write and report a validation of all sets. `Validated` explains `decoded`."""
+        """Write and report a validation of `seconds` seconds. `decoded` is "weights" or "ema"."""
         step = self._position.step
         lines = [
             {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}

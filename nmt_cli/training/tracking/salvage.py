@@ -13,7 +13,7 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines up to `position`, each step and validation once, and descriptions of losses."""
+    """Return the intact lines up to `position`, the first of equal ones, and texts about the losses."""
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
     for line in content.split(b"\n")[:-1]:  # the last one was cut short, or is empty

@@ -112,12 +112,12 @@ class Saver:
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the `keep_best` best steps among saved ones, the one being saved and the current one."""
+        """Return the `keep_best` best of the saved steps, the step being saved and the current step."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return the `keep_best` steps with the best scores among `steps`, older ones first of equals."""
+        """Return the `keep_best` of `steps` with the best scores. Of equal scores, older steps come first."""
         ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
         return {step for _, step in ranked[: self._config.keep_best]}
 
@@ -128,7 +128,7 @@ class Saver:
         return folder
 
     def _tidy(self, scores: Mapping[str, float]) -> None:
-        """Update the link `best`, and remove checkpoints that are neither among the best nor the newest."""
+        """Point the link `best` to the best checkpoint. Keep only the best and the newest checkpoints."""
         folders = checkpoints(self._run)
         best = self._best_among(folders, scores)
         if best:

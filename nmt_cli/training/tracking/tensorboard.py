@@ -21,7 +21,7 @@ class Scalars:
     """A reader of events (see `events.py`) that writes lines of the log to TensorBoard files."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`. TensorBoard drops older points after `step`, the last step."""
+        """Open a new file in `folder`. `step` is the last step. TensorBoard drops older points after it."""
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -76,7 +76,7 @@ def require_tensorboard() -> None:
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the name of a curve and its value for each number in a line of the log."""
+    """Yield the name of a curve and its value for each number in a line of the log. Skip None."""
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:

@@ -93,10 +93,9 @@ class Judge:
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Return the loss and the scores on a validation set. All ranks call this.
-
-        `only` limits both to some pairs, by index. Otherwise the loss is that of all pairs, and the
-        translations are those of the first `validation.sentences`.
+        """Return the loss and the scores on a validation set. All ranks call this. `only` limits both to some
+        pairs, by index. Otherwise the loss is that of all pairs, and the translations are those of the first
+        `validation.sentences`.
         """
         training = model.training
         model.eval()
@@ -115,13 +114,13 @@ class Judge:
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
     def _share(self, split: Split) -> list[Indices]:
-        """Return the batches of pairs whose loss this rank computes."""
+        """Return the batches whose loss this rank computes, as indices of pairs."""
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
         parts = micro_batches(lengths[0], lengths[1], MAX_TOKENS)
         return parts[self.group.process.rank :: self.group.process.world]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
-        """Return the summed loss of some pairs, and their number of target tokens."""
+        """Return the loss of some pairs, summed over their target tokens, and the number of these."""
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
             decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
@@ -140,7 +139,7 @@ class Judge:
         return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Score the translations, by line, and combine them with the loss, summed over `tokens`."""
+        """Score the translations, by line, and combine the scores with `nll`, summed over `tokens` tokens."""
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = self.tokenizers.recipe.target_lang
@@ -161,7 +160,7 @@ class Judge:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """Return the settings with which `nmt translate` uses the model of such a run."""
+    """Return the settings with which `nmt translate` uses a model that was trained with `config`."""
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
@@ -184,18 +183,18 @@ def validation_score(judgement: Judgement, metric: str) -> float:
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """Return the number of sentences to translate, from the first of the set."""
+    """Return the number of sentences of `split` to translate. They are the first of the set."""
     return min(config.sentences or len(split), len(split))
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """Return the `count` lines with most tokens among the first `among` lines of a set, in order."""
+    """Return the `count` longest of the first `among` lines of a set, by tokens, in ascending order."""
     tokens = np.diff(split.source.offsets[: among + 1]) + np.diff(split.target.offsets[: among + 1])
     return sorted(np.argsort(-tokens, kind="stable")[:count].tolist())
 
 
 def picked(split: Split, lines: Sequence[int]) -> Split:
-    """Return some lines of a set as a new set."""
+    """Return a new set with the pairs of `split` at `lines`, in that order."""
     sides = []
     for side in (split.source, split.target):
         parts = [side.tokens[side.offsets[line] : side.offsets[line + 1]] for line in lines]
@@ -205,5 +204,5 @@ def picked(split: Split, lines: Sequence[int]) -> Split:
 
 
 def sample_lines(count: int) -> list[int]:
-    """Return the lines whose translations are logged, evenly spread over `count` lines."""
+    """Return up to `SAMPLES` line numbers below `count`, evenly spread. Their translations are logged."""
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []

@@ -68,7 +68,8 @@ def averages(run: Path) -> list[Average]:
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
     """Validate each average on all sentences of the validation sets of the run's dataset, in float32. Test
-    sets are not used. Each trial is reported when it is done, and all are returned in order.
+    sets are not used. Pass each trial to `report` when it is done, and return all in order. Raise `UserError`
+    if the dataset is missing or has changed.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
@@ -97,12 +98,12 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the best score, the first and simplest one of equals."""
+    """Return the trial with the best score. Of equal trials, return the first, which is the simplest."""
     return max(trials, key=lambda trial: trial.score)
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """Open the dataset of the run. Raises `UserError` if it has changed or has no validation set."""
+    """Open the dataset of the run. Raise `UserError` if it has changed or has no validation set."""
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:
         raise UserError(f"{checkpoint / STATE} does not name its dataset; choose with --last or --best.")

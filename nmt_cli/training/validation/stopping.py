@@ -40,9 +40,7 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Return how often schedule.patience validations in a row brought no improvement. Validations during
-    warm-up do not count.
-    """
+    """Count how often schedule.patience validations in a row after warm-up brought no improvement."""
     count = waited = 0
     for better in _improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
@@ -61,7 +59,7 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def _improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return for each validation after step `after` whether the watched metric improved."""
+    """Return, for each validation after step `after`, whether the watched metric improved."""
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]

@@ -72,4 +72,5 @@ class Validator:
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 
     def _decoded(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has the weights to validate."""
         return self.ema.in_place() if self.ema else nullcontext()

@@ -42,7 +42,9 @@ class StoredRun:
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write a page that compares run folders, or a drawing of their curves if `out` ends in .svg."""
+    """Write a page that compares run folders, or a drawing of their curves if `out` ends in .svg. Raise
+    `UserError` for a folder without steps, and for formats such as .png.
+    """
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
     stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
@@ -64,7 +66,7 @@ def differences(runs: Sequence[StoredRun]) -> list[list[str]]:
 
 
 def _read(run: Path, name: str) -> StoredRun:
-    """Read a run folder. Raises `UserError` if it is not one, or has no step yet."""
+    """Read a run folder. Raise `UserError` if it is not a run folder, or has no step yet."""
     if not (run / CONFIG).is_file():
         raise UserError(
             f"{run} has no {CONFIG}, so it is not a run folder; use a folder that nmt train --out made."

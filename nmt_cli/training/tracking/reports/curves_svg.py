@@ -18,8 +18,8 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Draw training loss, validation loss and BLEU over the steps. A chart without values is left out. `runs`
-    have the format of the page of `nmt report`. Validation curves are those of each run's first set.
+    """Return an SVG with training loss, validation loss and BLEU over the steps. Empty charts are left out.
+    `runs` have the format of the page of `nmt report`. Validation curves are those of each run's first set.
     """
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
@@ -41,7 +41,7 @@ def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chart(title: str, curves: Sequence[tuple[Sequence[int], Sequence[float | None]]]) -> Iterator[str]:
-    """Yield the SVG elements of a chart, none if the curves have no values."""
+    """Yield the SVG elements of a chart. Each curve has steps and values. Without values, yield none."""
     points = [[(x, y) for x, y in zip(*curve, strict=False) if y is not None] for curve in curves]
     if not any(points):
         return
@@ -72,6 +72,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _stroke(number: int) -> str:
+    """Return the SVG attributes of curve `number`. It is dashed if all colours are used."""
     dashes = f' stroke-dasharray="{4 * (number // len(COLOURS))} 3"' if number >= len(COLOURS) else ""
     return f'fill="none" stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.6"{dashes}'
 

@@ -133,7 +133,7 @@ class HtmlReport:
 
 
 def curves(history: History) -> dict[str, Any]:
-    """Return the measurements of steps, as pages draw them."""
+    """Return the values of the axes and of each measurement of steps, for the charts of a page."""
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
     return {**_axes([point.end for point in points]), **measured}
@@ -196,7 +196,7 @@ def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
 
 
 def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
-    """Return the values of each horizontal axis."""
+    """Return the values of each horizontal axis: steps, target tokens and hours."""
     return {
         "step": [moment.step for moment in moments],
         "tokens": [moment.target_tokens for moment in moments],
@@ -205,7 +205,7 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
 
 
 def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
-    """Return mean, minimum and maximum of each point, None if no value was finite."""
+    """Return the mean, minimum and maximum of each point. They are None if no value was finite."""
     return {
         "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
         "low": [_rounded(spread.low) for spread in spreads],
@@ -221,7 +221,7 @@ def _rounded(value: float | None) -> float | None:
 def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
-    """Return the report of a run on `dataset`, whose measurements are in `history`."""
+    """Return the reader that writes the report of a run. `history` is live. Errors go to `warn`."""
     about = About(
         source_lang=dataset.manifest["source_lang"],
         target_lang=dataset.manifest["target_lang"],
