@@ -1,7 +1,4 @@
-"""Ragged batches: segments of any length in one flat tensor, without padding.
-
-A segment is one sentence.
-"""
+"""Ragged batches: segments of any length in one flat tensor, without padding. A segment is a sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from torch import Tensor
 
 
 class Plan(Protocol):
-    """A plan of a kernel that moves to a device with its layout. See `attention.groups.Groups`."""
+    """A plan of an attention kernel, which moves between devices together with its layout."""
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return the plan with `change` applied to the tensors that belong on the device."""
@@ -26,8 +23,7 @@ class Plan(Protocol):
 class Layout:
     """The positions of segments in a flat tensor. It is made once per batch, on the host.
 
-    Its tensors are on the device of the tokens, except `lengths`, which are always on the host. Reading them
-    never waits for the device.
+    Its tensors are on the device of the tokens. Only `lengths` stays on the host, where reads never wait.
     """
 
     starts: Tensor
@@ -46,16 +42,16 @@ class Layout:
     """Upper bound of the lengths. It may be rounded up, so that `torch.compile` sees fewer values."""
 
     groups: Plan | None = None
-    """Plan for segments that attend to themselves, if made. See `attention.groups`."""
+    """Plan for segments that attend to themselves, or None if it is not made yet. See `attention.groups`."""
 
     pair_groups: Plan | None = None
-    """Plan for segments that attend to those of another layout, if made."""
+    """Plan for segments that attend to the segments of another layout, or None."""
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
-        """Return the layout of segments with these lengths, on the host.
+        """Return the layout of segments with these lengths, on the host and without plans.
 
-        A larger `longest` raises the attribute of that name.
+        The attribute `longest` is the maximum length, or the argument `longest` if that is larger.
         """
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
@@ -67,7 +63,7 @@ class Layout:
         return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
 
     def to(self, device: torch.device | str) -> Layout:
-        """Return the layout for tokens on `device`. Copies from pinned memory do not wait."""
+        """Return the layout for tokens on `device`. The host does not wait for copies from pinned memory."""
         return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
@@ -75,7 +71,7 @@ class Layout:
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
-        """Return the layout with `change` applied to every tensor that belongs on the device."""
+        """Return a layout in which `change` replaces every tensor that belongs on the device."""
         return replace(
             self,
             starts=change(self.starts),
@@ -86,7 +82,7 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield the batch in parts of `segments` segments: the slice of tokens and the layout of each."""
+        """Yield the token slice and layout of every `segments` segments. The last part may be smaller."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())
@@ -94,7 +90,7 @@ class Layout:
             start += len(part.segments)
 
     def slices(self) -> Iterator[slice]:
-        """Yield the slice of each segment. This is a slow Python loop."""
+        """Yield for each segment the slice of its tokens. This is a slow Python loop."""
         start = 0
         for length in self.lengths.tolist():
             yield slice(start, start + length)
@@ -102,13 +98,13 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return [segments + 1]: the start of each segment, and the end of the last one."""
+    """Return [segments + 1]: the first token of each segment, and the total number of tokens."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
-    """Return the concatenated ids of all sentences, int64, and their layout, both on `device`."""
+    """Return the ids of all sentences in one tensor [tokens], int64, and their layout, both on `device`."""
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
     return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

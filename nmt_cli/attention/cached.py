@@ -1,9 +1,9 @@
 """Attention in a decoding step: the newest token of each hypothesis over cached keys and values.
 
-B sentences have N slots for hypotheses each. Slot n of sentence b has the number b x N + n. The R rows of a
-step are the newest tokens of the slots in use, in ascending order. The cache of a sentence has M nodes with
-keys [B, H, M, K] and values [B, H, M, V], shared by its hypotheses. A node is a token of a hypothesis, or a
-source token. A mask `seen_BNM` has the nodes that the row of a slot attends to.
+A node is a cached token: a token of a hypothesis, or a source token. B sentences have M nodes each, with keys
+[B, H, M, K] and values [B, H, M, V], which all hypotheses of the sentence share. A sentence has N slots for
+hypotheses. Slot n of sentence b has the number b x N + n. The R rows of a step are the newest tokens of the
+slots in use, in ascending order. A mask `seen_BNM` is True for the nodes that the row of a slot attends to.
 """
 
 from __future__ import annotations
@@ -30,37 +30,34 @@ rows, which costs more than the added rows. Among fewer rows, an added row costs
 
 
 def kernels() -> ModuleType | None:
-    """Return the module `compiled.py`, for one thread of a CPU, or None without Numba.
-
-    The first call compiles.
-    """
+    """Return the module `compiled.py`, or None without Numba. The first call compiles."""
     return compiled_kernels("attention")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The slots of a step's rows, and copies between rows and slots.
+    """The slots of the R rows of a step, and copies between rows and slots.
 
-    Dummy rows follow the R rows, up to a multiple of `ROUND`. Their results are never used.
+    R includes dummy rows at the end if the number is rounded up. Their results are never used.
     """
 
     to_slots: Tensor
-    """[R]: slots to which `spread` copies. Dummy rows go to an extra slot after the last."""
+    """[R]: the slot to which `spread` copies each row. Dummy rows go to an extra slot after the last."""
 
     from_slots: Tensor
-    """[R]: slots from which `gathered` copies. Dummy rows are copies of the first row."""
+    """[R]: the slot from which `gathered` copies each row. Dummy rows are copies of the first row."""
 
     full: bool
-    """Whether every slot has its row, so that no copies are needed."""
+    """Whether every slot has a row, so that copies are not needed."""
 
     shape: tuple[int, int]
-    """B and N."""
+    """B and N, the numbers of sentences and of slots per sentence."""
 
     @staticmethod
     def at(slots_R: Tensor, sentences: int, slots: int, rounded: bool = True) -> Rows:
-        """Return the rows of the slots `slots_R`, ascending, of sentences with `slots` slots each.
+        """Return the rows of the slots numbered `slots_R`, ascending. Each sentence has `slots` slots.
 
-        There are dummy rows only if the number is `rounded` up.
+        If `rounded`, and there are more than `ROUND` rows, dummy rows are added up to a multiple of `ROUND`.
         """
         extra = -len(slots_R) % ROUND if rounded and len(slots_R) > ROUND else 0
         shape, total = (sentences, slots), sentences * slots
@@ -74,42 +71,42 @@ class Rows:
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """Return [B, N, H, C]: the rows in their slots. Slots that are not in use hold arbitrary values."""
+        """Return [B, N, H, C]: each row in its slot. Slots without a row hold arbitrary values."""
         if not self.full:
             slots_PHC = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
             x_RHC = slots_PHC.index_copy_(0, self.to_slots, x_RHC)[:-1]
         return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
     def gathered(self, x_BNHC: Tensor) -> Tensor:
-        """Return [R, H x C]: the inverse of `spread`, with heads side by side."""
+        """Return [R, H x C]: the row of each slot in use, heads side by side. The inverse of `spread`."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_slots)
 
 
 class Seen(Protocol):
-    """The nodes that each row of a step attends to. It is made once per step, for all layers."""
+    """The nodes that each row of a step attends to. It is made once per step and serves all layers."""
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return [R, H x V]: the attention of each row over the nodes that it sees."""
+        """Return [R, H x V]: the attention of each row over its nodes. Queries are not scaled yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The nodes that each row sees, as lists for a compiled kernel. No other node is read."""
+    """The nodes that each row sees, as lists for a compiled kernel. Other nodes are not read."""
 
     sentences_R: NDArray[np.int64]
     """The sentence of each row."""
 
     nodes_RM: NDArray[np.int32]
     counts_R: NDArray[np.int32]
-    """Number of set entries of each row of `nodes_RM`."""
+    """Number of nodes of each row: the first ones in its row of `nodes_RM`. Other entries are arbitrary."""
 
     compiled: ModuleType
     """The module that `kernels` returns."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """List for each row the nodes that `seen_BNM` shows it. N may be 1 for all slots."""
+        """List the nodes that each row sees according to the mask `seen_BNM`. N may be 1 for all slots."""
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         slots = rows.from_slots.numpy()
         nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)
@@ -118,7 +115,7 @@ class Paths:
         return Paths(slots // rows.shape[1], nodes, counts, compiled)
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """See `Seen`."""
+        """Return [R, H x V]: the attention of each row over its nodes, by the compiled kernel."""
         query_RC = query_RHK.flatten(1)
         arrays = [as_array(x) for x in (query_RC.float().contiguous(), keys_BHMK, values_BHMV)]
         return self._call(self.compiled.attend, arrays, query_RC, values_BHMV)
@@ -126,7 +123,7 @@ class Paths:
     def attend_newest(
         self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
     ) -> Tensor:
-        """Store the new keys and values, then `attend`. See `dispatch.attend_newest`."""
+        """Store new keys and values, and return the attention of each row. See `dispatch.attend_newest`."""
         arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
         return self._call(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
 
@@ -137,7 +134,7 @@ class Paths:
         x_RC: Tensor,
         values_BHMV: Tensor,
     ) -> Tensor:
-        """Call `kernel`. Return its result in the dtype of `x_RC`."""
+        """Call `kernel` with `arrays` and the lists. Return its result [R, H x V] in the dtype of `x_RC`."""
         _, heads, _, width = values_BHMV.shape
         mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
         kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
@@ -146,18 +143,18 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A mask of the nodes that each row sees, for scores with all nodes."""
+    """The nodes that each row sees, as a mask of scores. Scores are computed for all nodes."""
 
     rows: Rows
     bias: Tensor
     """[B, 1, N, M], added to scores: 0 for seen nodes, very negative for others. N may be 1 for all slots."""
 
     parts: Sequence[tuple[slice, int]]
-    """Ranges of sentences to compute at once, with the number of leading nodes that they may see."""
+    """Ranges of sentences to compute at once, and for each the number of leading nodes to read."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """Make the mask of `seen_BNM`, and ranges of `part` sentences. 0 is all at once."""
+        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
@@ -170,7 +167,7 @@ class Masked:
         return Masked(rows, bias[:, None], parts)
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """See `Seen`."""
+        """Return [R, H x V]: the attention of each row over its nodes, by products with all nodes."""
         query_BNHK = self.rows.spread(query_RHK * query_RHK.shape[-1] ** -0.5)
         mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
         for part, longest in self.parts:
@@ -185,9 +182,9 @@ class Masked:
 def whole_segments(
     layout: Layout, heads: Heads, compiled: ModuleType
 ) -> tuple[Paths, Tensor, Tensor, Tensor]:
-    """Return lists and memory for tokens that see their whole segment.
+    """Return lists and new caches for tokens that see their whole segment: (paths, nodes, keys, values).
 
-    They are the lists, the nodes [T, H] of the tokens, and uninitialised keys and values.
+    Each of the T tokens is a row and a node. `nodes` [T, H] are indices into the uninitialised caches.
     """
     segments_T = layout.segments.long()
     firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
@@ -199,13 +196,13 @@ def whole_segments(
 
 
 def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
-    """Return [T, H, V], the attention of each token over its whole segment, as compiled steps compute it."""
+    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`."""
     paths, *memory = whole_segments(layout, heads, compiled)
     return paths.attend_newest(projected_TC.contiguous(), *memory).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """Return [B, N, M]: attention weights as the mean of the heads, 0 for slots that are not in use."""
+    """Return [B, N, M]: attention weights over `seen_BM`, as the mean of heads. 0 for slots without a row."""
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)

@@ -1,9 +1,9 @@
 """Attention of a decoding step, compiled for the CPU by Numba. The reference is `cached.Masked`.
 
-B sentences have cached keys and values of H heads and M nodes each. R rows are the newest tokens of their
-hypotheses, C columns. K and V are the channels of a head's keys and values. See `cached.py`. A kernel reads
-only the nodes that a row sees. Rows of a sentence are neighbours, so that shared nodes are read from memory
-once. Cached values are float32, or bfloat16 as uint16.
+A node is a cached token, with a key and a value per head. B sentences have M nodes each. The R rows are the
+newest tokens of hypotheses. H heads have K channels of keys and V of values. C columns are heads side by
+side. Cached values are float32, or bfloat16 as uint16. A kernel reads only the nodes that a row sees. Rows of
+a sentence are neighbours, so that shared nodes are read from memory once.
 """
 
 import math
@@ -16,7 +16,10 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rou
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
 def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
-    """Write the nodes that the row of each slot sees, in ascending order, and their number."""
+    """Write the nodes that each row sees to `nodes_RM`, in ascending order, and their number to `counts_R`.
+
+    `seen_BNM` is True for the nodes that a slot sees. In `slots_R`, slot n of sentence b is b x N + n.
+    """
     slots = seen_BNM.shape[1]
     for row in range(len(slots_R)):
         count = 0
@@ -29,9 +32,9 @@ def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
 
 @njit(**OPTIONS)
 def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
-    """Write the attention of one row and head over `nodes` of its sentence to `mixed_V`.
+    """Write the attention of one row and head over `nodes` to `mixed_V`. No nodes give zeros.
 
-    `scores` is a buffer with at least one value per node.
+    The query is scaled. `nodes` are indices of keys and values. `scores` is a buffer for a value per node.
     """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):
@@ -57,9 +60,10 @@ def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
 def attend_head(
     head, first, end, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R
 ):
-    """Compute `attend` for one head of the rows from `first` to `end`.
+    """Compute attention of one head for the rows in [first, end), and write it to `mixed_RC`.
 
-    `work` is a buffer for a query, a value, and a score for each node that a row may see.
+    Row r sees the first counts_R[r] nodes in nodes_RM[r], among the keys and values of sentence
+    sentences_R[r]. The first H x K columns of `query_RC` are queries. `work` is a buffer of K + V + M values.
     """
     width, value_width = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
@@ -75,6 +79,7 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    """Compute `attend` without a fixed signature."""
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)
@@ -90,7 +95,7 @@ def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, c
 
 
 SEEN = int64[::1], int32[:, ::1], int32[::1]
-"""Types of the sentence of each row, the nodes that it sees, and their number."""
+"""Types of `sentences_R`, `nodes_RM` and `counts_R` of `attend_head`."""
 
 
 def _attend_signature(cached):
@@ -100,20 +105,20 @@ def _attend_signature(cached):
 
 @njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
 def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of each row over the nodes that it sees to `mixed_RC`, heads side by side."""
+    """Write the attention of all heads and rows to `mixed_RC`. `attend_head` describes the arguments."""
     _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
 
 
 @njit(**OPTIONS)
 def _store(new_C, cached_C):
-    """Copy a vector to the cache, in its precision."""
+    """Copy the first values of `new_C` to all of `cached_C`, converted to the type of the cache."""
     for c in range(len(cached_C)):
         cached_C[c] = rounded_as(new_C[c], cached_C[c])
 
 
 @njit(**OPTIONS)
 def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Store the new keys and values of one head. See `attend_newest`."""
+    """Copy the new keys and values of one head from `projected_RC` to the cache. See `attend_newest`."""
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
@@ -130,10 +135,11 @@ def _newest_signature(cached):
 
 @njit([_newest_signature(float32), _newest_signature(uint16)], **OPTIONS)
 def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Store the key and value of each row at its nodes `nodes_RH` of [B x H x M], then `attend`.
+    """Store the key and value of each row in the cache. Then write the attention of each row to `mixed_RC`.
 
-    A row of `projected_RC` is a query, a key and a value, each with its heads side by side. Rows after those
-    of `nodes_RH` are dummies.
+    A row of `projected_RC` is a query, a key and a value, each with heads side by side. nodes_RH[r, h] is the
+    index of the new node among all B x H x M cached ones. Rows of `projected_RC` without a row in `nodes_RH`
+    are dummies. Their keys and values are not stored. `attend_head` explains the last three arguments.
     """
     for head in range(keys_BHMK.shape[1]):
         store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)

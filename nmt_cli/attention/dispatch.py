@@ -19,15 +19,15 @@ WIDEST = {2: 512, 4: 256}
 """Maximum channels of a head in the fused kernel, by bytes per value."""
 
 PART = {"cpu": 16}
-"""Number of segments that are padded and computed at once, by device type.
+"""Number of segments to pad and compute at once without gradients, by device type.
 
-So few keys and values stay in the processor's cache. Other devices and training compute all at once."""
+A few keys and values stay in the processor's cache. Other devices compute all segments at once."""
 
 LONGEST_WALKED = 256
-"""Maximum length of a segment for the compiled kernel. Matrix products are faster for longer ones."""
+"""Maximum length of a segment for the compiled kernel. Matrix products are faster for longer segments."""
 
 FEW_ROWS = 64
-"""Up to this number of rows, one thread is done before other threads have started."""
+"""Up to this number of rows, one thread finishes before other threads have started."""
 
 
 def attend(
@@ -38,11 +38,11 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute attention within each segment of a ragged batch.
+    """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of `q_THK`.
 
-    T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. Returns [T, H, V] in
-    the dtype of `q_THK`. A query whose segment has no keys gets zeros. Causal order and windows need the same
-    layout for queries and keys.
+    `q` is the layout of the T queries, `k` of the S keys. H heads have K channels of queries and keys, V of
+    values. A query whose segment has no keys gets zeros. Raises `ValueError` if the numbers of segments
+    differ, if causal order or a window has two layouts, or if dropout has no seed.
     """
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
@@ -71,10 +71,11 @@ def attend_projected(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute `attend` for the queries, keys and values in `projections`. See `parts_of`.
+    """Compute attention of queries, keys and values that are columns of `projections`. Return [T, H, V].
 
-    Each projection gets its gradient as one tensor, without concatenation. Without gradients and in one
-    thread of a CPU, the bits of a segment's result do not depend on the other segments.
+    One matrix holds queries, keys and values. Two hold queries, and keys with values. Three hold one each.
+    `q` and `k` are the layouts of queries and keys. The gradient of each projection is one tensor. Without
+    gradients and in one CPU thread, no bit of a segment's result depends on other segments.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
@@ -97,17 +98,17 @@ def attend_projected(
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Return the implementation for heads of these widths: "fused" or "padded"."""
+    """Return "fused" on a GPU if the kernels support these widths of heads and this dtype, else "padded"."""
     widest = WIDEST.get(dtype.itemsize, 0)
     fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
-    """Return the cached nodes that each row of a step attends to, for the implementation that suits.
+    """Return the nodes that each row of a step attends to, for the fastest implementation.
 
-    `seen_BNM` is a mask of the first M nodes. N may be 1 if all slots of a sentence see the same nodes.
-    `dtype` is that of the rows. `widths` are the channels of a head's keys and values.
+    `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all slots of a sentence see the same
+    nodes. `dtype` is the type of the rows. `widths` are the channels of a head's keys and values.
     """
     device = seen_BNM.device
     if rows.full and implementation(device, *widths, dtype) == "fused":
@@ -120,7 +121,7 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """Return the compiled kernels if they suit these rows and their dtype, else None."""
+    """Return the compiled kernels, or None if they are absent or do not suit the rows and their dtype."""
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
 
@@ -128,10 +129,10 @@ def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
 def attend_newest(
     projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen
 ) -> Tensor:
-    """Store the new keys and values of R rows, and return the attention of each row, [R, H x V].
+    """Store the new keys and values of R rows in the cache, and return the attention of each row, [R, H x V].
 
-    Key and value go to the row's node of the [B x H x M] cached ones, which `seen` includes. `nodes_RH` may
-    have fewer rows than `projected_RC`: the others are dummies without a node.
+    A row of `projected_RC` is a query, a key and a value. nodes_RH[r, h] is the index of its new node among
+    all B x H x M cached ones, which `seen` includes. Rows without a row in `nodes_RH` are dummies.
     """
     if isinstance(seen, Paths):
         return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)
@@ -143,10 +144,10 @@ def attend_newest(
 
 
 def one_thread_is_best(device: torch.device, rows: int) -> bool:
-    """Return whether to compute `rows` rows in one thread of a CPU: there is no other, or they are few."""
+    """Return whether to compute in one CPU thread: no other is available, or `rows` is at most `FEW_ROWS`."""
     return device.type == "cpu" and (rows <= FEW_ROWS or torch.get_num_threads() == 1)
 
 
 def _compiled(device: torch.device, rows: int) -> ModuleType | None:
-    """Return the compiled kernels if they suit `rows` rows."""
+    """Return the compiled kernels, or None if they are absent or more threads are faster for `rows` rows."""
     return kernels() if one_thread_is_best(device, rows) else None

@@ -14,16 +14,16 @@ HASH_VALUES = 1 << 24
 
 
 def threshold(probability: float) -> int:
-    """Return the minimum of the upper 24 bits of a hash for its element to be kept."""
+    """Return an integer for a dropout probability. Hashes whose upper 24 bits are below it are dropped."""
     return round(probability * HASH_VALUES)
 
 
 def keep_mask(
     seed: Tensor, segment: Tensor, head: Tensor, query: Tensor, key: Tensor, probability: float
 ) -> Tensor:
-    """Return a mask that is False for dropped attention probabilities.
+    """Return a mask that is False with `probability`, for dropped attention weights.
 
-    `seed` is int64. The other tensors are int32 and broadcast.
+    `seed` is int64. The other tensors are int32 and broadcast. Queries and keys are positions in a segment.
     """
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)
@@ -33,7 +33,7 @@ def keep_mask(
 
 
 def _absorbed(state: Tensor, word: Tensor) -> Tensor:
-    """Return the next state of the hash."""
+    """Return the next state of the hash, which depends on all bits of `state` and `word`. Both are int32."""
     mixed = state + word * _wrapped(GOLDEN) + OFFSET
     mixed = (mixed ^ _shifted(mixed, 16)) * _wrapped(MIX_1)
     mixed = (mixed ^ _shifted(mixed, 13)) * _wrapped(MIX_2)
@@ -41,15 +41,15 @@ def _absorbed(state: Tensor, word: Tensor) -> Tensor:
 
 
 def _shifted(state: Tensor, bits: int) -> Tensor:
-    """Shift to the right and fill with zeros. The operator would copy the sign of signed integers."""
+    """Shift int32 to the right by `bits`, and fill with zeros. The operator would copy the sign."""
     return state >> bits & ((1 << (32 - bits)) - 1)
 
 
 def _wrapped(word: int) -> int:
-    """Return the int32 with the same bits."""
+    """Return the int32 with the bits of `word`, a uint32."""
     return word - (1 << 32) if word >> 31 else word
 
 
 def _signed(word: Tensor) -> Tensor:
-    """Return the int32 with the same lower 32 bits."""
+    """Return the int32 with the bits of `word`, an int64 from 0 to 2^32 - 1."""
     return torch.where(word >= 1 << 31, word - (1 << 32), word).to(torch.int32)

@@ -1,7 +1,7 @@
 """Ragged attention by Triton kernels, without padding: short neighbouring segments share a tile.
 
 Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. `one_tile` computes
-groups of segments that fit a tile, `streaming` larger ones. The reference is `reference.py`.
+groups (`groups.py`) that fit a tile, `streaming` larger ones. The reference is `reference.py`.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ WARP_BYTES, MAX_WARPS = 128, 8
 """The numbers of warps above are for rows of this many bytes. Wider rows get more, up to the maximum."""
 
 Launch = dict[str, int]
-"""Arguments of one launch: its groups, and the size of tiles or blocks."""
+"""Keyword arguments of one launch: its groups, the size of tiles or blocks, and the warps."""
 
 
 class Tiles(NamedTuple):
@@ -65,9 +65,9 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute attention. See `dispatch.attend`.
+    """Compute attention. Arguments and result are those of `dispatch.attend`.
 
-    Heads have a multiple of 8 channels, at most 512 in 16 bits and 256 in 32 bits.
+    The width of a head is a multiple of 8: at most 512 channels in 16 bits, and 256 in 32 bits.
     """
     heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
     flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
@@ -81,7 +81,7 @@ def attend_projected(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute attention of projections. See `dispatch.attend_projected`."""
+    """Compute attention of projections. Arguments and result are those of `dispatch.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
@@ -99,10 +99,10 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output, and [T, H] the base-2 logarithms of the softmax divisors, for the backward pass.
+    """Return the output [T, H, V], and the base-2 logarithms of softmax divisors [T, H] for the backward.
 
     `heads` are the values of `Heads`. `batch` is the places of groups, segments and positions of queries and
-    keys as the kernels name them, and the counts of groups.
+    keys in the order of `attend_projected`, and the counts of groups.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)
@@ -130,7 +130,7 @@ def _attend_backward(
     drop: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """Return the gradients of the projections. The kernels write directly to their columns."""
+    """Return the gradients of the projections. `lse_TH` is the second result of `_attend`."""
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
@@ -152,10 +152,10 @@ def _attend_backward(
 
 
 def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
-    """Return the launches of `one_tile` that have groups, and that of `streaming` if a group is large.
+    """Return the launches of `one_tile` that have groups, and the launch of `streaming` or None.
 
-    `counts` are those of `Groups`, on the host, so nothing waits for the device. `width` is the larger number
-    of channels of keys and values.
+    `counts` is `Groups.counts`, on the host, so nothing waits for the device. `width` is the maximum number
+    of channels of a head, as a power of two. `element_size` is the bytes of a channel.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -187,7 +187,7 @@ def _arguments(
     batch: Sequence[Tensor],
     options: Options,
 ) -> dict[str, Any]:
-    """Return the arguments that all kernels share. See `_attend` for `batch`."""
+    """Return the arguments that all kernels share, by name. `batch` is the same as for `_attend`."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
     names = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
     return {
@@ -212,12 +212,12 @@ def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
 
 
 def _padded(width: int) -> int:
-    """Return the columns of a tile: a power of two for Triton, and at least 16 for `tl.dot`."""
+    """Return the columns of a tile: a power of two from `width` on, and at least 16 for `tl.dot`."""
     return max(16, triton.next_power_of_2(width))
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Return `x` with adjacent channels in memory."""
+    """Return `x` itself if the values of its last axis are adjacent in memory, else a copy."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""The plan of the fused kernels: which neighbouring segments share a tile."""
+"""The plan of the fused kernels: which neighbouring segments share a tile. They are called a group."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from torch import Tensor
 from nmt_cli.ragged import Layout, starts_of
 
 ROWS = (64, 128)
-"""Neighbouring segments share a group of at most the first number of rows in queries and in keys. A longer
-segment is a group alone. Groups up to the second number of rows are counted apart from larger ones."""
+"""Maximum rows, in queries and in keys, of small and of medium groups. Neighbouring segments share small
+groups. A longer segment is a medium or large group alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of neighbouring segments, or pairs of segments, that a kernel computes together."""
+    """Groups of neighbouring segments. The queries and keys of a segment may come from two layouts."""
 
     places: Tensor
-    """[4 * segments], int32: for each group the first query, the number of queries, the first key and the
-    number of keys.
+    """[4 * segments], int32: first query, number of queries, first key and number of keys of each group.
 
-    Groups of at most `ROWS[0]` rows come first, then those of at most `ROWS[1]`, then larger ones. Empty
-    groups follow, so that the size depends on the number of segments only. The tensor is flat because
-    `torch.compile` would take four segments and four numbers for the same size."""
+    Small groups come first, then medium, large and empty ones. So the size depends only on the number of
+    segments. The tensor is flat: `torch.compile` would confuse four segments with the four numbers."""
 
     counts: Tensor
-    """[8], int32, on the host: first and end of the groups of at most `ROWS[0]` rows, of at most `ROWS[1]`
-    rows, and of more. Then the maximum number of queries and of keys of a group.
+    """[8], int32, on the host: first and end of the small, of the medium and of the large groups, as indices.
+    Then the maximum number of queries and of keys of a group.
 
     The counts may be upper bounds. So recorded launches can serve any batch of the same shape."""
 
     @classmethod
     def of(cls, q_starts: NDArray[np.int32], k_starts: NDArray[np.int32]) -> Groups:
-        """Group segments, given by the starts of their queries and keys. The last start is the end of all."""
+        """Return the groups of segments. `q_starts` and `k_starts` are results of `ragged.starts_of`."""
         segments = len(q_starts) - 1
         q_ends, k_ends = (x.searchsorted(x[:-1] + ROWS[0], "right") - 1 for x in (q_starts, k_starts))
         # The maximum gives a segment with too many rows its own group.
@@ -57,14 +55,14 @@ class Groups:
         return cls(torch.from_numpy(places.reshape(-1)), torch.tensor(counts, dtype=torch.int32))
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Groups:
-        """Apply `change` to the tensor that belongs on the device. See `ragged.Plan`."""
+        """Return the groups with `change` applied to `places`, the tensor that belongs on the device."""
         return replace(self, places=change(self.places))
 
 
 def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
-    """Return `layout` with the groups of its segments, and of its segments with those of `partner`.
+    """Return `layout` with its `groups`, and with `pair_groups` if there is a `partner`.
 
-    `partner` is the layout of the keys that it attends to. A layout without groups gets them in every layer.
+    `partner` is the layout of the keys that it attends to. Without this call, every layer makes the groups.
     """
     starts, pairs = starts_of(layout.lengths.numpy()), None
     if partner:
@@ -74,7 +72,7 @@ def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
 
 
 def groups_of(q: Layout, k: Layout) -> Groups:
-    """Return the groups of queries and keys, from `q` if it has them."""
+    """Return the groups stored in `q`, or make them. In self-attention, `q` and `k` share their `starts`."""
     to_itself = q.starts is k.starts
     groups = q.groups if to_itself else q.pair_groups
     if groups is None:

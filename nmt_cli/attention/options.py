@@ -12,13 +12,13 @@ class Options(NamedTuple):
     """Hide the keys after the query's own position."""
 
     window: int = 0
-    """Number of keys around a query that it sees. 0 shows all keys."""
+    """Number of keys around a query that it sees, its own position included. 0 shows all keys."""
 
     drop: float = 0.0
     """Probability of dropping an attention probability."""
 
     seed: Tensor | None = None
-    """One int64 on the device, which determines the dropout mask. Only needed for dropout."""
+    """One int64 on the device, which determines the dropout mask. Required if `drop` is not 0."""
 
     @property
     def back(self) -> int:
@@ -27,7 +27,7 @@ class Options(NamedTuple):
 
     @property
     def ahead(self) -> int:
-        """Number of keys in the window after a query."""
+        """Number of keys in the window after a query. 0 in causal order."""
         return 0 if self.causal else (self.window - 1) // 2
 
 

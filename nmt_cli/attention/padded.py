@@ -32,7 +32,7 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute attention on padded tensors. See `dispatch.attend`."""
+    """Compute attention on padded copies. Arguments and result are those of `dispatch.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
@@ -60,14 +60,14 @@ def attend(
 
 
 def _block(window: int) -> int:
-    """Return the number of queries in a block."""
+    """Return the number of queries in a block for a window of `window` keys."""
     return max(window, MIN_BLOCK)
 
 
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """Compute attention for windows much smaller than segments: a block of M queries sees only N keys."""
+    """Compute windows much smaller than segments: a block of M queries reads only N keys."""
     size, heads = _block(options.window), q_THK.shape[1]
     back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
@@ -101,9 +101,9 @@ def _attend_in_blocks(
 
 
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
-    """Return [segments, heads, longest, D]. Padding holds arbitrary tokens, which must be masked.
+    """Return [segments, heads, longest, D]: the tokens of each segment, with padding after them.
 
-    Gradients of padding are ignored, so they must be zero.
+    Padding holds arbitrary tokens, which the caller masks. Its gradients are ignored, so they must be zero.
     """
     tokens, heads, _ = x_THD.shape
     if _alone(layout, tokens):
@@ -129,7 +129,7 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 
 
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
-    """Return a matrix with a row for each head of a token, and the number of rows per token.
+    """Return a matrix with a row for each head of each token, and the number of rows from token to token.
 
     A part of a packed projection is not copied. Then the rows of other parts are between its tokens.
     """
@@ -161,7 +161,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Copies rows from a padded tensor, each at most once, so that backward need not sum."""
+    """Copies rows from a padded tensor, each at most once, so that backward does not need sums."""
 
     @staticmethod
     def forward(ctx: Any, x_GMD: Tensor, rows_TH: Tensor) -> Tensor:
@@ -208,12 +208,12 @@ class _Attention(torch.autograd.Function):
 
 
 def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
-    """Return the weights after dropout."""
+    """Return the weights times the dropout factors, or unchanged without factors."""
     return weights_GMN if factors_GMN is None else weights_GMN * factors_GMN
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Return [B, 1, M, N]: the keys that a query sees. Segments without keys see all, and get zeros later."""
+    """Return [B, 1, M, N]: True if a query sees a key. Segments without keys see all, and get zeros."""
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
@@ -228,7 +228,7 @@ def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
 
 
 def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> Tensor:
-    """Return [G, M, N]: the factors of weights for dropout, 0 or 1 / (1 - drop)."""
+    """Return [G, M, N]: factors for attention weights, 0 if dropped, else 1 / (1 - drop)."""
     shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
     segments, heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape
@@ -238,7 +238,7 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """Return the dropout factors for `numbers`: segments, heads, queries and keys."""
+    """Return factors for `numbers`: segments, heads, queries and keys. 0 if dropped, else 1 / (1 - drop)."""
     assert options.seed is not None
     mask = dropout.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

@@ -17,8 +17,8 @@ class Heads(NamedTuple):
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
     """Return views of queries, keys and values, each [tokens, heads, channels].
 
-    The matrices have them as columns in this order. One matrix is self-attention. Two are queries, and keys
-    with values.
+    The columns of the matrices are queries, keys and values, in this order. One matrix holds all of them. Two
+    hold queries, and keys with values. Three hold one each.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []

@@ -16,7 +16,7 @@ def attend(
     k: Layout,
     options: Options = PLAIN,
 ) -> Tensor:
-    """Compute attention segment by segment. See `dispatch.attend`."""
+    """Compute attention segment by segment. Arguments and result are those of `dispatch.attend`."""
     # The first tensor is empty, so that a batch without segments can be concatenated.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):
@@ -28,13 +28,13 @@ def attend(
 
 
 def weights(q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, options: Options = PLAIN) -> list[Tensor]:
-    """Return the attention weights of each segment, [heads, queries, keys], without dropout."""
+    """Return for each segment the attention weights [heads, queries, keys]. Dropout is ignored."""
     pairs = zip(q.slices(), k.slices(), strict=True)
     return [_weights(q_THK[t], k_SHK[s], options) for t, s in pairs]
 
 
 def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
-    """Return [H, T, S]: the softmax weights of one segment."""
+    """Return [H, T, S]: the softmax weights of one segment, before dropout."""
     q_HTK, k_HSK = q_THK.transpose(0, 1), k_SHK.transpose(0, 1)
     scores_HTS: Tensor = q_HTK @ k_HSK.mT * q_HTK.shape[-1] ** -0.5
     queries_T1 = torch.arange(scores_HTS.shape[1], device=q_THK.device)[:, None]
@@ -48,7 +48,7 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
 
 
 def _keep_mask(weights_HTS: Tensor, segment: int, options: Options) -> Tensor:
-    """Return [H, T, S]: the dropout mask of one segment. See `dropout.keep_mask`."""
+    """Return [H, T, S]: the dropout mask of segment number `segment`, False for dropped weights."""
     seed = options.seed
     assert seed is not None
     heads, queries, keys = (

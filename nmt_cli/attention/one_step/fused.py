@@ -1,11 +1,10 @@
 """Attention of a decoding step: the newest tokens of a sentence's hypotheses over its cached nodes.
 
-All hypotheses of a sentence share its keys and values. So a program computes one head of them together, by an
-online softmax over blocks of nodes. The reference is `cached.Masked`.
+A node is a cached token. All hypotheses of a sentence share its nodes. So a program computes one head for all
+of them, by an online softmax over blocks of nodes. The reference is `cached.Masked`.
 
 Legend: B sentences with N slots and M nodes, H heads, R rows, K and V channels of keys and values. In
-kernels, names in capitals are compile-time constants. `k_sentence`, `k_head` and `k_node` are strides of
-`keys`.
+kernels, names in capitals are compile-time constants. `k_sentence`, `k_head`, `k_node` are strides of `keys`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BLOCK_BYTES, LARGEST_BLOCK = 16 * 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """The nodes that the rows of a step see, for the kernel. Every slot has its row."""
+    """The nodes that the rows of a step see, as a mask for the kernel. Every slot has a row."""
 
     rows: Rows
     seen: Tensor
@@ -37,12 +36,12 @@ class Tiled:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor) -> Tiled:
-        """Make it from the mask `seen_BNM`."""
+        """Return the nodes of the mask `seen_BNM`. N may be 1 for all slots."""
         assert rows.full
         return Tiled(rows, seen_BNM.expand(*rows.shape, -1).view(torch.uint8))
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """See `Seen`."""
+        """Return [R, H x V]: the attention of each row over its nodes, by the Triton kernel."""
         (sentences, slots), nodes = self.rows.shape, self.seen.shape[2]
         _, heads, channels = query_RHK.shape
         values = values_BHMV.shape[3]
@@ -63,7 +62,7 @@ class Tiled:
 
 
 def options(slots: int, channels: int, values: int, element_size: int) -> dict[str, int]:
-    """Return the compile-time constants: widths of heads, and sizes of tiles and blocks that suit them."""
+    """Return the compile-time constants: widths of heads, and sizes of tiles and blocks for these shapes."""
     padded_k, padded_v = (max(16, triton.next_power_of_2(width)) for width in (channels, values))
     block = BLOCK_BYTES // (max(padded_k, padded_v) * element_size)
     return {
@@ -104,7 +103,7 @@ def attend(
     TILE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write `out` [R, heads, V], the attention of each row. A row that sees no node gets zeros."""
+    """Write `out` [R, heads, V], the attention of each row. Rows without a node get zeros."""
     sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     slot = tl.program_id(1) * TILE + tl.arange(0, TILE)
     is_slot = slot < hypotheses

@@ -1,11 +1,11 @@
 """Attention in groups of segments that fit one tile: one softmax, and one program for all gradients.
 
 The mask is block-diagonal, because queries see no keys of other segments. A program computes one head of one
-group. A group whose maximum number of rows is not in (low, high] belongs to another launch. The reference is
-`attention/reference.py`.
+group. It returns at once if the maximum number of the group's queries and keys is not in (low, high], because
+the group belongs to another launch. The reference is `attention/reference.py`.
 
-Legend: names in capitals are compile-time constants. A program reads rows of queries and keys of one group.
-`q_token` and `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
+Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
+`q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
 """
 
 import triton
@@ -61,9 +61,9 @@ def forward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
+    """Write `out` [T, heads, V], the attention of each query.
 
-    `lse` is the base-2 logarithm of the softmax divisor.
+    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor.
     """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
@@ -141,7 +141,7 @@ def backward(
 ):
     """Write the gradients `dq`, `dk` and `dv`, in the shapes of `q`, `k` and `v`.
 
-    Inputs are read once. The weights are computed again from `lse`.
+    Inputs are read once. The weights are computed again from `lse`. `d_out` is the gradient of `out`.
     """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

@@ -1,12 +1,12 @@
 """Attention in groups of segments larger than a tile: an online softmax over blocks of keys.
 
 The backward pass computes the weights again, block by block. Queries and keys have a kernel each, so that no
-two programs add to the same gradient. A launch has programs for the number of blocks of the largest group.
-Programs of groups with at most `low` rows, or of blocks after the end of their group, return at once. Blocks
-outside of causal order or the window are never read. The reference is `attention/reference.py`.
+two programs add to the same gradient. A launch has programs for the number of blocks of the largest group. A
+program returns at once if its group has at most `low` rows, or if its block is after the end of the group.
+Blocks outside of causal order or the window are never read. The reference is `attention/reference.py`.
 
-Legend: names in capitals are compile-time constants. A program reads rows of queries and keys of one group.
-`q_token` and `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
+Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
+`q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
 """
 
 import triton
