@@ -79,7 +79,9 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Compute `attend` without a fixed signature."""
+    """Write the attention of all heads and rows to `mixed_RC`. Other kernels call this instead of
+    `attend`.
+    """
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)

@@ -55,7 +55,7 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the maps of each pair of source and target ids, computed in one batch.
 
-    The ids have no end marks.
+    The ids have no end marks. Raises `RuntimeError` if a layer did not record its weights.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
@@ -75,7 +75,7 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Return the alignment of a line translated in parts. Source tokens count from the line's start."""
+    """Return for each target token the index of its source token, in a line whose parts are given as ids."""
     aligned: list[int] = []
     offset = 0
     for source, target in zip(sources, targets, strict=True):

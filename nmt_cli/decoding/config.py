@@ -218,12 +218,12 @@ class SearchConfig(BeamConfig):
 
     @property
     def has_beam(self) -> bool:
-        """Whether the beam size has an effect."""
+        """Whether the beam size has an effect: not in sampling, unless MBR ranks the samples."""
         return not self.sample or self.mbr != "off"
 
     @property
     def slots(self) -> int:
-        """Number of slots for live hypotheses of a sentence."""
+        """Number of slots for live hypotheses of a sentence: the beam, or `n_best` samples."""
         return self.beam if self.has_beam else self.n_best
 
     @property
@@ -232,9 +232,10 @@ class SearchConfig(BeamConfig):
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
-        """Return the maximum number of target tokens for each source of `pieces` tokens.
+        """Return for each source the maximum number of target tokens, without the end mark.
 
-        `longest` is the model's limit with the end mark, or 0 for none.
+        `pieces` are the numbers of source tokens. `longest` is the model's limit with the end mark, 0 for
+        none.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

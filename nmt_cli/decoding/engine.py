@@ -24,22 +24,21 @@ would be slow for a few sentences at a time."""
 
 
 class Queue(Protocol):
-    """A source of sentences for the search."""
+    """A supply of sentences for the search."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove up to `slots` sentences from the queue, to join the batch of `running`, and return them.
+        """Remove and return up to `slots` sentences, to join the batch of `running`. Never wait.
 
         The batch then has at most `tokens` source tokens. Each sentence counts as long as the longest, with
-        its end mark. A single sentence may be longer. The list is empty if no sentence fits or waits. This
-        never blocks.
+        its end mark. A single sentence may be longer. The list is empty if no sentence fits or waits.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return taken sentences to the queue because the batch did not fit into memory."""
+        """Put sentences back into the queue because the batch did not fit into memory."""
 
 
 Found = tuple[Sentence, list[Hypothesis] | None]
-"""A sentence and its hypotheses, best first, or None if even the single sentence does not fit into memory."""
+"""A sentence and its hypotheses, best first. None means that the sentence alone does not fit into memory."""
 
 
 def translated(
@@ -49,7 +48,7 @@ def translated(
     gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
     ready: Callable[[int, Sequence[Sentence]], None] = lambda running, joining: None,
 ) -> Iterator[Found]:
-    """Translate until batch and queue are empty. Yield sentences as they are done, in any order.
+    """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
     Args:
         gone: Called before each step with the sentences of the batch. It returns the indices of cancelled
@@ -92,24 +91,24 @@ def translated(
 
 
 class ListQueue:
-    """A queue of a fixed list of sentences. The longest are taken first."""
+    """A queue of the given sentences. The longest are taken first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """See `Queue`."""
+        """Remove and return the longest sentences that fit, with the limits of `Queue.take`."""
         return take_longest(self._sentences, slots, tokens, running)
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """See `Queue`."""
+        """Put sentences back into the queue."""
         self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
 
 
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove the longest sentences that `Queue.take` allows from a list that ascends in length."""
+    """Remove and return the longest sentences that `Queue.take` allows. The list ascends in length."""
     if not ascending:
         return []
     # The longest first: sentences that join later are shorter and never increase the padding.

@@ -27,9 +27,9 @@ class Ensemble:
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """Make an ensemble with the weights of the settings.
+        """Make an ensemble with the weights in `config`, normalised, or equal weights if it has none.
 
-        Raises `UserError` if the settings do not suit the models.
+        Raises `UserError` if the number of weights is wrong, or `combine` is set for a single model.
         """
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
@@ -52,24 +52,20 @@ class Ensemble:
 
     @property
     def longest(self) -> int:
-        """Maximum number of source or target tokens with the end mark. 0 is no limit."""
+        """Maximum number of source or target tokens with the end mark. 0 means unlimited."""
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
-        """Encode `sources` and return a cache for each model, with `slots` slots per sentence.
-
-        Sources are ids without end marks.
-        """
+        """Encode `sources`, ids without end marks. Return a cache per model. A sentence has `slots` slots."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         source = grouped(source)
         return [model.begin(source_S, source, slots) for model in self.models]
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
-        """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`.
+        """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`. Extend the caches.
 
-        `rows_R` are the numbers of the slots. `longest` is the length of the longest hypothesis with its next
-        token.
+        `rows_R` are the numbers of the slots. `longest` is the length of the longest hypothesis after this.
         """
         log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
@@ -80,12 +76,12 @@ class Ensemble:
     def logits(
         self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
     ) -> Tensor:
-        """Return [R, V]: the logits of a single model, in its precision. See `step`."""
+        """Return [R, V]: the logits of a single model, in its precision. Arguments are those of `step`."""
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return [R, V]: log-probabilities that average those of M models by weight."""
+        """Return [R, V]: log-probabilities that average M models by weight, as `combine` demands."""
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
             return (log_probs_MRV * weights).sum(0)

@@ -14,12 +14,12 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
 
 TOKENS = 2048
-"""Maximum source plus target tokens of a batch. Log-probabilities of the whole vocabulary are in memory."""
+"""Maximum source plus target tokens of a batch. Log-probabilities of all vocabulary entries are in memory."""
 
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """Return for each pair the log-probabilities of the target tokens and of the end mark."""
+    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order."""
     results: dict[int, list[float]] = {}
     for numbers in _batches(pairs):
         batch = [pairs[number] for number in numbers]
@@ -42,13 +42,13 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 def _log_probs(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    """Return [T, V]: log-probabilities in fp32."""
+    """Return [T, V]: log-probabilities in fp32 of the token at each target position, given those before."""
     decoded_TD = model(source_S, target_T, source, target)
     return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield the numbers of the pairs in batches of similar target length, at least one pair each."""
+    """Yield the indices of pairs of similar target length: `TOKENS` tokens at most, or one pair."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

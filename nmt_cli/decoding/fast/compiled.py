@@ -1,12 +1,13 @@
 """All layers of an encoder or decoder for few rows as one compiled function, run by several threads at once.
 
-A step is a sequence of phases: products, attention, norms. A phase consists of units. Each thread takes the
-next unit, and starts no phase before the previous one is done. So a thread that starts late, or never, only
-does less work. Weights are in the layout of oneDNN (`torch_private.blocks_of`): blocks of 64 outputs, in
-which the weights of one input, or of four inputs in 8 bits, are adjacent. The reference is the plain model.
+A step is a sequence of phases: products, attention, norms. A phase consists of units: blocks of outputs,
+heads or rows. Each thread takes the next unit, and starts no phase before the previous one is done. So a
+thread that starts late, or never, only does less work. `claims` counts the taken and the finished units of
+each phase. Weights are in the layout of oneDNN (`torch_private.blocks_of`): blocks of 64 outputs, in which
+the weights of one input, or of four inputs in 8 bits, are adjacent. The reference is the plain model.
 
 Axes: R rows, D model width, C columns, I inputs, O outputs, K and V channels of keys and values, L layers, H
-heads, N norms, B sentences, M nodes.
+heads, N norms, B sentences, M nodes (cached tokens).
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ from nmt_cli.runtime.kernels.compiled import (
 from nmt_cli.runtime.kernels.torch_private import BYTES_PER_OUTPUT, OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO
 
 BYTES_AT_ONCE = ROWS_ROUNDED_TO * BYTES_PER_OUTPUT
-"""Inputs that `add_byte_products` reads at once. The inputs are padded to a multiple."""
+"""Inputs that `add_byte_products` reads at once. Inputs are padded to a multiple."""
 
 assert (OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO, BYTES_PER_OUTPUT) == (64, 16, 4), (
     "add_products and add_byte_products are made for these"
@@ -37,12 +38,12 @@ ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
 """Typed constants. Plain literals would make Numba compile functions again."""
 
 AHEAD, LINE = 2, 64
-"""How many reads of weights ahead to prefetch, and the bytes of a cache line."""
+"""Distance of prefetched weights, in reads, and the bytes of a cache line."""
 
 
 @intrinsic
 def _at(context, address, like):
-    """Return a pointer to the memory at an address, with the type of the array `like`."""
+    """Return a pointer to the memory at `address`, whose elements have the type of the array `like`."""
     kind = like.dtype
 
     def made(context, builder, signature, arguments):
@@ -59,13 +60,13 @@ def _read_ahead(address):
 
 @njit(**OPTIONS)
 def _rows_of(inputs):
-    """Return the number of rows of a block of floats for this number of inputs."""
+    """Return the rows of a block of float weights: `inputs`, rounded up as the layout does."""
     return inputs + -inputs % ROWS_ROUNDED_TO
 
 
 @njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
-    """Add the products of the first `inputs` columns of each row with a block's weights to `sums_RO`."""
+    """Add the products of a block's weights and the first `inputs` columns of each row to `sums_RO`."""
     rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
     first = 0
@@ -84,9 +85,9 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 
 @njit(**OPTIONS)
 def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
-    """Add the products of 8-bit weights and of integers to which `zero` was added, like `_sum_floats`.
+    """Write the products of 8-bit weights and of integers to which `zero` was added to `sums_RO`.
 
-    At the address `negated_sums` is the sum of the weights of each output, times -1.
+    `negated_sums` is the address of the sum of the weights of each output, times -1.
     """
     rows, inputs = whole_RI.shape
     sums_O = carray(
@@ -116,7 +117,7 @@ def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
 
 @njit(**OPTIONS)
 def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Add y to x in one row, and write the norm of the sum as the input of the next sub-layer."""
+    """Add row `row` of y to x, and write the norm of the sum to `input_RD`. If `post`, also to x."""
     x_D, input_D = x_RD[row], input_RD[row]
     for d in range(len(x_D)):
         x_D[d] += y_RD[row, d]
@@ -128,7 +129,7 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _first_unit(claims, phase, units):
-    """Take a free unit of a phase and return it, or wait until all are done and return -1."""
+    """Take a free unit of a phase and return it. If there is none, wait until all are done and return -1."""
     unit = added(claims[0], phase, 1)
     if unit < units:
         return unit
@@ -139,14 +140,14 @@ def _first_unit(claims, phase, units):
 
 @njit(**OPTIONS)
 def _next_unit(claims, phase, units):
-    """Report a unit as done, and take the next one like `_first_unit`."""
+    """Report a unit of the phase as done. Then take the next one like `_first_unit`."""
     added(claims[1], phase, 1)
     return _first_unit(claims, phase, units)
 
 
 @njit(**OPTIONS)
 def _buffers(rows, widest):
-    """Return a thread's buffers for products: sums, and rounded inputs with their scales."""
+    """Return a thread's buffers for products: sums, integer sums, rounded inputs, and scales of rows."""
     sums, whole_sums = (
         np.empty((rows, OUTPUTS_PER_BLOCK), np.float32),
         np.empty((rows, OUTPUTS_PER_BLOCK), np.int32),
@@ -159,9 +160,9 @@ def _buffers(rows, widest):
 def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu, rest):
     """Compute a phase: the first `inputs` columns of x times a matrix, plus a bias, in `outputs` columns.
 
-    `rest` is the biases and scales of a layer, the levels of rounded inputs, and buffers. The biases of this
-    matrix start at `begin`. Weights are floats if there are no scales. Slices of columns or literals as
-    arguments would compile this function again.
+    `address` is the start of the matrix, `begin` of its biases. `rest` is the biases and scales of a layer,
+    the levels of rounded inputs, and buffers. Weights are floats if there are no scales. Slices of columns or
+    literals as arguments would compile this function again.
     """
     bias_C, scale_C, levels, buffers = rest
     end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
@@ -180,7 +181,7 @@ def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu
 
 @njit(**OPTIONS)
 def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers):
-    """Compute `_multiply` with 8-bit weights. `block` is the first unit, or -1."""
+    """Compute the phase of `_multiply` with 8-bit weights. `block` is the first of `units` units, or -1."""
     rows, zero = len(x_RC), levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
     _, sums, whole, scales = buffers
@@ -197,7 +198,7 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """Compute a phase: store new keys and values, if any, and attend. A unit is a head."""
+    """Compute a phase: store the keys and values of rows in `nodes_RH`, and attend. A unit is a head."""
     heads = keys_BHMK.shape[1]
     head = _first_unit(claims, phase, heads)
     while head >= 0:
@@ -208,7 +209,7 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
 
 @njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
 def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
-    """Write the embedding of a token at a position. A negative token has a zero vector. See `Embedding`."""
+    """Write the embedding of a token at a position to `x_D`. A negative token has a zero vector."""
     for d in range(len(x_D)):
         x_D[d] = positions_PD[position, d]
     if token >= 0:
@@ -218,7 +219,7 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
-    """Compute the first phase: embeddings, and the input of the first sub-layer. A unit is a row."""
+    """Compute the first phase: embeddings in `x_RD`, and the first sub-layer's input. A unit is a row."""
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
         _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
@@ -232,7 +233,7 @@ def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, ep
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Compute a phase: add the output of a sub-layer, and make the input of the next. A unit is a row."""
+    """Compute a phase: add a sub-layer's output, and write the input of the next. A unit is a row."""
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
         _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
@@ -259,9 +260,9 @@ def step(
 ):  # fmt: skip
     """Compute the units of a step that no other thread takes. The result is in `input_RD`.
 
-    `claims` starts as zeros. It counts the taken and the finished units of each phase. `sizes` are sentences,
-    heads, tree and source nodes, channels of a head's keys and values, and the levels of rounded inputs.
-    Caches have the type of `kept`. Layers with four matrices are an encoder's, without cross-attention.
+    `claims` starts as zeros. `sizes` are sentences, heads, own and source nodes of a sentence, channels of a
+    head's keys and values, and levels of rounded inputs. Caches have the type of `kept`, which is empty.
+    Layers with four matrices are an encoder's, without cross-attention. `attend_head` explains the last six.
     """
     many, heads, room, longest, width, value_width, levels = sizes
     rows, channels = x_RD.shape
@@ -306,7 +307,7 @@ def step(
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """Compute the units of a product that no other thread takes. `matrix` is an address."""
+    """Compute the units of a product that no other thread takes. `matrix` is the address of weights."""
     rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]
     _multiply(claims, ZERO, matrix, x_RI, inputs, out_RO, outputs, ZERO, NO, rest)

@@ -32,16 +32,16 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.kernels.torch_private import LaidOut
 
 MOST_ROWS = ROUND
-"""Maximum number of rows. `cached.Rows` would round up more."""
+"""Maximum number of rows. `cached.Rows` would round up larger numbers."""
 
 Matrix = LaidOut | InBytes
 Layer = EncoderLayer | DecoderLayer
 Caches = tuple[tuple[Tensor, Tensor, Tensor, Tensor], NDArray[np.int64], object]
 PHASES = 11
-"""Maximum number of phases of a layer. See `compiled.step`."""
+"""Maximum number of phases of a layer: the parallel parts of `compiled.step`."""
 
 MOST_PIECES = 48
-"""Maximum tokens of a sentence to encode. PyTorch is as fast for more."""
+"""Maximum tokens of a sentence to encode. PyTorch is as fast for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class Stack:
 
     embedding: Embedding
     matrices_LM: NDArray[np.int64]
-    """Addresses of the matrices. The model keeps them in memory."""
+    """Addresses of the matrices of each layer. The model keeps them in memory."""
 
     biases_LC: NDArray[np.float32]
-    """Concatenated biases of a layer's matrices."""
+    """Biases of each layer's matrices, concatenated."""
 
     scales_LC: NDArray[np.float32]
-    """Scales of their outputs for 8-bit weights, else empty."""
+    """Scales of the outputs of 8-bit weights, concatenated. Empty for float weights."""
 
     levels: int
-    """See `InBytes`."""
+    """Maximum of rounded inputs for 8-bit weights, else 0."""
 
     norms_N2D: NDArray[np.float32]
     """Layer norms in the order of execution. The first one precedes the first sub-layer."""
@@ -68,11 +68,11 @@ class Stack:
     post: bool
     shape: Heads
     widest: int
-    """Maximum outputs of a layer's matrix."""
+    """Maximum number of outputs of a matrix in a layer."""
 
     @staticmethod
     def of(embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module) -> Stack | None:
-        """Make it from layers, or return None if their weights are not readable."""
+        """Return the stack of `layers`, or None if there are none or their weights have another layout."""
         matrices_of_layers = [_matrices(layer) for layer in layers]
         if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
             return None
@@ -111,7 +111,7 @@ class Stack:
         """Return [R, D]: the output for tokens at positions below `longest`. Negative ones are zero vectors.
 
         `caches` are a layer's own keys and values and those of the source, the addresses of the caches of all
-        layers, and an object that keeps them in memory.
+        layers, and an object that keeps them in memory. `own` and `source` are the nodes that each row sees.
         """
         (own_keys, _, source_keys, _), addresses, _ = caches
         heads, width, value_width = self.shape
@@ -148,11 +148,11 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class FewRows:
-    """A model that the compiled step can read."""
+    """A model in a form that the compiled step can read."""
 
     kernels: ModuleType
     start: int
-    """Id of the start mark, or -1 for a zero vector. See `Transformer.start`."""
+    """Id of the start mark, or -1 if the decoder starts with a zero vector."""
 
     encoder: Stack
     decoder: Stack
@@ -162,7 +162,7 @@ class FewRows:
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """Make it for a model with packed products and plain norms, or return None if it is not supported."""
+        """Return this form of a model on a CPU, or None if layout, activation or kernels do not allow it."""
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
         encoder, decoder = (
@@ -179,15 +179,15 @@ class FewRows:
         return FewRows(kernels, start, encoder, decoder, cast(Matrix, output), longest)
 
     def fits(self, rows: int) -> bool:
-        """See `WholeStep`."""
+        """Return whether `rows` rows are few enough."""
         return rows <= MOST_ROWS
 
     def can_step(self, step: Step) -> bool:
-        """See `WholeStep`."""
+        """Return whether this can compute `step`: few rows on compiled kernels, without coverage."""
         return isinstance(step.own, Paths) and self.fits(len(step.own.counts_R)) and step.coverage is None
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """See `WholeStep`."""
+        """Return [R, D]: the decoder's output. Store the rows' keys and values in `cache`."""
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
@@ -197,11 +197,11 @@ class FewRows:
         )
 
     def can_encode(self, sentences: int, longest: int) -> bool:
-        """See `WholeStep`."""
+        """Return whether this can encode `sentences` sentences of up to `longest` tokens: a short one."""
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """See `WholeStep`."""
+        """Return [S, D]: the encoder's output for one sentence."""
         own, nodes_TH, keys, values = whole_segments(source, self.encoder.shape, self.kernels)
         cache = keys, values, keys, values
         addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.matrices_LM))
@@ -211,7 +211,7 @@ class FewRows:
         )
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
-        """See `WholeStep`."""
+        """Return [R, V]: the logits of the decoder's output."""
         if isinstance(self.output, InBytes):
             return self.output(decoded_RD)
         bias, no_scale = _bias(self.output), _scale(self.output)
@@ -224,7 +224,7 @@ def _caches(cache: DecodingCache) -> Caches:
 
 
 def _matrices(layer: Layer) -> list[Matrix]:
-    """Return the matrices of a layer in the order in which a step needs them."""
+    """Return the matrices of a layer in the order of a step. Matrices that are not packed are None."""
     attention, feed_forward = layer.attention, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
     cross = [layer.cross.query, layer.cross.output] if isinstance(layer, DecoderLayer) else []

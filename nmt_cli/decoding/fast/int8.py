@@ -22,7 +22,7 @@ from nmt_cli.runtime.kernels.torch_private import Int8Matrix
 from nmt_cli.runtime.threads import set_own_threads
 
 POINTWISE = "model.pointwise"
-"""Subpackage of the kernels between products."""
+"""Subpackage of the kernels for operations between products."""
 
 FEW_ROWS = 8
 """Up to this number of rows, oneDNN is slower than a kernel that reads its layout."""
@@ -35,7 +35,7 @@ class InBytes:
     matrix: Int8Matrix
     bias: Tensor
     levels: int
-    """Inputs are rounded to integers from minus this to this."""
+    """Inputs are rounded to integers from -levels to levels."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows."""
@@ -49,7 +49,7 @@ class InBytes:
 
     @property
     def blocks(self) -> int:
-        """See `Int8Matrix`."""
+        """The address of the weights, or 0 if kernels cannot read their layout."""
         return self.matrix.blocks
 
 
@@ -63,7 +63,7 @@ def product_of_few(
 ) -> Tensor:
     """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in all helper threads.
 
-    `scale` is empty for float weights.
+    `blocks` is the address of the weights. `scale` is empty for float weights.
     """
     out = np.empty((len(x), len(bias)), np.float32)
     arguments = x.contiguous().numpy(), out, bias, scale, levels
@@ -72,7 +72,7 @@ def product_of_few(
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
-    """Round and lay out all weights in `threads` threads. Yield them in order."""
+    """Convert pairs of weight and bias to 8 bits, in `threads` threads. Yield the results in order."""
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
@@ -99,9 +99,9 @@ def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """Return the rows as uint8 from 1 to 2 `levels` + 1, and their scales [R].
+    """Return the rows as uint8 from 1 to 2 `levels` + 1, where `levels` + 1 is zero, and their scales [R].
 
-    `x_RC` is float32 on a CPU. A row with nan or infinity gets such a scale.
+    `x_RC` is float32 on a CPU. A row with nan or infinity has such a scale.
     """
     x_RC, zero = x_RC.contiguous(), levels + 1
     if compiled := compiled_kernels(POINTWISE):

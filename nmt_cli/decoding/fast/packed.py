@@ -19,14 +19,14 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.kernels.torch_private import Compute
 
 TYPICAL_ROWS = 256
-"""The layout is best for about this number of rows, and good for others."""
+"""The layout is fastest for about this number of rows, and fast for others."""
 
 
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Pack the weights of `model` on its device. It cannot be trained or saved afterwards.
 
-    Raises `UserError` if the device does not support the precision.
+    `threads` are used for int8. Raises `UserError` if the device does not support the precision.
     """
     torch_private.keep_few_kernels()
     model.requires_grad_(False)  # views of parameters with gradients are slower
@@ -91,7 +91,7 @@ class PackedResidual(nn.Module):
         self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Map [T, D] to [T, D]. See `Residual`."""
+        """Map [T, D] to [T, D]: add the output of `sublayer` to `x`, with the norm before or after it."""
         if self.post:
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
@@ -100,7 +100,7 @@ class PackedResidual(nn.Module):
 
 
 def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
-    """Replace the residuals, and the forward of the final norm of each stack."""
+    """Replace all residuals of `model`, and the forward method of the last norm of each stack."""
     for module in [*model.modules()]:
         for name, child in [*module.named_children()]:
             if isinstance(child, Residual):
@@ -110,7 +110,7 @@ def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
 
 
 def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
-    """Return weight, bias and epsilon."""
+    """Return weight, bias and epsilon of a norm."""
     return norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
 
 

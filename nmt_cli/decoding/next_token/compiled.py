@@ -1,7 +1,6 @@
 """Log-softmax and the highest values of a row, compiled for the CPU by Numba.
 
-R rows, V entries of the vocabulary, C highest values of a row. The reference of both kernels is PyTorch, see
-`dispatch.py`.
+R rows, V entries of the vocabulary, C highest values of a row. The reference is PyTorch, in `dispatch.py`.
 """
 
 import math
@@ -14,7 +13,7 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, njit
 
 @njit(void(float32[:, ::1], float32[::1]), **OPTIONS)
 def log_softmax(x_RV, maxima_R):
-    """Replace each row by its log-softmax. `maxima_R` are the maxima of the rows."""
+    """Replace each row by its log-softmax. `maxima_R` holds the maximum of each row."""
     for row in range(len(x_RV)):
         x_V, maximum, total = x_RV[row], maxima_R[row], np.float32(0)
         for v in range(len(x_V)):
@@ -26,12 +25,12 @@ def log_softmax(x_RV, maxima_R):
 
 
 CHUNK = 64
-"""Number of entries that are compared with the lowest of the highest values at once."""
+"""Number of entries whose comparison with the lowest of the highest values is one operation."""
 
 
 @njit(**OPTIONS)
 def _insert_higher(x_V, begin, end, highest_C, columns_C):
-    """Insert entries `begin` to `end` into the descending `highest_C` if they are higher than its last."""
+    """Insert the entries in [begin, end) that are higher than the last of `highest_C`, which descends."""
     last = len(highest_C) - 1
     for v in range(begin, end):
         if x_V[v] > highest_C[last]:
@@ -46,7 +45,7 @@ def _insert_higher(x_V, begin, end, highest_C, columns_C):
 
 @njit(void(float32[:, ::1], float32[:, ::1], int64[:, ::1]), **OPTIONS)
 def top(x_RV, highest_RC, columns_RC):
-    """Write the highest values of each row, best first, and their columns. Equal values keep their order."""
+    """Write the C highest values of each row, best first, and their columns. Equal ones keep their order."""
     highest_RC[:] = -np.inf
     columns_RC[:] = 0
     for row in range(len(x_RV)):

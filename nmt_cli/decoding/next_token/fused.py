@@ -1,10 +1,8 @@
 """The likeliest tokens of each row by a Triton kernel, in one pass over logits of any precision.
 
 A program reads the logits of one row, block by block. It accumulates the softmax and the best tokens so far.
-The highest entry of most blocks is not among the best, so these blocks need no more work. The reference is
-`reference.py`.
-
-Legend: R rows, V entries, C = COUNT tokens of a row. Names in capitals are compile-time constants.
+The highest entry of most blocks is not among the best, so these need no more work. The reference is in
+`reference.py`. Legend: R rows, V entries, C = COUNT tokens of a row. Capitals are compile-time constants.
 """
 
 import math
@@ -24,7 +22,7 @@ MAX_ALIGNED = 8
 def likeliest(
     logits_RV: Tensor, count: int, never_V: Tensor, never_R: Tensor, only_R: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """See `dispatch.likeliest`."""
+    """Return log-probabilities and tokens. Arguments and result are those of `dispatch.likeliest`."""
     rows, entries = logits_RV.shape
     log_probs_RC = torch.empty(rows, count, dtype=torch.float32, device=logits_RV.device)
     tokens_RC = torch.empty(rows, count, dtype=torch.int64, device=logits_RV.device)
@@ -41,7 +39,7 @@ def likeliest(
 
 
 def options(count: int, entries: int, stride: int) -> dict[str, int]:
-    """Return the compile-time constants for rows of `entries` entries at this distance in memory."""
+    """Return the compile-time constants for rows of `entries` entries at the distance `stride`."""
     return {
         "ALIGNED": math.gcd(entries, stride, MAX_ALIGNED),
         "COUNT": count,
@@ -68,6 +66,7 @@ def kernel(
     """Write the COUNT best log-probabilities of each row [R, C], best first, and their tokens.
 
     Equal entries keep their order. `never`, `never_row` and `only_row` are those of `dispatch.likeliest`.
+    `stride` and `entries` are divided by ALIGNED.
     """
     row = tl.program_id(0).to(tl.int64)
     # Multiplied here, so that the compiler knows that ALIGNED divides them.

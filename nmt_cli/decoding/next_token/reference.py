@@ -7,7 +7,7 @@ from torch import Tensor
 def likeliest(
     logits_RV: Tensor, count: int, never_V: Tensor, never_R: Tensor, only_R: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """See `dispatch.likeliest`."""
+    """Return log-probabilities and tokens. Arguments and result are those of `dispatch.likeliest`."""
     tokens_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
     allowed_RV = (~never_V & (tokens_V != never_R[:, None])) & (only_R < 0)[:, None]
     allowed_RV |= tokens_V == only_R[:, None]

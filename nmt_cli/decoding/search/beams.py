@@ -1,8 +1,8 @@
 """The beam state of a batch: live hypotheses, and the best finished ones.
 
-B sentences have N slots each, with one live hypothesis per slot, and K best finished hypotheses. There is
-room for T tokens. Sentences join a batch at any time, so each has an age: the number of tokens of all of its
-live hypotheses.
+B sentences have N slots each, with one live hypothesis per slot, and K best finished hypotheses. A total is a
+sum of log-probabilities. Tensors have space for T tokens. Sentences join a batch at any time, so each has an
+age: the number of tokens of all of its live hypotheses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.decoding.search.lengths import LengthRule
 
 UNLIMITED = 1 << 62
-"""More finished hypotheses than a sentence can have."""
+"""More than the number of hypotheses that a sentence can finish."""
 
 BLOCK = 32
-"""Room for tokens grows by multiples of this."""
+"""The space for tokens grows by multiples of this."""
 
 
 def beam_rules(
@@ -35,10 +35,10 @@ def beam_rules(
     reach: float = np.inf,
     enough: int | None = None,
 ) -> object:
-    """Return the `BeamRules` of `kernels`, the module `search.compiled`.
+    """Return the settings of a search as the `BeamRules` of `kernels`, the module `search.compiled`.
 
-    `banned` are the ids that are never written. `end` is the id of the end mark. The search for a sentence
-    stops once `enough` hypotheses are finished, if given. See `Beams.give_up_hopeless` for `reach`.
+    `banned` are ids that no translation contains. `end` is the id of the end mark. A sentence ends once
+    `enough` hypotheses are finished, or without that limit if None. `give_up_hopeless` uses `reach`.
     """
     return kernels.BeamRules(
         banned=banned.numpy(),
@@ -52,17 +52,17 @@ def beam_rules(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen continuations of one step: E finished hypotheses and N live ones per sentence.
+    """The continuations chosen in one step: up to E that finish and N that stay live, per sentence.
 
-    Each is a parent slot of the same sentence and a token. A total of -inf marks an unused entry.
+    A continuation is a parent slot of the same sentence and a token. A total of -inf marks an unused entry.
     """
 
     ended_totals: Tensor
-    """[B, E]: sums of log-probabilities, with the end mark."""
+    """[B, E]: totals with the end mark."""
 
     ended_parents: Tensor
     live_totals: Tensor
-    """[B, N]: sums of log-probabilities."""
+    """[B, N]: totals with the new token."""
 
     live_parents: Tensor
     live_tokens: Tensor
@@ -70,7 +70,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """All hypotheses of a batch as tensors. `advance` changes them in place, other methods replace them.
+    """All hypotheses of a batch as tensors. `advance` overwrites the tensors, other methods replace them.
 
     A free slot has the total -inf. A missing finished hypothesis has the score -inf.
     """
@@ -88,13 +88,13 @@ class Beams:
     """[B, N]: sums of log-probabilities."""
 
     tokens: Tensor
-    """[B, N, T]: the first `ages` tokens of each are set."""
+    """[B, N, T]: the first `ages` tokens of each hypothesis are set."""
 
     token_totals: Tensor
-    """[B, N, T]: sum of log-probabilities up to each token."""
+    """[B, N, T]: the total up to each token."""
 
     ended: Tensor
-    """[B]: number of hypotheses that have finished, including those not among the best K."""
+    """[B]: number of hypotheses that have finished, including those that are not among the best K."""
 
     ended_scores: Tensor
     """[B, K], best first."""
@@ -109,10 +109,7 @@ class Beams:
 
     @staticmethod
     def begin(caps: Tensor, pieces: Tensor, slots: int, in_use: int, best: int) -> Beams:
-        """Return the state of sentences without tokens. The first `in_use` of `slots` slots are in use.
-
-        `pieces` are the lengths of the sources. `best` is K.
-        """
+        """Return the state of sentences without tokens. `in_use` of `slots` slots are in use. `best` is K."""
         count, like = len(caps), torch.zeros((), device=caps.device)
         totals = like.new_full((count, slots), -torch.inf)
         totals[:, :in_use] = 0.0
@@ -136,7 +133,7 @@ class Beams:
         return self.totals > -torch.inf
 
     def going(self) -> list[bool]:
-        """Return for each sentence whether it has a live hypothesis. The host waits for the device."""
+        """Return for each sentence whether a hypothesis is live. The host waits for the device."""
         if self.totals.device.type == "cpu":  # NumPy takes a fraction of PyTorch's time
             return [bool(live_N.any()) for live_N in self.totals.numpy() > -np.inf]
         return self.in_use.any(1).tolist()
@@ -164,10 +161,10 @@ class Beams:
         extra_BN: Tensor | None = None,
         waits: bool = True,
     ) -> None:
-        """Extend the hypotheses as chosen. There must be room for two more tokens.
+        """Extend the hypotheses as chosen. The tensors must have space for two more tokens.
 
-        `extra_BN` is added to the score of a finished hypothesis, by its parent. It is never positive. Unless
-        it `waits`, the host does not check whether a hypothesis finished.
+        `extra_BN` is added to the score of a finished hypothesis, by parent slot. It must not be positive. If
+        `waits` is false, the host does not wait for the device to check whether a hypothesis finished.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
@@ -177,11 +174,11 @@ class Beams:
         self.ages = self.ages + 1
 
     def advance(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
-        """Choose the best continuations and follow them, in one compiled call on a CPU.
+        """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
 
         It does the same as `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are log-probabilities, or logits if they are `raw`. They are overwritten. `rules` are those of
-        `beam_rules`. Return [B, N]: the parent of each slot.
+        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rules` is a result of
+        `beam_rules`, and `kernels` is the module `search.compiled`.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
@@ -205,17 +202,17 @@ class Beams:
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def give_up(self, sentences: Tensor) -> None:
-        """Drop the live hypotheses of `sentences`, given by their numbers in the batch."""
+        """Drop all live hypotheses of `sentences`, which are indices in the batch."""
         self.totals = self.totals.index_fill(0, sentences, -torch.inf)
 
     def take(self, sentences: Tensor) -> None:
-        """Keep only `sentences`, given by their numbers in the batch, in this order."""
+        """Keep only `sentences`, which are indices in the batch, in this order."""
         # The first axis of every field is the sentences.
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
     def join(self, joining: Beams) -> None:
-        """Append the sentences of `joining`."""
+        """Append the sentences of `joining`, whose space for tokens may grow."""
         # Concatenated tensors need the same room for tokens.
         self.make_room(joining.tokens.shape[2])
         joining.make_room(self.tokens.shape[2])
@@ -223,7 +220,7 @@ class Beams:
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(joining, field.name)]))
 
     def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """Return the finished hypotheses of each of `sentences`, at most K, best first."""
+        """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first."""
         tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
         results = []
         for columns in zip(*(x[sentences].tolist() for x in tensors), strict=True):
@@ -234,7 +231,7 @@ class Beams:
     def _end(
         self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
     ) -> None:
-        """Merge the chosen endings into the best K finished hypotheses. See `follow`."""
+        """Merge finished continuations into the best K. The last three arguments are those of `follow`."""
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
@@ -252,7 +249,7 @@ class Beams:
         self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), indices)
 
     def make_room(self, tokens: int) -> None:
-        """Make room for at least `tokens` tokens."""
+        """Extend the tensors, if necessary, so that they have space for at least `tokens` tokens."""
         if (missing := tokens - self.tokens.shape[2]) > 0:
             more = (0, -(-missing // BLOCK) * BLOCK)
             for name in ("tokens", "token_totals", "ended_tokens", "ended_token_totals"):
@@ -260,12 +257,12 @@ class Beams:
 
 
 def _chosen(x_BNT: Tensor, which_BM: Tensor) -> Tensor:
-    """Return [B, M, T]: the rows `which_BM` of each sentence."""
+    """Return [B, M, T]: for each sentence the rows of `x_BNT` whose indices are in `which_BM`."""
     return x_BNT.gather(1, which_BM[:, :, None].expand(-1, -1, x_BNT.shape[2]))
 
 
 def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor) -> Tensor:
-    """Return [B, M, T]: the values of each parent, with the newest one at the index of the sentence's age."""
+    """Return [B, M, T]: the values of each parent, with the newest one at the index of the age."""
     index = ages_B[:, None, None].expand(*parents_BM.shape, 1)
     return _chosen(x_BNT, parents_BM).scatter_(2, index, newest_BM[:, :, None])
 

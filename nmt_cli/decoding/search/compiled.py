@@ -3,7 +3,7 @@
 For a single sentence, PyTorch takes longer to start each operation than to compute it.
 
 Axes: B sentences, N slots, K best finished hypotheses and T tokens, as in `beams.py`. R rows are the slots in
-use, V entries of the vocabulary, W candidates of a row, E best continuations of a sentence.
+use, V entries of the vocabulary, W candidates of a row, E best continuations (parent, token) of a sentence.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ NEVER = np.float32(-np.inf)
 
 
 class BeamRules(NamedTuple):
-    """Settings of a search."""
+    """Settings of a search, made by `beams.beam_rules`."""
 
     banned: object
     """Ids that are never written."""
@@ -61,14 +61,18 @@ BEAM_STATE = types.NamedTuple(
 
 @njit(**OPTIONS)
 def _penalty(length, gnmt, exponent):
-    """Return the divisor of `LengthRule`."""
+    """Return the divisor of totals at this length: ((5 + n) / 6)^exponent if `gnmt`, else n^exponent."""
     base = (np.float32(5) + length) / np.float32(6) if gnmt else length
     return base**exponent
 
 
 @njit(**OPTIONS)
 def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E, tokens_E):
-    """Write the best continuations of a sentence, whose rows are `first` to `end`. Return their number."""
+    """Write the best continuations of a sentence, best first, and return their number.
+
+    The sentence has the rows in [first, end), with candidates from best to worst. `totals_N` belong to the
+    slots. The last three arguments receive the totals, parent slots and tokens.
+    """
     slots, count, size = len(totals_N), 0, len(totals_E)
     for row in range(first, end):
         parent = rows_R[row] % slots
@@ -87,7 +91,11 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 @njit(**OPTIONS)
 def _end(b, score, total, parent, state):
-    """Insert a finished hypothesis of sentence `b` if it is among the K best. It extends `parent`."""
+    """Insert a finished hypothesis into the K best ended ones of sentence `b`, which are sorted from best.
+
+    `score` ranks it. Nothing changes unless `score` exceeds the worst. Its tokens are those of slot `parent`
+    and an end token. `total` is stored as the token total of the end token.
+    """
     scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
     tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
     if not score > scores_K[-1]:
@@ -108,7 +116,7 @@ def _end(b, score, total, parent, state):
 
 @njit(**OPTIONS)
 def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
-    """Give each slot the tokens of its parent and its newest token, with their totals."""
+    """Give each slot the tokens and totals of its parent, and write the new ones at index `age`."""
     for changed in range(len(parents_N)):
         if parents_N[changed] != changed:
             old_tokens, old_totals = tokens_NT[:, :age].copy(), token_totals_NT[:, :age].copy()
@@ -122,7 +130,7 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 @njit(**OPTIONS)
 def _give_up(b, rules, state):
-    """Drop the live hypotheses of sentence `b` that cannot win, as `Beams.give_up_hopeless` does."""
+    """Drop live hypotheses of sentence `b` that cannot beat the K-th best finished one."""
     age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
     longest = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
     short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)
@@ -135,9 +143,9 @@ def _give_up(b, rules, state):
 
 @njit(**OPTIONS)
 def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
-    """Write the log-probabilities of the likeliest tokens of each row, and the tokens.
+    """Write the highest log-probabilities of each row, best first, and their tokens. `x_RV` is overwritten.
 
-    If `x_RV` is `raw`, it holds logits, and `banned` tokens are excluded. It is overwritten.
+    If `raw`, it holds logits, and `banned` tokens are excluded.
     """
     if raw:
         maxima = np.empty(len(x_RV), np.float32)
@@ -155,9 +163,10 @@ def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
 
 @njit(**OPTIONS)
 def _continue(b, count, best, rules, state, parents_N):
-    """Let sentence `b` take its `count` best continuations, and write the parent of each slot.
+    """Apply the `count` best continuations of sentence `b`, and write the parent slot of each slot.
 
-    Continuations with the end mark finish, if they are among the N best. The first N others are live.
+    `best` is written by `_rank`. Continuations with the end mark finish, if they are among the first N. The
+    first N others are live. A slot without a continuation becomes free and is its own parent.
     """
     totals_E, parents_E, tokens_E = best
     slots, age, totals_N = len(parents_N), state.ages[b], state.totals[b]
@@ -183,9 +192,9 @@ def _continue(b, count, best, rules, state, parents_N):
 def advance(x_RV, raw, rows_R, rules, state, parents_BN):
     """Let all hypotheses take their best continuations, and write the parent of each slot to `parents_BN`.
 
-    `x_RV` are logits if they are `raw`, else log-probabilities, of the slots `rows_R`. Hypotheses that cannot
-    win are dropped, and so are the live ones of a sentence with enough finished ones. The reference is the
-    sequence of `best`, `Beams.follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
+    `x_RV` holds logits if `raw`, else log-probabilities, of the slots `rows_R`. It and `state` are
+    overwritten. Hypotheses that cannot win are dropped. A sentence with enough finished hypotheses ends. The
+    reference is `best`, `Beams.follow`, `give_up_hopeless` and `give_up_where_enough_ended`, in this order.
     """
     sentences, slots = state.totals.shape
     shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # see `expansion.candidates_per_row`

@@ -1,7 +1,7 @@
 """Rules about the next token that depend on the tokens of a hypothesis.
 
-R rows, each a hypothesis, and V entries of the vocabulary. A rule changes the log-probabilities of the next
-token, [R, V], in place. A row whose tokens are all forbidden ends.
+R rows, each a hypothesis with T tokens, and V entries of the vocabulary. A rule overwrites log-probabilities
+of the next token, [R, V]: -inf forbids it. If all tokens are forbidden, the hypothesis ends.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class History:
     """The sentence that each row translates."""
 
     def paths(self) -> list[list[int]]:
-        """Return the tokens of each row. The host waits for the device."""
+        """Return the tokens of each row as lists. The host waits for the device."""
         rows = zip(self.tokens_RT.tolist(), self.items_R, strict=True)
         return [tokens[: item.age] for tokens, item in rows]
 
@@ -40,7 +40,7 @@ class Rule(Protocol):
     """Forbids tokens, or makes them less likely."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Change the log-probabilities in place. `end` is the id of the end mark."""
+        """Overwrite the log-probabilities of the next token. `end` is the id of the end mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RepetitionPenalty:
     factor: float
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`."""
+        """Multiply the log-probabilities of the row's tokens by `factor`. They are overwritten."""
         positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
         written_RT = positions_T < history.ages_R[:, None]
         # Positions that are not written yet count as the end mark, whose factor is 1.
@@ -62,12 +62,12 @@ class RepetitionPenalty:
 
 @dataclass(frozen=True, slots=True)
 class NoRepeatedNgrams:
-    """Forbids tokens that complete an n-gram which the row already has. The end mark is exempt."""
+    """Forbids tokens that complete an n-gram of `size` tokens that is in the row. The end mark is exempt."""
 
     size: int
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`."""
+        """Set the log-probabilities of tokens that would complete such an n-gram to -inf."""
         tokens_RT, ages_R, size = history.tokens_RT, history.ages_R, self.size
         if tokens_RT.shape[1] < size:
             return
@@ -86,10 +86,10 @@ class NoRepeatedNgrams:
 
 @dataclass(frozen=True, slots=True)
 class BannedSequences:
-    """Forbids tokens that complete a banned sequence. The end mark is exempt."""
+    """Forbids tokens that complete a banned sequence of the row's sentence. The end mark is exempt."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`."""
+        """Set the log-probabilities of tokens that would complete a banned sequence to -inf."""
         rows: list[int] = []
         ids: list[int] = []
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
@@ -104,7 +104,7 @@ class BannedSequences:
 
 
 def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
-    """Return the bans that prevent each of `sequences` from being completed."""
+    """Return the last id of each of `sequences`, grouped by the ids before it. No sequence may be empty."""
     bans: dict[tuple[int, ...], list[int]] = {}
     for *before, last in sequences:
         bans.setdefault(tuple(before), []).append(last)
@@ -113,13 +113,13 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
 
 @dataclass(slots=True)
 class WellFormedTrees:
-    """Allows only well-formed trees, for sentences whose translation is a tree."""
+    """Allows only tokens that can continue a tree, in sentences whose translation is a tree."""
 
     _trees: dict[tuple[int, ...], PartialTree] = field(default_factory=dict)
-    """The tree of each path of the previous step. The next paths are one token longer."""
+    """The tree of each path of the previous step, which avoids parsing paths from their beginning."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`."""
+        """Set the log-probabilities of tokens that break a tree to -inf. Update the stored trees."""
         before, self._trees = self._trees, {}
         trees: list[tuple[PartialTree, TreeWanted] | None] = []
         for tokens, item in zip(history.paths(), history.items_R, strict=True):
@@ -141,7 +141,9 @@ class RequiredPlaceholders:
     """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """See `Rule`. A row whose likeliest token is the end mark writes the missing placeholders first."""
+        """Forbid the end while placeholders are missing. If it is likeliest or little fits, allow
+        only them.
+        """
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
             if (placeholders := item.sentence.placeholders) is None:

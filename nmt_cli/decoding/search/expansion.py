@@ -1,7 +1,7 @@
 """The choice of continuations: the best of a sentence's beam, or one random draw per hypothesis.
 
-R rows are the slots in use of B sentences with N slots each. W candidates of a row, V entries of the
-vocabulary.
+A continuation is a parent slot and a token. R rows are the slots in use of B sentences with N slots each. W
+candidates of a row, V entries of the vocabulary. A total is a sum of log-probabilities.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from nmt_cli.decoding.search.beams import Choice
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
-    """Choose the likeliest continuations among all tokens. See `best_of`."""
+    """Choose the likeliest continuations among all tokens. `best_of` describes arguments and result."""
     count = candidates_per_row(totals_BN.shape[1], log_probs_RV.shape[1])
     return best_of(*top(log_probs_RV, count), rows_R, totals_BN, end, diversity)
 
 
 def candidates_per_row(slots: int, entries: int) -> int:
-    """Return how many of a row's likeliest tokens `best_of` needs: one of them may be the end mark."""
+    """Return the number of candidates that `best_of` needs: one per slot, and one for the end mark."""
     return min(slots + 1, entries)
 
 
@@ -35,12 +35,12 @@ def best_of(
     end: int,
     diversity: float = 0.0,
 ) -> Choice:
-    """Choose N live continuations of each sentence, and those of the N likeliest that end with `end`.
+    """Choose the N best live continuations of each sentence, and the finished ones among the N best of all.
 
     `steps_RW` are the highest log-probabilities of each row, best first, and `tokens_RW` their tokens.
-    `totals_BN` are the sums of the slots. With one slot, a hypothesis finishes when the end mark is its
-    likeliest token, as in greedy search. With `diversity`, the k-th best continuation of each hypothesis is
-    ranked (k - 1) times this lower, so that more hypotheses have children (Li et al. 2016).
+    `rows_R` are the numbers of the slots, and `totals_BN` their totals. With one slot, a hypothesis finishes
+    when `end` is its likeliest token, as in greedy search. With `diversity`, the k-th best continuation of
+    each hypothesis is ranked (k - 1) times this lower. Then more hypotheses have children (Li et al. 2016).
     """
     (sentences, slots), width = totals_BN.shape, steps_RW.shape[1]
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
@@ -65,7 +65,7 @@ def best_of(
 
 
 def _ranks(totals_BW: Tensor, width: int) -> Tensor:
-    """Return the rank of each candidate among those of its row, from 0."""
+    """Return the rank of each candidate among the `width` candidates of its row, from 0."""
     return torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
 
 
@@ -77,10 +77,9 @@ def drawn(
     config: SearchConfig,
     end: int,
 ) -> Choice:
-    """Choose one continuation of each hypothesis by its random number from 0 to 1.
+    """Choose one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
 
-    Temperature, top_k and top_p shape the distribution to draw from. Totals are sums of the model's own
-    log-probabilities.
+    Temperature, top_k and top_p shape the distribution to draw from. Totals add unshaped log-probabilities.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)
@@ -108,9 +107,9 @@ def drawn(
 def random_draws(
     seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
 ) -> NDArray[np.float32]:
-    """Return a random number in [0, 1) for each row, which does not depend on the rest of the batch.
+    """Return a random number in [0, 1) for each row, which does not depend on other rows.
 
-    It is a hash of the seed, the sentence's key, the slot and the age.
+    It is a hash of `seed` and the row's sentence key, slot and age.
     """
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
@@ -121,7 +120,7 @@ def random_draws(
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the finaliser of splitmix64."""
+    """Return a hash of each element, by the finaliser of splitmix64."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from nmt_cli.decoding.search.tree_rules import TreeWanted
 
 Bans = Mapping[tuple[int, ...], Sequence[int]]
-"""Ids that are forbidden after a sequence of ids. Those after the empty sequence are always forbidden."""
+"""Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholdersWanted:
-    """The placeholders that a translation must have, all as ids of symbols."""
+    """The placeholders that a translation must have. A symbol is a token id."""
 
     symbols: tuple[int, ...]
-    """The symbols of all placeholders."""
+    """All symbols of placeholders. A translation has only those in `wanted`."""
 
     wanted: tuple[int, ...] = ()
-    """Symbols that the translation has once each. It has no others."""
+    """Symbols that the translation has exactly once each."""
 
     join: int | None = None
-    """Symbol for the missing space beside a placeholder."""
+    """Symbol that marks a missing space beside a placeholder, if any."""
 
     joins: int = 0
-    """Maximum number of `join` in the translation, which is their number in the source."""
+    """Maximum number of `join` symbols in the translation: their number in the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Sentence:
     """If set, translations are linearised trees over the words of the sentence."""
 
     certain: int = 0
-    """Number of leading prefix tokens whose log-probability counts as 0, such as a language code."""
+    """Number of leading prefix tokens, such as a language code, whose log-probability counts as 0."""
 
     placeholders: PlaceholdersWanted | None = None
-    """Placeholders that a translation has exactly once each, and others that it must not have."""
+    """If set, the placeholders that a translation has."""
 
     @property
     def identity(self) -> Hashable:
@@ -58,19 +58,19 @@ class Sentence:
 
     @property
     def least_tokens(self) -> int:
-        """Minimum number of tokens that its prefix, placeholders and tree need."""
+        """Minimum number of tokens, without the end mark, for the prefix, placeholders and tree."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
         return max(len(self.prefix) + required, self.tree.words if self.tree else 0)
 
 
 @dataclass(slots=True)
 class BatchItem:
-    """A sentence in the batch, with the state of its search on the host."""
+    """A sentence in the batch, with the state of its search. All of this is on the host."""
 
     sentence: Sentence
 
     cap: int
-    """Maximum number of tokens of a translation, end mark not counted."""
+    """Maximum number of tokens of a translation, without the end mark."""
 
     bans: Bans
 
@@ -78,7 +78,7 @@ class BatchItem:
     """Number of tokens of each of its hypotheses."""
 
     done: bool = False
-    """None of its hypotheses continues. It keeps its slots until the batch is compacted."""
+    """Whether no hypothesis is live. The sentence keeps its slots until the batch is compacted."""
 
     @property
     def room(self) -> int:
@@ -86,7 +86,7 @@ class BatchItem:
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:
-        """Return the token that must come next: the end mark at the cap, or the next one of the prefix."""
+        """Return the token that must be next: `end` at the cap, else from the prefix. None if it is free."""
         if self.done:
             return None
         if self.age >= self.cap:

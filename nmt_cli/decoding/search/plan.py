@@ -1,9 +1,7 @@
 """One step of a search as one value.
 
-Once per step, `Planner` makes a `StepPlan` with everything that the step needs. A stepper (`steppers.py`)
-carries out the whole plan, or declines it.
-
-B sentences with N slots each. The R rows of a step are the slots whose hypotheses take a token.
+`Planner` makes a `StepPlan` with everything that the step needs. A stepper (`steppers.py`) carries it out, or
+declines it. B sentences have N slots each. The R rows of a step are the slots that take a token.
 """
 
 from collections.abc import Sequence
@@ -30,10 +28,10 @@ from nmt_cli.decoding.search.hypotheses import BatchItem
 
 
 class Forced(NamedTuple):
-    """Tokens that must come next: those of a prefix, or the end mark at the cap."""
+    """Tokens that must come next: the next token of a prefix, or the end mark at the cap."""
 
     tokens_R: NDArray[np.int64]
-    """-1 for rows that are free."""
+    """The token of each row, or -1 if every token is possible."""
 
     certain_R: NDArray[np.bool_]
     """Whether the token's log-probability counts as 0."""
@@ -48,35 +46,35 @@ class StepPlan:
     """
 
     rows_R: Tensor
-    """Numbers of the slots, ascending: slot n of sentence b has number b x N + n."""
+    """Numbers of the slots that take a token, ascending: slot n of sentence b has number b x N + n."""
 
     newest_R: Tensor
     """The newest token of each row. It is arbitrary for a hypothesis without tokens."""
 
     longest: int
-    """After the step, no hypothesis has more tokens than this."""
+    """Maximum number of tokens of a hypothesis after the step."""
 
     forced: Forced | None = None
     """Prefixes and caps."""
 
     too_early_R: NDArray[np.bool_] | None = None
-    """Rows that may not end yet."""
+    """True for rows that may not end yet."""
 
     history: History | None = None
     """Rules that depend on the tokens of a row."""
 
     draws_R: NDArray[np.float32] | None = None
-    """Sampling: for each row a random number from 0 to 1. Without it, the likeliest tokens are taken."""
+    """Sampling: for each row a random number in [0, 1). If None, the likeliest tokens are taken."""
 
     diversity: float | None = None
-    """See `SearchConfig.diversity`."""
+    """`SearchConfig.diversity`: the penalty for each better continuation of the same hypothesis."""
 
     coverage_penalty: float | None = None
-    """See `SearchConfig.coverage_penalty`."""
+    """Weight of the penalty for source tokens that got little attention."""
 
     @property
     def in_force(self) -> frozenset[str]:
-        """Names of the rules in force."""
+        """Names of the rules that are not None."""
         return frozenset([name for name in RULES if getattr(self, name) is not None])
 
 
@@ -85,18 +83,18 @@ RULES = tuple(field.name for field in fields(StepPlan) if field.default is None)
 
 
 class Planner:
-    """Writes the plans of one search."""
+    """Makes the plans of one search."""
 
     def __init__(self, config: SearchConfig, end: int, everywhere: bool) -> None:
         """Make a planner. `end` is the id of the end mark.
 
-        With `everywhere`, every slot is a row, so that the host need not know which slots are in use.
+        With `everywhere`, every slot is a row, in use or not. Then the host does not wait for the device.
         """
         self._config, self._end, self._everywhere = config, end, everywhere
         self._trees = WellFormedTrees()
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
-        """Return the plan of the next step of `items`, the sentences of `beams`. Not all of them are done."""
+        """Return the plan of the next step of `items`, the sentences of `beams`. At least one is not done."""
         config = self._config
         rows_R, newest_R = beams.rows(self._everywhere)
         # On a GPU, reading `rows_R` would wait for the device.

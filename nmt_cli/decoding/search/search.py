@@ -15,7 +15,7 @@ from nmt_cli.decoding.search.steppers import steppers_for, take_step
 from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
 COMPACT_AT = 0.75
-"""A batch is compacted when at most this share of its sentences is not done."""
+"""Sentences that are done are removed when at most this share of the batch is not done."""
 
 Done = tuple[Sentence, list[Hypothesis]]
 
@@ -26,8 +26,8 @@ class Search:
     def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
         """Start with an empty batch.
 
-        The host checks for finished sentences once in `look_every` steps, at most 8. If that is more than 1,
-        every slot takes each step, even if it is not in use. Then the host need not know the slots in use.
+        The host looks for finished sentences every `look_every` steps, at most 8. If that is more than 1, all
+        slots take each step, in use or not. Then the host does not wait to learn which slots are in use.
         """
         assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
@@ -40,12 +40,12 @@ class Search:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """The sentences that are not done."""
+        """The sentences that are not done, in the order of the batch."""
         return [item.sentence for item in self._items if not item.done]
 
     @torch.inference_mode()
     def join(self, sentences: Sequence[Sentence]) -> None:
-        """Add sentences to the batch."""
+        """Encode sentences and add them to the batch. Sentences that are done are removed."""
         config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
@@ -68,7 +68,7 @@ class Search:
 
     @torch.inference_mode()
     def drop(self, numbers: Collection[int]) -> None:
-        """Remove sentences before they are done. `numbers` are indices into `sentences`."""
+        """Cancel sentences. They are never returned as done. `numbers` are indices into `sentences`."""
         assert self._beams is not None
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]
@@ -78,7 +78,7 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Extend every hypothesis by a token. Return the sentences that are done, and remove them."""
+        """Extend each hypothesis by a token. Return the sentences that are now done, which may be none."""
         assert self._beams is not None
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
@@ -91,7 +91,7 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Return the sentences that are done, if it is time to check."""
+        """Return the sentences that are newly done, if it is time to check, and mark them as done."""
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)
@@ -113,7 +113,7 @@ class Search:
         ]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
-        """Remove the sentences that are done, and append the `joining` caches to the caches."""
+        """Remove sentences that are done from batch, beams and caches. Append `joining` to the caches."""
         stay = [i for i, item in enumerate(self._items) if not item.done]
         stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
         beams.take(stay_B)

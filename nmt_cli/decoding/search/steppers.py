@@ -24,21 +24,21 @@ from nmt_cli.model.cache import DecodingCache
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 Caches = Sequence[DecodingCache]
-"""One for each model of the ensemble."""
+"""The decoding cache of each model of the ensemble."""
 
 
 class Stepper(Protocol):
-    """Lets the hypotheses of a batch take a token."""
+    """Extends the hypotheses of a batch by a token. A rule is an optional field of `StepPlan`."""
 
     rules: ClassVar[frozenset[str]]
-    """Names of the rules of a `StepPlan` that it applies."""
+    """Names of the rules that it can apply."""
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out the plan: change `beams` and `caches`. Every rule in force must be one of `rules`."""
+        """Carry out the plan: change `beams` and `caches`. All rules in force must be in `rules`."""
 
 
 def take_step(steppers: Sequence[Stepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
-    """Let the first of `steppers` that applies every rule in force take the step."""
+    """Carry out the plan with the first of `steppers` that applies all of its rules."""
     in_force = plan.in_force
     stepper = next((one for one in steppers if in_force <= one.rules), None)
     assert stepper, f"no stepper applies all of {sorted(in_force)}"
@@ -46,7 +46,7 @@ def take_step(steppers: Sequence[Stepper], plan: StepPlan, beams: Beams, caches:
 
 
 def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[Stepper]:
-    """Return the steppers for the ensemble's device, the fastest first. The last one takes every plan."""
+    """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
     steppers: list[Stepper] = [TorchStepper(ensemble, config, waits=look_every == 1)]
     if look_every > 1 and len(ensemble.models) == 1:
         steppers.insert(0, LikeliestStepper(ensemble, config, waits=False))
@@ -63,7 +63,7 @@ class TorchStepper:
     )
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
-        """Make a stepper. Unless it `waits`, the host never waits for the device."""
+        """Make a stepper. If `waits` is false, the host does not wait for the device."""
         self._ensemble, self._config, self._waits = ensemble, config, waits
         self._length_rule = LengthRule(config.length_rule, config.length_penalty)
         vocabulary = ensemble.vocabulary
@@ -72,7 +72,7 @@ class TorchStepper:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """See `Stepper`."""
+        """Carry out any plan: change `beams` and `caches`."""
         log_probs_RV = self._log_probs(plan, caches)
         if plan.draws_R is None:
             choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
@@ -105,7 +105,7 @@ class TorchStepper:
         return x_RV
 
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses as chosen, and drop those that cannot win."""
+        """Extend the hypotheses as chosen, drop those that cannot win, and reorder the caches."""
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
         if plan.draws_R is None:  # samples do not compete
@@ -116,7 +116,7 @@ class TorchStepper:
             cache.reorder(choice.live_parents, beams.in_use)
 
     def _coverage(self, penalty: float, caches: Caches) -> Tensor:
-        """Return [B, N]: the penalty of each hypothesis for source tokens that got little attention."""
+        """Return [B, N]: the penalty, never positive, for source tokens that got little attention."""
         weighted = zip(self._ensemble.weights, caches, strict=True)
         covered = [weight * cache.mean_coverage() for weight, cache in weighted]
         # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
@@ -127,7 +127,7 @@ class TorchStepper:
 
 
 class CompiledStepper(TorchStepper):
-    """Takes a step on a CPU: one compiled function does everything after the rules on tokens."""
+    """Takes a step on a CPU. One compiled function does everything after the rules about tokens."""
 
     rules: ClassVar = frozenset({"forced", "too_early_R", "history"})
 
@@ -141,7 +141,7 @@ class CompiledStepper(TorchStepper):
         )
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """See `Stepper`."""
+        """Carry out a plan without sampling, diversity and coverage: change `beams` and `caches`."""
         # Without rules and for few rows, it computes the softmax too.
         raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
         if raw:
@@ -162,7 +162,7 @@ class LikeliestStepper(TorchStepper):
     rules: ClassVar = frozenset({"forced", "too_early_R", "diversity", "coverage_penalty"})
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """See `Stepper`."""
+        """Carry out a plan without sampling and history: change `beams` and `caches`."""
         rows = len(plan.rows_R)
         only_R, too_early_R, factor_R = np.full(rows, -1), np.full(rows, -1), np.ones(rows, np.int64)
         if plan.forced:
@@ -176,7 +176,7 @@ class LikeliestStepper(TorchStepper):
         """Take the step without waiting for the device.
 
         `rules_3R` holds three values per row: the only allowed token or -1, an excluded token or -1, and the
-        factor of a forced token's log-probability.
+        factor of the only allowed token's log-probability, 0 or 1.
         """
         only_R, never_R, factor_R = rules_3R
         entries = len(self._ensemble.vocabulary)
@@ -191,5 +191,5 @@ class LikeliestStepper(TorchStepper):
 
 
 def _on(device: torch.device, array: np.ndarray) -> Tensor:
-    """Copy an array to the device. The host does not wait for it."""
+    """Copy an array to the device without waiting for it."""
     return torch.tensor(array).to(device, non_blocking=True)

@@ -1,7 +1,7 @@
 """Rules for well-formed trees: the symbols that may follow in a linearised tree with one tag per word.
 
-A closing bracket matches the last open bracket. No bracket is empty. There is always room to close all
-brackets before the maximum length.
+A symbol is a token id: a bracket or a tag. A closing bracket matches the last open bracket, and brackets have
+content. There is always room to close all brackets before the maximum length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class TreeSymbols:
     """The ids of the symbols of trees."""
 
     closing: Mapping[int, int]
-    """The closing bracket of each opening bracket."""
+    """The matching closing bracket of each opening bracket."""
 
     tags: frozenset[int]
 
@@ -31,17 +31,17 @@ class TreeWanted:
 
 @dataclass(frozen=True, slots=True)
 class PartialTree:
-    """The state of an unfinished tree."""
+    """The state of a tree that may be unfinished."""
 
     open: tuple[int, ...] = ()
-    """The closing brackets of the open brackets, outermost first."""
+    """The closing brackets that are still missing, outermost first."""
 
     tags: int = 0
     empty: bool = False
     """Whether the newest symbol is an opening bracket."""
 
     def then(self, token: int, symbols: TreeSymbols) -> "PartialTree":
-        """Return the tree with one more symbol. Other tokens, which a prefix may have, change nothing."""
+        """Return the tree after one more token. A token that is not a symbol only clears `empty`."""
         if token in symbols.closing:
             return PartialTree((*self.open, symbols.closing[token]), self.tags, empty=True)
         if self.open and token == self.open[-1]:
@@ -50,7 +50,7 @@ class PartialTree:
 
 
 def partial_tree(tokens: Sequence[int], symbols: TreeSymbols) -> PartialTree:
-    """Return the unfinished tree of `tokens`."""
+    """Return the state of the tree after all `tokens`."""
     tree = PartialTree()
     for token in tokens:
         tree = tree.then(token, symbols)
@@ -60,10 +60,9 @@ def partial_tree(tokens: Sequence[int], symbols: TreeSymbols) -> PartialTree:
 def allowed_next(
     trees_R: Sequence[tuple[PartialTree, TreeWanted] | None], room_R: Sequence[int], entries: int, end: int
 ) -> Tensor:
-    """Return [R, V] on the host: whether each of the V = `entries` tokens may be next in each row.
+    """Return [R, V] on the host: whether each of V = `entries` tokens may be next in each row.
 
-    A row without a tree is None, and allows all tokens. `room_R` is the number of tokens that fit before the
-    end mark.
+    A row without a tree is None, and allows all. `room_R` are the numbers of tokens that fit before `end`.
     """
     allowed_RV = torch.zeros(len(trees_R), entries, dtype=torch.bool)
     for row, (entry, room) in enumerate(zip(trees_R, room_R, strict=True)):
