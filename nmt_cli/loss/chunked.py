@@ -1,7 +1,5 @@
 """Projection and cross-entropy, one chunk of tokens at a time, with gradients computed in the forward pass.
 
-So the logits of one chunk are held at a time, and they are computed only once.
-
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
 
@@ -21,7 +19,11 @@ CHUNK = 512
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Return the losses as `dispatch.cross_entropy` does."""
+    """Return the smoothed loss and the NLL, summed over the tokens. The arguments are not checked.
+
+    Targets that are IGNORED have no loss. The forward pass computes the gradients that `x_TD` and `weight_VD`
+    require, times `grad_scale` (None is 1).
+    """
     requires_grad = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
     smoothed, nll, _, _ = losses_and_gradients(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, *requires_grad
@@ -39,9 +41,10 @@ def losses_and_gradients(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the smoothed loss, the NLL, and the gradients of x and weight times `grad_scale`.
+    """Return the sums of the smoothed loss and of the NLL, then the gradients of the smoothed loss.
 
-    A gradient is computed if its flag is True. Otherwise it is empty.
+    These are the gradients of `x_TD` and `weight_VD`, times `grad_scale` (None is 1). A gradient is empty if
+    its flag, `x_gradient` or `weight_gradient`, is False.
     """
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
@@ -50,7 +53,7 @@ def losses_and_gradients(
 
 @losses_and_gradients.register_fake
 def _fake(x_TD: Tensor, weight_VD: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return tensors with the shapes and dtypes of the results, for the compiler."""
+    """Return uninitialised results for torch.compile. `options` ends with the two gradient flags."""
     *_, x_gradient, weight_gradient = options
     loss = x_TD.new_empty((), dtype=_at_least_fp32(x_TD.dtype))
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
@@ -71,9 +74,10 @@ def walk(
     chunk: int,
     unit: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute `losses_and_gradients`, with `rows` for each `chunk` of tokens.
+    """Return the results of `losses_and_gradients`, computed for `chunk` tokens at a time.
 
-    Rows of logits begin at multiples of `unit` entries, so that a device can read several at a time.
+    `rows` turns each chunk of logits into losses and their gradient. Rows of logits begin at multiples of
+    `unit` entries, so that a device can read several at a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)
@@ -101,7 +105,7 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Save the gradients that the forward pass computed."""
+    """Save both gradients and `grad_scale` in `ctx`. Only the smoothed loss becomes differentiable."""
     *_, grad_scale, ctx.x_gradient, ctx.weight_gradient = inputs
     _, nll, d_x, d_weight = output
     ctx.mark_non_differentiable(nll, d_x, d_weight)
@@ -109,7 +113,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    """Multiply the saved gradients by the incoming one, from which `grad_scale` is removed."""
+    """Return the saved gradients times `incoming` / `grad_scale`, then None for the other five inputs.
+
+    The gradients are unchanged if `incoming` is the same tensor as `grad_scale`. A `grad_scale` of None is 1.
+    A gradient whose flag was False is None.
+    """
     d_x, d_weight, grad_scale = ctx.saved_tensors
     if incoming is grad_scale:
         return d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None, *[None] * 5

@@ -9,17 +9,17 @@ from nmt_cli.loss.reference import Losses
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Project T tokens of D features onto V entries, and return the cross-entropy with the targets.
+    """Project T tokens of D features onto V entries. Return the summed cross-entropy with the targets.
 
-    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. Targets that
-    are IGNORED have no loss and no gradient. Matrix products have the dtype of `x_TD`, also under autocast.
-    Only first derivatives exist.
+    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. IGNORED
+    targets have no loss and no gradient. Matrix products have the dtype of `x_TD`, also under autocast. Raise
+    `ValueError` if shapes do not fit, or if `smoothing` is not in [0, 1).
 
-    Gradients are computed in the forward pass. The backward pass multiplies them by the incoming gradient.
-    `grad_scale` (0-d, on the device, not 0) announces that gradient: the loss scale divided by the number of
-    tokens. The gradient of the logits is multiplied by it before rounding to half precision, where small
-    values would otherwise become 0. The backward pass divides by it again, unless the incoming gradient is
-    this very tensor.
+    The forward pass computes the gradients. The backward pass multiplies them by the incoming gradient. There
+    are no second derivatives. `grad_scale` (0-d, on the device, not 0) is the expected incoming gradient: the
+    loss scale divided by the number of tokens. Multiplying the gradient of the logits by `grad_scale` keeps
+    small values from becoming 0 in half precision. The backward pass divides by `grad_scale` again, unless
+    the incoming gradient is the same tensor.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

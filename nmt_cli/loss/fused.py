@@ -1,7 +1,4 @@
-"""`rows.RowLosses` as one Triton kernel, with one program for each row of logits.
-
-Axes: C tokens of a chunk, V entries of the vocabulary.
-"""
+"""`RowLosses` as a Triton kernel, one program per row. Axes: C tokens of a chunk, V vocabulary entries."""
 
 from functools import partial
 
@@ -38,11 +35,10 @@ def _rows_kernel(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute one row: read the logits for the losses, then read them again and overwrite them by the
-    gradient.
+    """Write the losses of one row of logits. If GRADIENT, overwrite the row by the gradient times `scale`.
 
-    Whole units are read and written, up to the next row. A mask that ends within a unit would split the
-    access.
+    `stride` is the distance between rows. Padding up to the next row is read and written too: a mask that
+    ends within a unit would split the access. WIDE is the dtype of sums, BLOCK the entries read at a time.
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
@@ -87,7 +83,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `rows.RowLosses`. A target that is neither in the vocabulary nor IGNORED has NaN losses."""
+    """Compute `RowLosses` on a GPU. A target that is neither in the vocabulary nor IGNORED has NaN losses."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

@@ -11,7 +11,7 @@ IGNORED = -1
 
 
 class Losses(NamedTuple):
-    """Sums over the tokens, in fp32, or float64 for float64 features. Only `smoothed` has gradients."""
+    """Sums over tokens, in fp32 (float64 for float64 features). Only the smoothed loss has gradients."""
 
     smoothed: Tensor
     nll: Tensor
@@ -20,7 +20,11 @@ class Losses(NamedTuple):
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Return the losses as `dispatch.cross_entropy` does. `grad_scale` has no effect."""
+    """Return the label-smoothed loss and the NLL, summed over the tokens whose target is not IGNORED.
+
+    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. `grad_scale`
+    is not used.
+    """
     logits_TV = F.linear(x_TD, weight_VD.to(x_TD.dtype))
     log_p_TV = logits_TV.to(torch.promote_types(x_TD.dtype, torch.float32)).log_softmax(1)
     counts_T = targets_T != IGNORED

@@ -1,7 +1,4 @@
-"""From logits to losses and their gradient, on a CPU: the part of the loss between its matrix products.
-
-Axes: C tokens of a chunk, V entries of the vocabulary.
-"""
+"""The CPU's part of the loss between matrix products. Axes: C tokens of a chunk, V vocabulary entries."""
 
 from collections.abc import Callable
 
@@ -17,9 +14,9 @@ from nmt_cli.runtime.threads import in_threads
 RowLosses = Callable[[Tensor, Tensor, Tensor, float, Tensor | None, bool], None]
 """A function `rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)`.
 
-It writes the smoothed losses and the NLLs of a chunk to `losses_2C`. With `gradient`, it overwrites
-`logits_CV` by the gradient of the smoothed losses times `grad_scale`. Otherwise it leaves arbitrary values
-there. Memory between the rows of `logits_CV` may be overwritten."""
+It writes the smoothed losses and the NLLs of a chunk to row 0 and 1 of `losses_2C`. With `gradient`, it
+overwrites `logits_CV` by the gradient of the smoothed losses times `grad_scale` (None is 1). Otherwise it may
+leave arbitrary values there. Memory between the rows of `logits_CV` may be overwritten."""
 
 
 def rows(
@@ -30,7 +27,10 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` in one pass for fp32 and bf16 with Numba. Otherwise use `plain_rows`."""
+    """Compute `RowLosses` on a CPU, with Numba for fp32 and bf16, otherwise with `plain_rows`.
+
+    Raise `RuntimeError` for a target that is neither IGNORED nor in the vocabulary.
+    """
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
@@ -51,7 +51,7 @@ def plain_rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` with PyTorch operations, in place. Passes over a chunk in the cache are cheap."""
+    """Compute `RowLosses` for any dtype with PyTorch operations, which reuse the memory of `logits_CV`."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
     # IGNORED is not an index. Index 0 replaces it, and its results are discarded.
