@@ -28,7 +28,10 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """Return the weights with which `model` predicts these targets, the arguments of its `forward`."""
+    """Return the attention weights of one forward pass of `model`, for each layer and pair of sentences.
+
+    The token ids of both sides, flat, and their layouts are the arguments of `model.forward`.
+    """
     recorded = AttentionWeights()
     with ExitStack() as hooks:
         for module in model.modules():
@@ -44,10 +47,7 @@ def attention_weights(
 
 
 def _recorder(layers: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
-    """Return a hook that appends the weights of an attention module to `layers`.
-
-    It ignores calls from other threads, which may translate with the same model.
-    """
+    """Return a hook that appends an attention module's weights to `layers`, for calls in this thread only."""
     thread = get_ident()
 
     def record(attention: Any, inputs: tuple[Any, ...]) -> None:

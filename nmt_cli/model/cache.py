@@ -1,9 +1,8 @@
 """The decoding cache: keys and values of the tokens of all hypotheses, and of the source.
 
 A batch has B sentences, each with N slots for hypotheses. Slot n of sentence b has the number b x N + n. A
-row is a slot in use.
-
-The tokens of a sentence's hypotheses form a tree of at most M nodes, see `tree/token_tree.py`.
+row is a slot in use. The tokens of a sentence's hypotheses form a tree of at most M nodes, see
+`tree/token_tree.py`.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ class WholeStep(Protocol):
     """A compiled function for all layers of a few rows. See `few_rows.FewRows`."""
 
     def can_encode(self, sentences: int, longest: int) -> bool:
-        """Return whether it can encode `sentences` sentences of at most `longest` tokens."""
+        """Return whether this function can encode `sentences` sentences of at most `longest` tokens."""
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]. See `Transformer.encode`."""
+        """Return [S, D]: the encoder output for each source token."""
 
     def fits(self, rows: int) -> bool:
-        """Return whether `rows` rows are few enough."""
+        """Return whether `rows` rows are few enough for this function."""
 
     def can_step(self, step: Step) -> bool:
-        """Return whether it can compute this step."""
+        """Return whether this function can compute `step`."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder's output. See `Transformer.step`."""
+        """Return [R, D]: the decoder output after each newest token. Positions are less than `longest`."""
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
-        """Return [R, V]."""
+        """Return [R, V]: the score of each vocabulary entry."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,9 +73,10 @@ class DecodingCache(TokenTree):
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
         """Reserve a node for the next token of each row, and return the step that computes it.
 
-        `rows_R` are the numbers of the slots in use. A row attends to its path, with its new node, within
-        `window` (0 is all). `dtype` is that of the model's weights. On a CPU, compiled kernels follow the
-        paths of few rows. Otherwise masks over all nodes are made.
+        `rows_R` are the slots in use, ascending. A row attends to its new node and to those of its path that
+        are at most `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the model's
+        weights. On a CPU, compiled kernels follow the paths of few rows. Otherwise masks over all nodes are
+        made.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
@@ -94,7 +94,7 @@ class DecodingCache(TokenTree):
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """List the real source tokens of each row. For the same rows, reuse the lists of the last step."""
+        """List the real source tokens of each row. Return the last result if the rows' slots are the same."""
         row_slots = rows.from_slots.numpy()
         if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
@@ -103,10 +103,7 @@ class DecodingCache(TokenTree):
         return paths
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
-        """Replace the hypothesis of each slot by that of its parent, a slot of the same sentence.
-
-        Slots that are False in `in_use_BN` become free.
-        """
+        """Replace each slot's hypothesis by its parent slot's. Free the slots that `in_use_BN` excludes."""
         self.reorder_paths(parents_BN, in_use_BN)
         if self.coverage is not None:
             self.coverage = of_parents(self.coverage, parents_BN)
@@ -114,7 +111,7 @@ class DecodingCache(TokenTree):
             layer.reorder(parents_BN)
 
     def addresses(self) -> NDArray[np.int64]:
-        """Return the memory addresses of each layer's four tensors. The array is cached until they change."""
+        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, cached until these are replaced."""
         first = self.layers[0]
         if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
             addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
@@ -132,12 +129,12 @@ class DecodingCache(TokenTree):
         return self.coverage / len(self.layers)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Move keys and values as `TokenTree.move_nodes` describes. Those of the source do not change."""
+        """Keep keys and values of nodes `order_BM` of `sentences`. Append zeros for `joining` sentences."""
         for layer in self.layers:
             layer.copy_nodes(sentences, order_BM, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, in this order, and append those of `joining`, which took no step yet."""
+        """Keep only `sentences`, in this order. Append those of `joining`, a cache that took no step yet."""
         # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):
@@ -165,8 +162,8 @@ def begin_cache(
 ) -> DecodingCache:
     """Return the cache of a batch of sentences, with `slots` empty hypotheses each.
 
-    `keys_values` are the source's keys [S, H, K] and values [S, H, V] in each decoder layer. `dtype` is that
-    of the model's weights. `cache_dtype` is that of the cached keys and values, by default that of
+    `keys_values` are the keys [S, H, K] and values [S, H, V] of the `source` tokens in each decoder layer.
+    `dtype` is that of the model's weights. Cached keys and values have `cache_dtype`, by default that of
     `keys_values`.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots

@@ -137,10 +137,7 @@ class ModelConfig:
 
 
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
-    """Return the names of the settings of these kinds that differ.
-
-    The width of a key or value is compared as the model has it, under the name d_k or d_v.
-    """
+    """Return the names of settings of these kinds that differ. Head widths are compared as d_k and d_v."""
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
     return [name for name in names if getattr(config, name) != getattr(other, name)]

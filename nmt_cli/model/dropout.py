@@ -14,10 +14,7 @@ LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Set elements of `x` to zero at random and scale up the others, in training only.
-
-    Random numbers come from PyTorch's generator of the device.
-    """
+    """In training, set elements of `x` to 0 at random and scale up the others. Use PyTorch's generator."""
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():

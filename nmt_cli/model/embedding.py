@@ -11,18 +11,12 @@ from nmt_cli.runtime.devices import autocast_dtype
 
 
 def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
-    """Create a random matrix [vocabulary, width] with the standard deviation 1 / sqrt(width).
-
-    With this scale it can also serve as the output projection.
-    """
+    """Create a random matrix [vocabulary, width] with the standard deviation 1 / sqrt(width)."""
     return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
 
 
 class Embedding(nn.Module):
-    """The input of a stack: sqrt(D) x embedding + position, then dropout.
-
-    Other embeddings and the output projection may share the matrix.
-    """
+    """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared."""
 
     def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()
@@ -36,7 +30,7 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
-        If `zeroed` is True for a token, zeros replace its embedding, and only the position is left.
+        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:

@@ -1,7 +1,4 @@
-"""Keys and values of one decoder layer, and one step of decoding over them.
-
-See `cache.py` for the axes and the meaning of slots, rows and nodes.
-"""
+"""Keys and values of one decoder layer, and a decoding step over them. `cache.py` defines axes and terms."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class LayerCache:
 
     @property
     def all_tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All keys and values. They are replaced together."""
+        """Own keys, own values, source keys, source values. They are replaced together."""
         return self.own_keys, self.own_values, self.source_keys, self.source_values
 
     @property
@@ -40,7 +37,7 @@ class LayerCache:
         return self.source_keys.shape[3], self.source_values.shape[3]
 
     def reorder(self, parents_BN: Tensor) -> None:
-        """Replace the state of each slot by that of its parent."""
+        """Replace the SSRU state of each slot by its parent slot's. Keys and values stay the same."""
         if self.states is not None:
             self.states = of_parents(self.states, parents_BN)
 
@@ -52,7 +49,7 @@ class LayerCache:
             self.states = F.pad(self.states[sentences], (0, 0, 0, 0, 0, joining))
 
     def join_sources(self, sentences: Tensor, longest: int, new: LayerCache | None) -> None:
-        """Keep the sources of `sentences` up to `longest` tokens, and append those of `new`."""
+        """Keep the first `longest` source tokens of `sentences`, and append all sources of `new`."""
         keys, values = self.source_keys[:, :, :longest], self.source_values[:, :, :longest]
         self.source_keys = joined(keys, sentences, new.source_keys if new else None)
         self.source_values = joined(values, sentences, new.source_values if new else None)
@@ -79,7 +76,7 @@ class Step:
     """[B, S]: True for real source tokens, False for padding."""
 
     def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
-        """Add one layer's attention weights over the source to the coverage, if it is recorded."""
+        """Add one layer's attention weights over the source to the coverage, in place, if it is recorded."""
         if self.coverage is not None:
             self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
 
@@ -88,18 +85,18 @@ class Step:
         return states_BND.flatten(0, 1).index_select(0, self.rows.from_slots)
 
     def write_states(self, x_RD: Tensor, states_BND: Tensor) -> None:
-        """Write each row's state to its slot."""
+        """Write each row's state to its slot of `states_BND`. Dummy rows of `x_RD` are left out."""
         count = len(self.nodes_RH)
         flat_states = states_BND.view(-1, states_BND.shape[2])
         flat_states.index_copy_(0, self.rows.to_slots[:count], x_RD[:count])
 
     def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
-        """Add each row's key and value to the cache, then return its attention over its path."""
+        """Store each row's new key and value in `cache`. Return [R, H x V]: the attention over its path."""
         return attend_newest(projected_RC, heads, self.nodes_RH, cache.own_keys, cache.own_values, self.own)
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:
-    """Return the nodes `order_BM` of `sentences`, followed by zeros for `joining` sentences."""
+    """Return a copy of the nodes `order_BM` of `sentences`, then zeros for `joining` sentences."""
     _, heads, capacity, channels = x_BHMC.shape
     head_numbers = torch.arange(heads, device=sentences.device)
     first_BH1 = ((sentences[:, None] * heads + head_numbers) * capacity)[:, :, None]
@@ -113,7 +110,7 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) ->
 
 
 def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
-    """Return `sentences` of `x_BHSC`, followed by `new_BHSC`. The shorter one is padded with zeros."""
+    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Zeros pad the shorter one on axis S."""
     if new_BHSC is None:
         return x_BHSC.index_select(0, sentences)
     _, heads, old_longest, channels = x_BHSC.shape

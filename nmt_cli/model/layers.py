@@ -91,7 +91,7 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply a sub-layer to `x` of [..., D]. The result has the shape and dtype of `x`.
+        """Apply a sub-layer to `x` [..., D]. The result has the shape and dtype of `x`.
 
         Norms are computed in the dtype of their weights.
         """
@@ -103,10 +103,7 @@ class Residual(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: each token attends to the tokens of its own sentence.
-
-    With `causal`, as in the decoder, a token attends only to itself and the tokens before it.
-    """
+    """Multi-head self-attention within each sentence. If `causal`, a token does not see later tokens."""
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
@@ -135,9 +132,9 @@ class SelfAttention(nn.Module):
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of the newest token of each row to its hypothesis and itself.
+        """Return [R, D]: the attention of each row's newest token to its hypothesis, including itself.
 
-        The keys and values of the newest tokens are added to the cache.
+        The keys and values of the newest tokens are added to `cache`.
         """
         mixed_RC = step.attend_newest(self.query_key_value(x_RD), self.shape, cache)
         out: Tensor = self.output(mixed_RC)
@@ -168,7 +165,7 @@ class CrossAttention(nn.Module):
         return out
 
     def weights(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> list[Tensor]:
-        """Return the attention weights of each pair as [H, queries, keys], without dropout."""
+        """Return the attention weights of each sentence pair as [H, queries, keys], without dropout."""
         keys_SHK, _ = self.keys_values(encoded_SD)
         return weights(by_head(self.query(x_TD), self.heads), keys_SHK, target, source)
 
@@ -179,7 +176,7 @@ class CrossAttention(nn.Module):
         return by_head(keys, self.heads), by_head(values, self.heads)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of the newest token of each row to its source sentence."""
+        """Return [R, D]: the attention of each newest token to its source. Add to a recorded coverage."""
         query_RHK = by_head(self.query(x_RD), self.heads)
         step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)

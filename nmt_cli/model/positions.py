@@ -14,9 +14,9 @@ FIRST_ROWS = 1024
 
 
 def sinusoids(count: int, width: int, kind: str = "sinusoidal", first: int = 0) -> Tensor:
-    """Return [count, width]: sines in the even channels, cosines in the odd ones, as in the paper.
+    """Return [count, width]: sines in the even channels, cosines in the odd ones, from position `first` on.
 
-    `kind` is the setting `positions`. `first` is the position of the first row.
+    `kind` is the setting `positions`. "marian" has other frequencies than the paper's "sinusoidal".
     """
     # In fp32, the angles of late positions would be inexact.
     positions = torch.arange(first, first + count, dtype=torch.float64)[:, None]
@@ -40,7 +40,10 @@ class Sinusoids(nn.Module):
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return a table with at least `longest` rows."""
+        """Return `self.table`. If it has less than `longest` rows, first replace it by a longer table.
+
+        The new table has 2 x `longest` rows. `positions` is not used.
+        """
         if longest > self.table.shape[0]:
             # Twice the size that is needed, so that it grows rarely.
             self.table = sinusoids(2 * longest, *self.options).to(self.table)
@@ -55,11 +58,14 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """Return [..., width] for `positions`, which are less than `longest`. It may be rounded up."""
+        """Return [..., width] for `positions`. Their upper bound `longest` may be rounded up."""
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return the table. Raise `UserError` if it lacks some of the positions."""
+        """Return the table. Raise `UserError` if one of `positions` is not in it.
+
+        `positions` are not read, which would wait for the device, if `longest` shows that all fit.
+        """
         count = self.table.shape[0]
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.
         if longest > count and (tokens := int(positions.max()) + 1) > count:

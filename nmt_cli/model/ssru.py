@@ -23,7 +23,7 @@ class Ssru(nn.Module):
         self.forget = projection(config.width, config.width, bias=True)
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Return [T, D]: the gated mean of each token and those before it in its sentence."""
+        """Return [T, D]: for each token the ReLU of the gated mean of the tokens of its sentence up to it."""
         gate_TD, new_TD = self._gates(x_TD)
         gate_TD = gate_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
@@ -44,10 +44,10 @@ class Ssru(nn.Module):
 
 
 def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
-    """Return c_t = gate_t x c_(t-1) + new_t for all tokens. The gate of each sentence's first token must be
-    0.
+    """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch, by a parallel scan.
 
-    This is a parallel scan. Each round doubles the number of tokens that a sum covers. A gate of 0 ends it.
+    The gate of each sentence's first token must be 0, which ends a sum. Each round doubles the number of
+    tokens that a sum covers. `longest` bounds the lengths of sentences.
     """
     reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
     while reach < longest:

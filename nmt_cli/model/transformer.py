@@ -80,7 +80,7 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a model with random weights. `joint`: both sides share one vocabulary."""
+        """Create a model with random weights. `joint`: both sides share a vocabulary, as tie=all requires."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -169,10 +169,7 @@ class Transformer(nn.Module):
         return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
 
     def begin(self, source_S: Tensor, source: Layout, slots: int) -> DecodingCache:
-        """Encode sentences and return an empty cache, with `slots` hypotheses for each sentence.
-
-        Each source sentence has its end token.
-        """
+        """Encode sentences with their end tokens. Return a cache with `slots` empty hypotheses for each."""
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
         return begin_cache(
@@ -182,9 +179,9 @@ class Transformer(nn.Module):
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
 
-        `tokens_R` are the newest tokens. Any token may be passed for a hypothesis without tokens. `rows_R`
-        are the slots in use, ascending (see `cache.py`). Each hypothesis in use has fewer than `longest`
-        tokens.
+        `tokens_R` are the newest tokens, any token for an empty hypothesis. They join the hypotheses in
+        `cache`. `rows_R` are the slots in use, ascending (see `cache.py`). Each hypothesis in use has fewer
+        than `longest` tokens.
         """
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         if self.few_rows and self.few_rows.can_step(step):
@@ -202,10 +199,7 @@ class Transformer(nn.Module):
         return out
 
     def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: the embedded decoder inputs, with the start token at position 0.
-
-        `previous_T` has for each position the token before it.
-        """
+        """Return [T, D]: embedded decoder inputs, the start token at position 0, elsewhere `previous_T`."""
         first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)

@@ -13,7 +13,7 @@ NORM = float32[::1], float32[::1], float32
 
 @njit(**OPTIONS)
 def _sum(x_D):
-    """Return the sum of a row, in any order. Its caller does not allow that for its own operations."""
+    """Return the sum of a row, added in any order, unlike the operations of its caller."""
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]
@@ -31,7 +31,7 @@ def _sum_of_squares(x_D, mean):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
-    """Write the layer norm of a row. A fixed order of the factors gives every caller the same bits."""
+    """Write the layer norm of a row to `out_D`. The order of the factors makes all callers' bits the same."""
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):
@@ -57,7 +57,7 @@ def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
 
 @njit(**OPTIONS)
 def rounded_row(x_C, levels, zero, integers_C):
-    """Write a row as integers from -`levels` to `levels`, plus `zero`. Return their scale.
+    """Write a row as integers from -`levels` to `levels`, plus `zero`. Return the scale of the row.
 
     The row is about (integer - zero) x scale.
     """
@@ -75,7 +75,7 @@ def rounded_row(x_C, levels, zero, integers_C):
 
 @njit(void(float32[:, ::1], int32, int32, uint8[:, ::1], float32[::1]), **OPTIONS)
 def round_rows(x_RC, levels, zero, integers_RC, scales_R):
-    """Write each row and its scale as `rounded_row` does."""
+    """Write each row as integers from -`levels` to `levels`, plus `zero`. Write the scale of each row."""
     for row in range(len(x_RC)):
         scales_R[row] = rounded_row(x_RC[row], levels, zero, integers_RC[row])
 

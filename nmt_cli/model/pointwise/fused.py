@@ -38,7 +38,10 @@ def _relu_backward_kernel(
     COLUMNS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Mask the gradients of some tokens and columns by the sign of the output. Sum them in order."""
+    """Write to `d_in` the gradients `d_out` of a part of the tokens, or 0 if `out` is at most 0.
+
+    Write their sum over these tokens to `sums`. `d_out_token` is the stride of `d_out`, WIDE the sum's dtype.
+    """
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), WIDE)
@@ -86,7 +89,7 @@ def _normed_sum_kernel(
     ROWS: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write the normed sum of some tokens, and their means and scales for the backward pass."""
+    """Write layer norm(x + dropout(y)) for some tokens, and their means and scales for the backward pass."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
     inside = (rows < tokens)[:, None] & (columns < D)[None, :]
@@ -126,11 +129,7 @@ def _normed_sum_backward_kernel(
     PART: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write the gradients of x and y for a part of the tokens, and the sums of the gradients of the
-    parameters.
-
-    The sum of x and y and the dropout mask are computed again.
-    """
+    """Write the gradients of x and y for a part of the tokens, and the sums of those of weight and bias."""
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
     gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
@@ -160,7 +159,7 @@ def _normed_sum_backward_kernel(
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """Compute `reference.relu_linear`. The kernel of the product adds the bias and applies the ReLU."""
+    """Return [T, F]: the ReLU of a projection. One kernel computes the product, the bias and the ReLU."""
     if torch.is_grad_enabled():
         out_TF: Tensor = _relu_linear(x_TD, weight_FD, bias_F)
         return out_TF
@@ -175,7 +174,7 @@ def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `reference.relu_backward` in one pass. Repeated calls give the same bits."""
+    """Return the gradients of a ReLU's input and of the bias in it. Repeated calls give the same bits."""
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)
@@ -233,7 +232,7 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """Compute `reference.normed_sum` in one pass. The backward pass computes the mask again."""
+    """Return [T, D]: the layer norm of x + dropout(y), in one pass. `seed` determines the dropout mask."""
     out_TD: Tensor = _normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon, drop, seed)[0]
     return out_TD
 
@@ -300,7 +299,7 @@ def _normed(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _normed_gradients(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocate the gradients of x and y, and the sums [P, D] of those of weight and bias."""
+    """Allocate the gradients of x and y, and sums [P, D] of the gradients of weight and bias."""
     parts, width = -(-x_TD.shape[0] // NORM_PART), x_TD.shape[1]
     sums = [x_TD.new_empty((parts, width), dtype=torch.float32) for _ in range(2)]
     return x_TD.new_empty(x_TD.shape), x_TD.new_empty(x_TD.shape), sums[0], sums[1]

@@ -13,7 +13,7 @@ def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of a ReLU's input, and that of the bias in it, which is at least fp32."""
+    """Return the gradients of a ReLU's input and, at least in fp32, of the bias added before the ReLU."""
     d_in_TF = d_out_TF.masked_fill(out_TF <= 0, 0.0)
     exact = torch.promote_types(d_out_TF.dtype, torch.float32)
     return d_in_TF, d_in_TF.sum(0, dtype=exact)
@@ -28,10 +28,9 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """Return [T, D]: the layer norm of x + dropout(y), in the dtype of x.
+    """Return [T, D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
 
-    It is computed in the dtype of the weights. `seed`, one int64 on the device, determines the dropout mask,
-    as in attention.
+    `seed`, one int64 on the device, determines the dropout mask. Without it, nothing is dropped.
     """
     added_TD = y_TD.to(weight_D.dtype)
     if drop and seed is not None:

@@ -63,7 +63,11 @@ class TokenTree:
         return self.paths.shape[1]
 
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
-        """Reserve nodes. Return their indices, see `Step.nodes_RH`, and a mask [B, N, M] of visible nodes."""
+        """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
+
+        An index counts the cached keys [B x H x M]. The mask [B, N, `used`] is True for the nodes of a path
+        up to `window` // 2 tokens back, or all of them if `window` is 0.
+        """
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
         in_use = torch.zeros(sentences * slots, dtype=torch.bool, device=self.paths.device)
@@ -81,9 +85,11 @@ class TokenTree:
     def follow_paths(
         self, rows: Rows, count: int, heads: int, window: int, compiled: ModuleType
     ) -> tuple[Tensor, NDArray[np.int32], NDArray[np.int32]]:
-        """Do the same for the first `count` rows by compiled kernels.
+        """Add a new node to the path of each of the first `count` rows, by kernels. The others are dummies.
 
-        Return the indices, the visible nodes [R, M] of all rows, and the number of visible nodes [R].
+        Return the new nodes' indices [count, H] among the cached keys [B x H x M], lists of visible nodes [R,
+        `used`], and their lengths [R]. Visible nodes are up to `window` // 2 tokens back, or all if `window`
+        is 0.
         """
         row_slots = rows.from_slots.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
@@ -100,7 +106,7 @@ class TokenTree:
         return torch.from_numpy(nodes_RH), seen_RM, counts_R
 
     def reorder_paths(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
-        """Replace the path of each slot by that of its parent. Slots not in use get no path."""
+        """Replace the path of each slot by the path of its parent slot. Slots not in use get no path."""
         on_host = self.paths.device.type == "cpu" and self.ahead == 1
         if on_host and (compiled := compiled_kernels("model.tree")):
             arrays = (x.contiguous().numpy() for x in (parents_BN, in_use_BN))
@@ -109,14 +115,14 @@ class TokenTree:
             self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def _free_nodes(self) -> Tensor:
-        """Return [B, N]: for each slot a node that is on no path."""
+        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up."""
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
         # False sorts before True, so free nodes come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Wait for the device and reserve nodes for some steps. Return [B, M]: True for nodes on a path."""
+        """Wait for the device and reserve nodes for `ahead` steps. Return [B, `used`]: True on a path."""
         alive = self._alive()
         # All sentences have as many nodes as the sentence that needs most.
         live = int(alive.sum(1).max())
@@ -134,9 +140,9 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Keep the live nodes of `sentences`, in this order, in new memory with nodes for more steps.
+        """Move the live nodes of `sentences`, in this order, to new memory with free nodes for more steps.
 
-        Empty trees for `joining` more sentences follow.
+        Drop the other sentences. Empty trees for `joining` more sentences follow.
         """
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
@@ -161,5 +167,5 @@ class TokenTree:
 
 
 def of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
-    """Return for each slot the values of its parent."""
+    """Return [B, N, C]: for each slot the values of its parent slot in the same sentence."""
     return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
