@@ -28,9 +28,11 @@ SECONDS_TO_LOCK = 60
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `out`, which replaces `out` at the end of the block if there was no error.
+    """Yield a hidden folder beside `out`. If the block ends without an error, the folder replaces `out`.
 
-    Unfinished folders of earlier runs are removed first. Raise `UserError` if another run is writing `out`.
+    After an error the folder is removed, and `out` is unchanged. Unfinished folders of earlier runs are
+    removed first. Raise `UserError` if another run is writing `out`, if `out` can't be written, or if the
+    disk is full.
     """
     recover(out)
     target = resolved(out)
@@ -58,7 +60,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
 
 def check_writable(out: Path) -> None:
-    """Raise `UserError` if `folder_written_whole` can't create its folder. This leaves no files behind."""
+    """Raise `UserError` if a folder beside `out`, or its parents, can't be created. No files remain."""
     created: list[Path] = []
     try:
         recover(out)
@@ -75,10 +77,10 @@ def check_writable(out: Path) -> None:
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
-    """Raise `UserError` if `out` is a file, or a folder with entries but without a file named `marker`.
+    """Raise `UserError` if `out` is a file, or a folder with entries but without one named `marker`.
 
-    Without a `marker`, the folder must be empty. `kind` names the folder that may be replaced. Entries whose
-    names begin with a dot count only if `hidden`.
+    Without a `marker`, every folder with entries is refused. Unless `hidden`, a folder whose entries all
+    begin with a dot counts as empty. `kind` is the kind of folder that `marker` shows, for the message.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
@@ -91,7 +93,7 @@ def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: b
 
 
 def resolved(out: Path) -> Path:
-    """Return `out` without symbolic links. Raise `UserError` if they form a loop."""
+    """Return `out` as an absolute path without symbolic links. Raise `UserError` if links form a loop."""
     try:
         return out.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError up to Python 3.12
@@ -103,7 +105,7 @@ def _not_writable(out: Path, error: OSError) -> UserError:
 
 
 def recover(out: Path) -> None:
-    """Restore the folder at `out` if a run was stopped while it replaced the folder."""
+    """If a stopped run moved the folder at `out` away, move it back. Raise `UserError` for a mount point."""
     target = resolved(out)
     if target.is_mount():
         raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
@@ -114,7 +116,7 @@ def recover(out: Path) -> None:
 
 @contextmanager
 def reporting_full_disk(out: Path) -> Iterator[None]:
-    """Turn the errors of a full disk within the block into a `UserError` that names `out`."""
+    """Turn an `OSError` for a full disk, or without a number, into a `UserError` that names `out`."""
     try:
         yield
     except OSError as error:
@@ -127,11 +129,15 @@ def reporting_full_disk(out: Path) -> Iterator[None]:
 
 
 def _beside(target: Path, purpose: str) -> Path:
+    """Return the path `.NAME.PURPOSE` beside `target`."""
     return target.with_name(f".{target.name}.{purpose}")
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock the folder `staging`, and return the open descriptor that holds the lock."""
+    """Lock the folder `staging`, and return the open descriptor that holds the lock.
+
+    Raise `UserError` that names `out` if another run holds the lock, or has replaced the folder.
+    """
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
@@ -168,7 +174,7 @@ def reach_disk(path: Path) -> None:
 
 
 def _swap(staging: Path, target: Path, replaced: Path) -> None:
-    """Rename `staging` to `target`, and an older `target` to `replaced`."""
+    """Rename an existing `target` to `replaced`, and `staging` to `target`. An error restores `target`."""
     if target.exists() and exchanged(staging, target):
         staging.rename(replaced)
     else:
@@ -184,10 +190,11 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that appears at `path` at the end of the block if there was no error.
+    """Yield a binary file. If the block ends without an error, it replaces the file at `path`.
 
-    A name that ends in .gz compresses the content. A pipe or a device at `path` is written to directly.
-    Unfinished files of killed processes are removed first.
+    If the name of `path`, after links, ends in .gz, the content is compressed. A pipe or a device at `path`
+    is written to directly. Unfinished files of killed processes are removed first. Raise `UserError` if the
+    file can't be created or the disk is full.
     """
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
@@ -226,7 +233,7 @@ def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Remove unfinished copies of a file by killed processes. Running processes hold locks on theirs."""
+    """Remove unfinished copies of `target` by killed processes. Running processes lock their copies."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\d+\.unfinished")
     siblings = [*target.parent.iterdir()] if target.parent.is_dir() else []
     for leftover in [path for path in siblings if pattern.fullmatch(path.name)]:
@@ -243,7 +250,7 @@ def _opened(staging: Path, path: Path) -> BinaryIO:
 
 
 def size_and_hash(path: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of a file, by which its content can be checked later."""
+    """Return {"bytes": size, "sha256": hexadecimal digits} of a file, to check its content later."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
@@ -255,7 +262,10 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a folder that is removed at the end of the block. Remove those of killed processes first."""
+    """Yield a new folder that is removed at the end of the block. Its name begins with `prefix`.
+
+    Folders of killed processes with this prefix are removed first.
+    """
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)
@@ -270,7 +280,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder that is not locked and older than `SECONDS_TO_LOCK`."""
+    """Remove a folder older than `SECONDS_TO_LOCK`. Raise `OSError` if it is locked or can't be opened."""
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         # A younger one is not locked even for a moment. Its owner could be about to lock it.

@@ -18,7 +18,10 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str) -> list[torch.device]:
-    """Return all devices of a kind: "cpu", "cuda", or "auto", which is "cuda" if there is a GPU."""
+    """Return the CPU for "cpu", all GPUs for "cuda". "auto" is "cuda" if there is a GPU, else "cpu".
+
+    Raise `UserError` for "cuda" without a GPU.
+    """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if kind == "cpu" or (kind == "auto" and not gpus):
         return [torch.device("cpu")]
@@ -28,7 +31,7 @@ def usable_devices(kind: str) -> list[torch.device]:
 
 
 def first_devices(kind: str, count: int) -> list[torch.device]:
-    """Return the first `count` devices of a kind. Raise `UserError` if there are fewer."""
+    """Return the first `count` devices that `usable_devices` finds. Raise `UserError` if there are fewer."""
     devices = usable_devices(kind)
     if count > len(devices):
         if not is_gpu(devices[0]):
@@ -40,7 +43,8 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
 def device_of_rank(kind: str, local_rank: int) -> torch.device:
     """Return the device of this process: one GPU per process of the machine, or the CPU for all of them.
 
-    A GPU becomes this process's current device.
+    `local_rank` numbers the processes of this machine from 0. A GPU becomes the current device of this
+    process. Raise `UserError` if there are too few GPUs.
     """
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
@@ -73,7 +77,7 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can train with. A GPU needs instructions for them."""
+    """Return the number formats that a device can train with. A GPU without bf16 instructions lacks bf16."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -104,12 +108,15 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Return whether matrix products are faster after weights were laid out for the device's instructions."""
+    """Return whether PyTorch can reorder weights on this device to make matrix products faster."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
-    """Return the context for training on this kind of device. Enter it before the first product."""
+    """Return a context in which a CPU may compute fp32 products by oneDNN. It does not affect a GPU.
+
+    For a CPU, limit the memory of kernels at once. So call this before the first product.
+    """
     if is_gpu(device):
         return nullcontext()
     torch_private.keep_few_kernels()
@@ -117,7 +124,7 @@ def fast_products(device: torch.device) -> AbstractContextManager[None]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return the context for a forward pass whose matrix products have this dtype."""
+    """Return a context in which matrix products have this dtype. For float32 it has no effect."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
@@ -128,7 +135,7 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which this is the default device."""
+    """Return a context in which this GPU is PyTorch's current device. For a CPU it has no effect."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 
@@ -144,8 +151,5 @@ def compiling_pays(device: torch.device) -> bool:
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Return whether a process can be forked after computing on this device, and the child can compute too.
-
-    This is only possible for a CPU on Linux.
-    """
+    """Return whether a child forked after computing on this device can compute too: on a CPU under Linux."""
     return not is_gpu(device) and sys.platform == "linux"

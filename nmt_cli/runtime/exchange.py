@@ -11,10 +11,7 @@ RENAME_EXCHANGE = 2
 
 
 def exchanged(folder: Path, other: Path) -> bool:
-    """Exchange the names of two folders on one disk. Return False if the system or file system can't.
-
-    Both names exist at every moment.
-    """
+    """Exchange the names of two folders on one disk atomically. Return whether the system could do it."""
     names = os.fsencode(folder), os.fsencode(other)
     library = ctypes.CDLL(None)
     try:

@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 28
 
 
 def read_ordinary(path: Path) -> bytes:
-    """Return the content of an ordinary file. Raise `UserError` for a pipe, a device or a file too large."""
+    """Return the content of a file. Raise `UserError` for a pipe, a device, or more than `MAX_BYTES`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # by default, opening a pipe waits for a writer
     try:
         status = os.fstat(descriptor)
@@ -38,14 +38,18 @@ def refuse_special(path: Path) -> None:
 
 
 def read_if_exists(path: Path) -> bytes:
-    """Return the content of an ordinary file of any size, or b"" if it does not exist."""
+    """Return a file's content of any size, b"" if it is missing. Raise `UserError` for a pipe or device."""
     refuse_special(path)
     return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """Yield a name of an ordinary file that is valid UTF-8, for libraries that accept no other names."""
+    """Yield a name of an ordinary file that is valid UTF-8, for libraries that accept no other names.
+
+    It is `path`, or else a name in /dev/fd that is valid within the block. Raise `UserError` for a pipe or
+    device.
+    """
     refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8
         yield str(path)
@@ -55,7 +59,7 @@ def ordinary(path: Path) -> Iterator[str]:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Parse JSON. Raise `ValueError` also if it is nested too deeply."""
+    """Parse JSON. Raise `ValueError` if it is invalid or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -63,7 +67,7 @@ def parsed_json(content: bytes) -> Any:
 
 
 def is_inside(name: object) -> bool:
-    """Return whether a file name from outside is a relative path that stays inside its folder."""
+    """Return whether `name` is a string, and a relative path that never leaves its folder by ".."."""
     return (
         isinstance(name, str)
         and not name.startswith("/")

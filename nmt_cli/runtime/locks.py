@@ -13,9 +13,10 @@ UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 def take_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open folder. Raise `BlockingIOError` if another process holds the lock.
+    """Lock an open folder without waiting. Raise `BlockingIOError` if another process holds the lock.
 
-    If the file system has no locks, as some network file systems, only warn.
+    If the file system has no locks, as some network file systems, only warn. `folder` is named in the
+    warning.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,17 +35,11 @@ def peak_memory(device: torch.device) -> int:
 
 
 def has_own_memory(device: torch.device) -> bool:
-    """Return whether a device has other memory than the host.
-
-    If so, only a trial shows what fits, and copies to it are faster from pinned memory.
-    """
+    """Return whether a device has other memory than the host. Copies to it are faster from pinned memory."""
     return device.type == "cuda"
 
 
 def release_unused(device: torch.device) -> None:
-    """Return the memory that PyTorch keeps for later use to the device.
-
-    It may be in fragments that are too small for a batch.
-    """
+    """Free GPU memory that PyTorch keeps for later use, often in small fragments. For a CPU, do nothing."""
     if has_own_memory(device):
         torch.cuda.empty_cache()

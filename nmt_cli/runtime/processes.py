@@ -28,10 +28,11 @@ Progress = Callable[[str, int, int], None]
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """Yield the results of `work` on each task, in order, computed by `workers` processes.
+    """Yield the result of `work` for each task, in the order of the tasks, computed by `workers` processes.
 
-    1 worker is the calling process. An error in a task is raised instead of its result. Each worker has one
-    task at a time, so at most `workers` tasks and results are in memory.
+    With 1 worker, the calling process computes. An error in a task is raised instead of its result. A killed
+    worker raises `UserError`. Each worker has one task at a time, so memory holds at most `workers` tasks and
+    results.
     """
     if workers == 1:
         yield from map(work, tasks)
@@ -48,7 +49,8 @@ def crew(
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
     """Start `workers` processes for several rounds of tasks, and kill them at the end of the block.
 
-    Yield a function that works as `in_order`. All its results must be used before it is called again.
+    Yield a function that takes tasks and yields the results of `work` in order. Use all its results before
+    the next call.
     """
     with ExitStack() as stack:
         connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
@@ -56,7 +58,7 @@ def crew(
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
-    """Yield the results of the tasks in order. Workers get tasks and return results in rotation."""
+    """Yield the results of the `waiting` tasks in order. Workers get tasks and return results in rotation."""
     busy = deque[Connection]()
     for worker, task in zip(workers, waiting, strict=False):
         _send(worker, task)
@@ -84,10 +86,7 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """Start a process that does `work` on each task it receives, and kill it at the end of the block.
-
-    Yield the connection that sends tasks and receives results.
-    """
+    """Start a process that does `work` on tasks until the end of the block. Yield the connection to it."""
     resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
@@ -97,7 +96,10 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are ends of one pipe."""
+    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are the ends of one pipe.
+
+    This process closes `theirs` after the start, and `ours` at the end.
+    """
     owner = os.getpid()
     try:
         with _signals_held():
@@ -114,6 +116,7 @@ def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterato
 
 
 def _send(worker: Connection, task: object) -> None:
+    """Send a task to a worker. Raise `UserError` if the worker was killed."""
     try:
         worker.send(task)
     except OSError as error:
@@ -121,6 +124,7 @@ def _send(worker: Connection, task: object) -> None:
 
 
 def _receive(worker: Connection) -> Any:
+    """Return the result of a worker's task, or raise its error. A killed worker raises `UserError`."""
     try:
         result, error = worker.recv()
     except (EOFError, OSError) as closed:
@@ -152,7 +156,7 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return `error` with its traceback as a note, or a RuntimeError with its text if it can't be pickled."""
+    """Return `error` with its traceback added as a note. If pickling fails, return a RuntimeError instead."""
     error.add_note(traceback.format_exc())
     try:
         # Errors whose __init__ has other parameters can be pickled, but not unpickled.
@@ -189,7 +193,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class SharedCount:
-    """A number in memory that this process and its forked children share."""
+    """A number, at first 0, in memory that this process and its forked children share."""
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")

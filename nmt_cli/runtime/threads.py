@@ -65,9 +65,10 @@ def restored_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, end)` for parts of the range from 0 to `count`, each in another thread.
+    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all of them.
 
-    The number of threads is that of PyTorch. `work` must release Python's lock.
+    The number of threads is PyTorch's, at most `count`, with the calling thread. `work` must release Python's
+    lock.
     """
     import torch
 
@@ -82,15 +83,15 @@ def in_threads(work: Callable[[int, int], object], count: int) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return a pool of threads for this process. A forked process does not inherit threads."""
+    """Return a pool of threads. `process` is the process id: a forked process inherits no threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix="nmt-kernels")
 
 
 def join_wholly(thread: threading.Thread) -> None:
-    """Wait until a thread has ended, on Linux also for the system.
+    """Wait until Python, and on Linux also the system, has ended a thread, for up to `MAX_SECONDS_TO_END`.
 
-    `join` returns when Python has finished the thread. Then MKL still frees the thread's memory. A process
-    that is forked at that moment gets a copy of a locked lock of MKL, and its next product waits forever.
+    When `join` returns, MKL still frees the thread's memory. A process that is forked at that moment gets a
+    copy of a locked lock of MKL, and its next product waits forever.
     """
     thread.join()
     task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MAX_SECONDS_TO_END

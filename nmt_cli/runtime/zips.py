@@ -24,7 +24,7 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Raise `UserError` if it is damaged, also for damage found within the block."""
+    """Yield an open zip file. Raise `UserError` if it is damaged, also for damage found within the block."""
     refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -44,7 +44,7 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` for an unsafe name, a member that is not a file, encryption, or a zip bomb."""
+    """Raise `UserError` if a member has an unsafe name, is not a file or is encrypted, or for a zip bomb."""
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16

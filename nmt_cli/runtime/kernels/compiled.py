@@ -1,7 +1,7 @@
-"""Building blocks of the kernels that Numba compiles: compilation, bfloat16, matrix products and an
-exponential.
+"""Building blocks of the kernels that Numba compiles. Import this module only if Numba is installed.
 
-Import this module only if Numba is installed.
+Kernels call an intrinsic without its first parameter, `context`. A tile has the weights of 64 outputs for
+`INPUTS` inputs. Each input is a float or four bytes.
 """
 
 import hashlib
@@ -58,6 +58,7 @@ class _Cache(NullCache):
         self._name = f"{function.__module__}.{function.__qualname__}"
 
     def _file(self, signature):
+        """Return the name of the file for a function with these argument types."""
         return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}"
 
     def load_overload(self, signature, target_context):
@@ -73,9 +74,10 @@ class _Cache(NullCache):
 
 
 def njit(signatures=None, **options):
-    """Compile a function as `numba.njit` does, or load its compiled code from a file.
+    """Return a decorator that compiles a function as `numba.njit` does, or loads its code from a file.
 
-    A function without signatures is compiled as part of its callers.
+    `signatures` is one signature or a list. Only these are compiled, at once. Without signatures, a function
+    is compiled as part of its callers.
     """
 
     def decorate(function):
@@ -96,10 +98,7 @@ LN_2 = np.float32(math.log(2))
 
 @intrinsic
 def as_float32(context, stored):
-    """Return a float32 as it is, or convert a bfloat16 to float32.
-
-    NumPy has no bfloat16. So its bits are stored as uint16.
-    """
+    """Return a float32 as it is, or convert a bfloat16 to float32. NumPy stores bfloat16 as uint16."""
 
     def same(context, builder, signature, arguments):
         return arguments[0]
@@ -114,10 +113,7 @@ def as_float32(context, stored):
 
 @intrinsic
 def rounded_as(context, x, like):
-    """Convert a float32 to the type of `like`, float32 or bfloat16. This is the inverse of `as_float32`.
-
-    A bfloat16 is the nearest one, or the even one of two equally near.
-    """
+    """Convert a float32 to the type of `like`: float32, or the nearest bfloat16, of two the even one."""
 
     def same(context, builder, signature, arguments):
         return arguments[0]
@@ -170,7 +166,7 @@ def _two_to_the(context, power):
 
 @intrinsic
 def added(context, numbers, index, value):
-    """Add `value` to one of the int64 `numbers` atomically, and return the number before."""
+    """Add `value` to `numbers[index]`, an int64, atomically. Return the number before the addition."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -199,10 +195,10 @@ INPUTS = 16
 
 
 def _tile_adder(rows, kind, add_products):
-    """Return the function of `_in_tiles` for a fixed number of rows.
+    """Return an intrinsic that adds the products of one tile, as in `_in_tiles`, for exactly `rows` rows.
 
-    `kind` is the LLVM type of the weights. `add_products(builder, totals, x, weights)` adds products to
-    totals.
+    `kind` is the LLVM type of the weights. `add_products(builder, totals, x, weights)` builds code that adds
+    products to totals. All three are vectors of 16 elements.
     """
 
     def add(context, sums_RO, address, x_RI, first):
@@ -237,20 +233,20 @@ def _tile_adder(rows, kind, add_products):
 
 
 def _repeated(builder, x, vector):
-    """Return a vector whose elements are all `x`."""
+    """Return a vector of the LLVM type `vector` whose elements are all `x`."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(first, first, zeros)
 
 
 def _add_float_products(builder, totals, x, weights):
-    """Return `totals` plus the products of floats."""
+    """Return `totals` + `x` x `weights`, elementwise for vectors of floats."""
     product = builder.fmul(x, weights, flags=["contract"])
     return builder.fadd(totals, product, flags=["contract"])
 
 
 def _add_byte_products(builder, totals, unsigned, signed):
-    """Return `totals` plus the products of four unsigned and four signed bytes in each int32."""
+    """Return `totals`, int32, plus in each element the products of four unsigned and four signed bytes."""
     kind = totals.type
     code = ir.InlineAsm(ir.FunctionType(kind, [kind] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
     return builder.call(code, [totals, unsigned, signed])
@@ -268,7 +264,7 @@ def _byte_at(context, address):
 
 @numba.njit(**OPTIONS)
 def _add_single_bytes(sums_RO, address, integers_RI, first):
-    """Compute `add_byte_products` without VNNI. An unrolled loop would take seconds to compile."""
+    """Add the products of a tile to `sums_RO` without VNNI. An unrolled loop would compile for seconds."""
     for row in range(len(sums_RO)):
         for i in range(4 * INPUTS):
             for o in range(sums_RO.shape[1]):
@@ -277,11 +273,11 @@ def _add_single_bytes(sums_RO, address, integers_RI, first):
 
 
 def _in_tiles(kind, add_products):
-    """Return a function that multiplies inputs with one tile of weights and adds the products to sums.
+    """Return a function that multiplies inputs by the tile of weights at `address` and adds to `sums_RO`.
 
-    The function adds to the 64 sums of each row the products of `INPUTS` inputs, from the index `first` on.
-    The tile at `address` has 64 weights for each input. A weight is loaded once for up to four rows. Rows
-    need not be adjacent in memory. See `_tile_adder` for the parameters.
+    It adds to the 64 sums of each row the products of `INPUTS` inputs, from the index `first` on. A weight is
+    loaded once for up to four rows. Rows need not be adjacent in memory. `kind` and `add_products` are
+    arguments of `_tile_adder`.
     """
     of_4, of_2, of_1 = (_tile_adder(rows, kind, add_products) for rows in (4, 2, 1))
 
@@ -306,7 +302,7 @@ add_byte_products = _in_tiles(ir.IntType(32), _add_byte_products) if MULTIPLIES_
 
 @njit(boolean(int64[::1], int64, int64), **OPTIONS)
 def wait(counter, seen, turns):
-    """Return whether the number in `counter` exceeds `seen` within `turns` turns of a busy loop."""
+    """Return whether `counter[0]` exceeds `seen` within `turns` turns of a busy loop."""
     for _ in range(turns):  # noqa: SIM110 - Numba has no `any`
         if added(counter, 0, 0) > seen:
             return True
@@ -315,10 +311,7 @@ def wait(counter, seen, turns):
 
 @njit(**OPTIONS)
 def exp(x):
-    """Return e^x for x of at most 0, with an error of at most 1e-7. A loop of it is vectorised.
-
-    `math.exp` is not vectorised.
-    """
+    """Return e^x for x of at most 0, with an error of at most 1e-7. `math.exp` is not vectorised."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # 2^twos would underflow; nan stays nan
     twos = np.floor(x * LOG2_E + np.float32(0.5))
     remainder = x - twos * LN_2
@@ -331,10 +324,7 @@ def exp(x):
 
 @njit(**OPTIONS)
 def order_of(x):
-    """Return an int32 that sorts as the float32 `x` does. A maximum of integers is vectorised.
-
-    nan has an arbitrary rank.
-    """
+    """Return an int32 that sorts as the float32 `x`, for vectorised maxima. nan has an arbitrary rank."""
     bits = bits_of(x)
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 

@@ -26,7 +26,10 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 @cache
 def compiled_kernels(subpackage: str) -> ModuleType | None:
-    """Import and return `compiled.py` of a subpackage, or None without Numba. The first call compiles."""
+    """Import and return `compiled.py` of a subpackage like "model.tree". The first call compiles.
+
+    Return None without Numba, and also, with a warning, if another error occurs.
+    """
     try:
         return import_module(f"nmt_cli.{subpackage}.compiled")
     except ImportError:
@@ -49,9 +52,10 @@ class KernelFiles:
     """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find or create a folder in `chosen` if not empty, in the package, or in the user's cache.
+        """Find or create a folder: in `chosen` (if not empty), in the package, or in the user's cache.
 
-        Raise `OSError` with a reason and a remedy for each folder if none can be used.
+        A folder that exists has precedence, then this order. `environment` is part of the hash. Raise
+        `OSError` with a reason and a remedy for each folder if none can be used.
         """
         digest = hashlib.sha256(repr(environment).encode())
         for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
@@ -83,7 +87,7 @@ class KernelFiles:
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all. Leave it out if there is no space, or no permission."""
+        """Write a file, whole or not at all. On an `OSError`, such as a full disk, write nothing."""
         staging = self._folder / f"{name}.{uuid4().hex}"
         with suppress(OSError):
             try:

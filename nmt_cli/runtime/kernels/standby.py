@@ -26,7 +26,7 @@ class Helper:
         threading.Thread(target=self._stand_by, name="nmt-helper", daemon=True).start()
 
     def call(self, work: Callable[[], object]) -> None:
-        """Call `work` in the thread. A busy thread skips it if another call follows before it is free."""
+        """Let the thread call `work`, and do not wait. A busy thread later calls only the last `work`."""
         self._work = work
         self._calls[0] += 1
         if not self._awake:
@@ -34,6 +34,7 @@ class Helper:
             self._wake.release()
 
     def _stand_by(self) -> None:
+        """Call each new `work`, forever. Sleep if no call comes within `TURNS` turns."""
         seen = 0
         while True:
             if self._wait(self._calls, seen, TURNS):
@@ -48,7 +49,7 @@ class Helper:
 
 
 def call(count: int) -> None:
-    """Let `count` helper threads assist the calling thread, until the next call of this function."""
+    """Let up to `count` helper threads assist this thread in `beside`, until the next call of `call`."""
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
@@ -76,7 +77,7 @@ _mine = threading.local()
 
 @lru_cache(maxsize=1)
 def _helpers(process: int, count: int) -> list[Helper]:
-    """Start up to `count` helpers for this process. A forked process does not inherit threads."""
+    """Start up to `count` helpers, none without Numba. `process` is the process id, a key of the cache."""
     kernels, helpers = compiled_kernels("runtime.kernels"), list[Helper]()
     with suppress(RuntimeError):  # the system allows no more threads
         while kernels and len(helpers) < count:

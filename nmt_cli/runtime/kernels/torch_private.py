@@ -63,7 +63,7 @@ def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | N
 
 
 def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
-    """Move each mean toward its value by `share` of the difference."""
+    """Move each mean, in place, toward its value by `share` of the difference."""
     _for_each("lerp", means, values, share)
 
 
@@ -78,7 +78,7 @@ def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor], *options: float) -> None:
-    """Apply an in-place operation to each pair of a target and a value."""
+    """Apply an in-place operation, such as "add", to each pair of a target and a value."""
     if hasattr(torch, f"_foreach_{operation}_"):
         getattr(torch, f"_foreach_{operation}_")(list(targets), list(values), *options)
         return
@@ -95,9 +95,9 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add the product of two matrices to `total`.
+    """Add the product of two matrices to `total`, in place.
 
-    If the factors have half precision and `total` has not, a GPU computes all in fp32. Without that function
+    If only the factors have half precision, new versions of PyTorch compute all in fp32 on a GPU. Otherwise
     the product is rounded to half precision before it is added.
     """
     if total.dtype == left.dtype:
@@ -109,7 +109,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute the ReLU of `F.linear`, without gradients. A GPU does both in one kernel."""
+    """Return the ReLU of `F.linear(x, weight, bias)`, without gradients. A GPU uses one kernel."""
     if hasattr(torch.ops.aten, "_addmm_activation"):
         out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.mT)
         return out
@@ -117,10 +117,7 @@ def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
-    """Return the gradient of a softmax's input, over the last axis.
-
-    `out` is the softmax's output, and `d_out` the gradient of the output.
-    """
+    """Return the gradient of a softmax's input, given that of its output `out`, over the last axis."""
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(d_out, out, -1, out.dtype)
     weighted = d_out * out
@@ -131,8 +128,8 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 def no_kernels_chosen_by_speed() -> Iterator[None]:
     """Let `torch.compile` create the same kernels in each run within the block.
 
-    By default it times several kernels and takes the fastest. Their results differ in the last bits. Versions
-    of PyTorch without this option do not compile within the block.
+    By default PyTorch times several kernels and takes the fastest. Their results differ in the last bits.
+    Versions without this option do not compile within the block.
     """
     from torch._inductor import config  # slow to import
 
@@ -151,9 +148,9 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 def products_by_onednn() -> Iterator[None]:
     """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
 
-    By default MKL computes them. It is made for Intel's processors, and has at most half of oneDNN's speed on
-    others. One switch chooses both library and precision. Its value "bf16" allows the precision of the
-    processor's bf16 instructions. AMX rounds factors. Processors without AMX compute in fp32 as before.
+    By default MKL computes them, with at most half of oneDNN's speed on processors that are not Intel's. The
+    switch's value "bf16" also allows the precision of the processor's bf16 instructions. AMX rounds factors.
+    Processors without AMX compute in fp32 as before.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
@@ -201,9 +198,9 @@ def multiplies_int8() -> bool:
 
 
 def keep_few_kernels() -> None:
-    """Limit the memory of kernels for products with many different numbers of rows.
+    """Limit, by environment variables, the memory of kernels for products with different numbers of rows.
 
-    Call this before the first product. Limits in the user's environment have precedence.
+    Call this before the first product. Limits that the user has set have precedence.
     """
     for name, limit in KERNELS_KEPT.items():
         os.environ.setdefault(name, limit)
@@ -292,10 +289,7 @@ def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
-    """Compute `F.linear` of uint8 [rows, inputs], from which `zero` is subtracted first.
-
-    Each row's result is independent of the other rows.
-    """
+    """Return fp32 [rows, outputs], each row independently: (uint8 `x` - `zero`) times the scaled matrix."""
     operands = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
     # Without a bias, a scale or zero point of the output, and an activation.
     out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
@@ -305,11 +299,7 @@ def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
 
 
 def adds_products_in_32_bits() -> bool:
-    """Return whether sums of products of 8-bit integers are exact in 32 bits.
-
-    The VNNI instructions of the processor are exact, unless `ONEDNN_MAX_CPU_ISA` keeps oneDNN from using
-    them.
-    """
+    """Return whether oneDNN sums products of int8 exactly, with VNNI instructions and without overflow."""
     is_supported = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(is_supported and is_supported()) and _largest_bytes_fit()
 
