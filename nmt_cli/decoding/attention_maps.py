@@ -75,7 +75,9 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Return for each target token the index of its source token, in a line whose parts are given as ids."""
+    """Return for each target token of a line the index of its source token, counted from the line's start.
+    `sources` and `targets` are the ids of the line's parts, without end marks.
+    """
     aligned: list[int] = []
     offset = 0
     for source, target in zip(sources, targets, strict=True):
