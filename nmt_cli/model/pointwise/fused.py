@@ -169,6 +169,7 @@ def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 # A custom operator, so that torch.compile does not separate the product from the ReLU.
 @torch.library.custom_op("nmt::relu_linear", mutates_args=())
 def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    """Return [T, F]: the ReLU of a projection, in the dtype of `x_TD`, with gradients."""
     return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
 
 
