@@ -12,6 +12,7 @@ LOWEST = np.int32(-(1 << 31))
 
 
 def _signature(stored):
+    """Return the types of the arguments of `rows` for logits of the type `stored`."""
     return void(stored[:, ::1], int64[::1], float32[:, :], float32, float32, boolean, int64, int64)
 
 
