@@ -243,6 +243,7 @@ def _remove_unfinished(target: Path) -> None:
 
 
 def _opened(staging: Path, path: Path) -> BinaryIO:
+    """Open `staging` for writing. Raise `UserError` that names `path` if this fails."""
     try:
         return staging.open("wb")
     except OSError as error:
