@@ -45,7 +45,7 @@ class ArrayWriter:
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes the offset of each sentence or line in another file, and the end of the last one."""
+    """Writes the offset of each sentence or line in another file, and finally the end of that file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)

@@ -42,7 +42,7 @@ def damaged(path: Path, problem: str) -> UserError:
 
 
 def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
-    """Return the path of a file of one side. `content` ends its name, such as "tokens.npy" or "raw.txt"."""
+    """Return the path of a file of one side. `content` is the end of its name, as in TRAIN.source.CONTENT."""
     return folder / f"{split}.{side}.{content}"
 
 
@@ -164,8 +164,8 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the unchanged lines of one side of a validation or test set. Raise `UserError` if some are
-    missing. Invalid UTF-8 is replaced. There may be more lines than pairs.
+    """Return the unchanged lines of one side of a validation or test set, with invalid UTF-8 replaced. There
+    may be more lines than pairs. Raise `UserError` if there are fewer.
     """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]

@@ -82,7 +82,7 @@ class TokensWriter:
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tokens, end tokens included, and how many of them are unknown."""
+        """Return the number of tokens, end tokens included, and the number of unknown tokens."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
     def __enter__(self) -> Self:

@@ -92,7 +92,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """Return the same pairs in two micro-batches of about half the tokens, or in one for a single pair."""
+    """Return the same pairs in two micro-batches of about half the tokens. A single pair gives only one."""
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]

@@ -173,6 +173,7 @@ class Resegmented:
             raise UserError(f"{folder} was made again during training. Start another run.")
 
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
+        """Yield the tasks of an epoch, in order. `stack` closes the text files."""
         folder = self._dataset.folder
         texts = {
             side: stack.enter_context(
@@ -211,7 +212,7 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
-    """Return the sampler of each side that `config` samples. Raise `UserError` for one without effect."""
+    """Return the sampler of each side that `config` samples. Raise `UserError` if sampling has no effect."""
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
 
 
@@ -239,7 +240,7 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. `draw` samples their segmentation. Without `draw`, use the usual one."""
+    """Return the ids of `lines`. `draw` samples subwords. Without it, segmentation is as usual."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))

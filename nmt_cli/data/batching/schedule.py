@@ -112,6 +112,7 @@ class Batches:
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
 
     def _shard(self, epoch: int, index: int) -> Shard:
+        """Return a shard. The planner plans it and the following shard. Other processes wait for its file."""
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()

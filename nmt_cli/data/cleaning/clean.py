@@ -52,7 +52,7 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """The kept pairs of a block as prepared text, and counts of the dropped ones by reason."""
+    """The kept pairs of a block as prepared text, and counts of the dropped pairs by reason."""
 
     source: Lines
     target: Lines
@@ -80,7 +80,7 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, prepare and filter the pairs of one block. Return the kept pairs, and counts of all others."""
+    """Decode, prepare and filter the pairs of one block. Return the kept pairs and counts of the others."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()

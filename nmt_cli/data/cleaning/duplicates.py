@@ -33,7 +33,7 @@ def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Return a hash that only equal pairs share. A line feed separates the sides, so none may contain one."""
+    """Return a hash that only equal pairs share. The sides must not contain line feeds."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
@@ -56,9 +56,9 @@ def find_repeated(
     """Yield the numbers of hashes that repeat another hash. Numbers count over all files, from 0.
 
     `hashes` are files of concatenated hashes. `qualities` has a sequence for each quality, the most important
-    one first, with an array file for each hash file. Of equal hashes, the hash with the highest quality does
-    not count as a repetition, or the first hash if all qualities are equal. Hashes whose entry in `left_out`
-    is not 0 are ignored. Hashes are distributed over bucket files in `work`, and each bucket is sorted alone.
+    one first, with an array file for each hash file. Of equal hashes, the hash with the highest quality is
+    not a repetition. If all qualities are equal, the first hash is not. Hashes whose entry in `left_out` is
+    not 0 are ignored. Hashes are distributed over bucket files in `work`, and each bucket is sorted alone.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())

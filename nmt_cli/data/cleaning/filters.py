@@ -168,7 +168,7 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    """Return the share of letters among the characters other than spaces. `text` has at least one of them."""
+    """Return the share of letters among the characters other than spaces. `text` must not be empty."""
     # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 

@@ -80,7 +80,7 @@ def _text_writer(folder: Path, side: Side) -> TextWriter:
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """Open the prepared text of a part. Use one part at a time, so that few files are open at once."""
+    """Open the prepared text of a part. Close it before the next part, so that few files are open at once."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {

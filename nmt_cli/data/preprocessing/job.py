@@ -25,7 +25,7 @@ COMMON = ("role", "name", "pairs", "files")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The inputs as the user names them, and all settings."""
+    """The inputs as the user names them, and all settings of a `preprocess` run."""
 
     source_lang: str
     target_lang: str

@@ -202,7 +202,7 @@ def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerCo
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Save tokenizers to the first folder in `task`. Reuse, adopt or learn them as its plan demands."""
+    """Save tokenizers in the first folder of `task`. Reuse, adopt or learn them, as the plan in it says."""
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready

@@ -147,9 +147,7 @@ class _IdsWriter:
 def _held_out(
     inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
 ) -> HeldOut | None:
-    """Return the pairs of all inputs except the training corpora, or None if no filter needs them. Their keys
-    are in a file in the work folder, which is written once.
-    """
+    """Return the pairs of all evaluation inputs, or None if no filter needs them. Write their keys once."""
     corpora = [item.corpus for item in inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
         return None
