@@ -27,7 +27,7 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        `next_epoch` is that of the next batch. Hours that are used up later end the run by `TIME_UP`.
+        `next_epoch` is the epoch of the next batch. Hours used up later end the run by the request `TIME_UP`.
         """
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs

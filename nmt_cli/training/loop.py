@@ -61,7 +61,7 @@ class Loop:
         return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int) -> bool:
-        """Return whether no step is left, and report it if validation.patience is the reason."""
+        """Return whether no step is left. If validation.patience is the reason, report it."""
         if self.limits.reached(next_epoch):
             return True
         validation = self.trainer.config.validation
@@ -101,7 +101,7 @@ class Loop:
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
-        """Validate the model. Return whether the step is among the best ones, whose checkpoints are kept."""
+        """Validate the model. Return whether the step is among the best steps, whose checkpoints are kept."""
         self._flush()
         if self.dataset.is_gone():
             self._save_and_refuse()

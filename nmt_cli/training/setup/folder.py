@@ -31,7 +31,7 @@ def claimed(run: Path) -> Iterator[None]:
 
 
 def refuse_foreign(run: Path) -> None:
-    """Raise `UserError` if `run` is a file, or a folder of other files than those of a run."""
+    """Raise `UserError` if `run` is a file, or a folder with files that do not belong to a run."""
     if not checkpoints(run):
         refuse_other_files(run, "run", CONFIG, hidden=False)
 

@@ -25,7 +25,7 @@ SENTENCES = 8
 def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, trial: Trial, report: Report
 ) -> None:
-    """Try a validation and a checkpoint. Report their cost, and that of the longest batch and of the run.
+    """Try a validation and a checkpoint. Report their cost, the cost of the longest batch and of the run.
     `trial` is the trial of the longest batch of `split`. Raise `UserError` if the run would fail.
     """
     start = time.perf_counter()
@@ -60,7 +60,7 @@ def estimate(
 
 
 def checkpoints_at_most(config: CheckpointConfig) -> int:
-    """Return the maximum number of checkpoints on disk, with the one that is being written."""
+    """Return the maximum number of checkpoints on disk, including the checkpoint being written."""
     return config.keep_last + config.keep_best + 1
 
 

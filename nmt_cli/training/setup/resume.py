@@ -34,8 +34,8 @@ def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Restore weights, optimiser and loss scale, and report the settings that have changed since. Return the
-    position of the checkpoint. Raise `UserError` if the run cannot resume with these settings.
+    """Restore weights, optimiser and loss scale from `checkpoint`, and return its position. Report the
+    settings that have changed since. Raise `UserError` if the run cannot resume with these settings.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))

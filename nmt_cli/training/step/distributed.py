@@ -157,7 +157,7 @@ class Group:
 
     def sum_parts(self, vector: Tensor) -> None:
         """Sum this rank's part of `vector` over all ranks, in place. A vector has one part per rank, all of
-        equal size. The other parts are undefined afterwards.
+        equal size. Afterwards, the other parts are undefined.
         """
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)

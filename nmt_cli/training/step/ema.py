@@ -12,7 +12,7 @@ from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:
-    """A moving average of a model's weights. It starts as a copy of them."""
+    """A moving average of a model's weights. At first, the average is a copy of the weights."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
         self._model, self._decay = model, decay
@@ -32,7 +32,7 @@ class Ema:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Replace the model's weights by the average within the block, and restore them bit by bit."""
+        """Replace the model's weights by the average within the block. Then restore the exact weights."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

@@ -74,7 +74,7 @@ class Optimizer:
         self._build(steps)
 
     def _build(self, steps: Mapping[str, float]) -> None:
-        """Build Adam for parameters that have taken these numbers of `steps`, by name."""
+        """Build Adam. `steps` is the number of steps of each parameter so far, by name, or 0 if missing."""
         self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
         for names, span in self._runs(steps):

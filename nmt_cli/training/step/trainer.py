@@ -60,7 +60,7 @@ class LossScale:
         return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the loss scale from a checkpoint, if both runs have one."""
+        """Restore the loss scale from the tensors of a checkpoint, if both runs have a loss scale."""
         if self.active and SCALE in tensors:
             self.scale.copy_(tensors[SCALE])
             self.good_steps.copy_(tensors[GOOD_STEPS])

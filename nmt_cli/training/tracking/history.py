@@ -113,7 +113,7 @@ class History:
 
     @property
     def losses(self) -> Losses:
-        """The training losses of the run, as all reports show them. nan before the first step."""
+        """The training losses over the latest steps, for all reports. nan before the first step."""
         tokens = sum(tokens for tokens, _, _ in self._recent)
         if not tokens:
             return Losses(math.nan, math.nan)

@@ -13,7 +13,7 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines up to `position`, the first of equal ones, and texts about the losses."""
+    """Return the intact lines up to `position`, each step and validation once, and a text for each loss."""
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
     for line in content.split(b"\n")[:-1]:  # the last one was cut short, or is empty
@@ -63,7 +63,7 @@ def _is_intact(line: Mapping[str, Any]) -> bool:
 
 
 def _number(value: object) -> bool:
-    """Return whether `value` is a number to compute with, or None for one that was not finite."""
+    """Return whether `value` is a valid number, or None, which replaces a number that was not finite."""
     return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)
 
 

@@ -68,8 +68,8 @@ class Saver:
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`. Raises
-        `Moved` if the run folder is not the one in which the run started.
+        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`. Raise
+        `Moved` if another folder, or none, is at the path of the run folder now.
         """
         # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):

@@ -18,7 +18,7 @@ MEASURED = (
 
 
 class Scalars:
-    """A reader of events (see `events.py`) that writes lines of the log to TensorBoard files."""
+    """A reader of the events of a run. It writes lines of the log to TensorBoard files."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
         """Open a new file in `folder`. `step` is the last step. TensorBoard drops older points after it."""
@@ -38,7 +38,7 @@ class Scalars:
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def __call__(self, event: Event) -> None:
-        """Read one event of a run."""
+        """Write the lines of a `Logged` event. Ignore other events."""
         if isinstance(event, Logged):
             self.write(event.lines)
 

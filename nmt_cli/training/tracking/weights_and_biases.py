@@ -45,7 +45,7 @@ class Follower:
             raise UserError(f"{problem}; set WANDB_MODE=offline, or training.wandb=false.") from error
 
     def __call__(self, event: Event) -> None:
-        """Read one event of a run."""
+        """Send the lines of a `Logged` event. Ignore other events."""
         if not isinstance(event, Logged) or self._failed:
             return
         try:

@@ -79,7 +79,7 @@ def _read(run: Path, name: str) -> StoredRun:
 
 
 def _history(log: Path) -> History:
-    """Read the intact lines of a log, and warn about damaged ones."""
+    """Read the intact lines of a log. Warn if there are damaged lines."""
     lines, damaged = whole_lines(read_if_exists(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)

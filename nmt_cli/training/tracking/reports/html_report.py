@@ -59,7 +59,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class HtmlReport:
-    """A reader of events (see `events.py`) that writes the report at each `Standing`."""
+    """A reader of the events of a run. It writes the report at each `Standing`."""
 
     run: Path
     about: About
@@ -69,7 +69,7 @@ class HtmlReport:
     warn: Report
 
     def __call__(self, event: Event) -> None:
-        """Read one event of a run."""
+        """Read one event of a run. Write the report if the event is a `Standing`."""
         if isinstance(event, Standing):
             self.write(event)
 
