@@ -42,9 +42,7 @@ def damaged(path: Path, problem: str) -> UserError:
 
 
 def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
-    """Return the path of a file of one side. `content` ends the file name, such as "tokens.npy"
-    or "raw.txt".
-    """
+    """Return the path of a file of one side. `content` ends the name, such as "tokens.npy" or "raw.txt"."""
     return folder / f"{split}.{side}.{content}"
 
 

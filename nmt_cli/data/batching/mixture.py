@@ -142,8 +142,7 @@ def _shares(
     temperature: float,
     over: str,
 ) -> tuple[int, ...]:
-    """Return the share of each corpus in a stage, in units of 1 / `ONE`. They add up to `ONE`, if not
-    rounded.
+    """Return the share of each corpus in a stage, in units of 1 / `ONE`. The sum is `ONE` up to rounding.
 
     Without `temperature`, the shares are proportional to `weights`. With `temperature`, they are proportional
     to weight * size * (size of the group) ** (1 / temperature - 1). If `over` is "tag", all corpora with the
