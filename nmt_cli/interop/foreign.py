@@ -22,7 +22,6 @@ POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
 }
 """Our `model.positions` for the sinusoids of each toolkit."""
 
-
 TRAINING = "train.toml"
 """Settings file beside the model. `nmt train --config` continues training with it."""
 
@@ -32,21 +31,21 @@ BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("cap_ratio", "cap_extra"): (0, 100),
     ("cap_extra", "cap_ratio"): (0, 10_000),
 }
-"""Range of each imported search setting. The settings listed with it have no effect without it."""
+"""Lowest and highest value of an imported search setting. Further names are settings that depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Options of `nmt import`. None leaves the choice to the model."""
+    """Options of `nmt import`. None means that the value comes from the model."""
 
     source_lang: str | None = None
     target_lang: str | None = None
     positions: PositionRule | None = None
 
     def languages(self, source: str | None, target: str | None, where: Path) -> tuple[str, str]:
-        """Return the source and the target language. Options take precedence over those of the model.
+        """Return the source and target language: the option, or else `source` or `target` from the model.
 
-        Raise `UserError` if one is missing.
+        Raise `UserError` if either language is None or empty. The error names the model path `where`.
         """
         languages = self.source_lang or source, self.target_lang or target
         if not languages[0] or not languages[1]:
@@ -59,7 +58,7 @@ class Foreign:
     """The contents of a model folder, read from another toolkit's model."""
 
     kind: str
-    """Toolkit of the model, for people."""
+    """Name of the toolkit, shown to people."""
 
     config: ModelConfig
     tokenizers: Tokenizers
@@ -67,7 +66,7 @@ class Foreign:
     """Tensors by our names."""
 
     search: Mapping[str, Any] = field(default_factory=dict)
-    """Search settings with which its toolkit decodes, by our names."""
+    """The toolkit's own search settings, under our names."""
 
     longest: int | None = None
     """Maximum sentence length in tokens that the model was made for, if known."""
@@ -86,7 +85,7 @@ class Foreign:
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return the model without search settings out of bounds. A note names each of them."""
+    """Return the model without search settings out of bounds. Add a note for each removed setting."""
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -96,13 +95,13 @@ def with_sane_search(foreign: Foreign) -> Foreign:
 
 
 def check_free(out: Path) -> None:
-    """Raise `UserError` if `out` is not writable, or is neither missing nor an empty folder."""
+    """Raise `UserError` if `out` is not writable, is a file, or is a folder that is not empty."""
     refuse_other_files(out)
     check_writable(out)
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out`. It appears complete or not at all."""
+    """Write the model folder `out` with a settings file for training. It appears complete or not at all."""
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)
@@ -112,7 +111,7 @@ def write(foreign: Foreign, out: Path) -> None:
 
 
 def _for_training(config: ModelConfig) -> str:
-    """Return a settings file with which `nmt train` continues to train the model."""
+    """Return the text of a TOML file with which `nmt train` continues to train the model."""
     lines = [f"{name} = {toml_literal(value)}" for name, value in asdict(config).items()]
     # With other positions, this setting has no effect and would be refused.
     left_out = ["longest"] if config.positions != "learned" else []

@@ -1,4 +1,4 @@
-"""Read the settings of another toolkit's model. Each value is checked for its type when it is read."""
+"""Read the settings of another toolkit's model. Reading a setting checks its type."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from nmt_cli.setting_values import converted, is_unicode, wanted
 
 
 class ForeignSettings:
-    """Settings by name. Errors name `where`, usually a file. A missing setting counts as null."""
+    """Settings by name. Null counts as missing. A wrong type raises `UserError`, which names `where`."""
 
     def __init__(self, values: Any, where: str) -> None:
         if not isinstance(values, Mapping):
@@ -22,11 +22,11 @@ class ForeignSettings:
         return self._values.get(name) is not None
 
     def names(self) -> list[str]:
-        """Return the names of all settings."""
+        """Return the names of all settings, null ones included, in file order."""
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, `default` if it is missing, or raise `UserError` if there is no default."""
+        """Return a whole number, or `default` if it is missing. Raise `UserError` if both are missing."""
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
@@ -38,33 +38,31 @@ class ForeignSettings:
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, `default` if it is missing, or raise `UserError` if there is no default."""
+        """Return a text, or `default` if it is missing. Raise `UserError` if both are missing."""
         return cast(str, self._read(name, str, default))
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers, empty if it is missing."""
+        """Return a list of whole numbers, empty if the setting is missing."""
         return list(self._read(name, tuple[int, ...], ()))
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty if it is missing."""
+        """Return a list of texts, empty if the setting is missing."""
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return a list of settings in settings, empty if it is missing."""
+        """Return a list of nested groups of settings, empty if the setting is missing."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
         ]
 
     def equals(self, name: str, value: object) -> bool:
-        """Return whether a setting has this value and its type."""
+        """Return whether a setting has the value and the exact type of `value`."""
         actual = self._values.get(name)
         return type(actual) is type(value) and bool(actual == value)
 
     def demand(self, name: str, *choices: object) -> None:
-        """Raise `UserError` unless a setting is one of `choices`. A missing setting counts as the first
-        choice.
-        """
+        """Raise `UserError` if a setting is present and is not one of `choices`."""
         value = self._values.get(name, choices[0])
         if value is not None and not (isinstance(value, bool | int | float | str) and value in choices):
             supported = " or ".join(map(repr, choices))
@@ -83,7 +81,7 @@ class ForeignSettings:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a JSON file. Raise `UserError` if the file is missing or not JSON."""
+    """Return the parsed content of a JSON file. Raise `UserError` if the file is missing or not JSON."""
     try:
         return parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
@@ -93,5 +91,5 @@ def read_json(path: Path) -> Any:
 
 
 def read_settings(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file."""
+    """Return the settings in a JSON file. Raise `UserError` if the file is missing or not a JSON object."""
     return ForeignSettings(read_json(path), str(path))

@@ -1,8 +1,8 @@
 """Convert between our tensors and those of other toolkits.
 
-Hugging Face and fairseq share names for tensors, the common names. Their sinusoids have the sines in the
-first half of the channels and the cosines in the second half. Ours alternate. The conversion reorders the
-channels.
+Hugging Face and fairseq share names for tensors, the common names. In their sinusoids, sines fill the first
+half of the channels and cosines the second half. In ours, sines and cosines alternate. The conversion
+reorders the channels.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ INWARD = {
     "cross.key_value": [f"{CROSS}.{part}_proj" for part in "kv"],
     "feed_forward.inner": ["fc1"],
 }
-"""Modules that read a token's channels. Each of ours combines one or more of theirs."""
+"""Modules that read a token's channels. Each of ours combines one or more modules of other toolkits."""
 
 OUTWARD = {
     "attention.output": f"{OWN}.out_proj",
@@ -34,16 +34,13 @@ OUTWARD = {
 """Modules that write a token's channels, including norms."""
 
 SSRU = {"attention.value": "ssru.value", "attention.forget": "ssru.forget"}
-"""Modules of an SSRU, which replaces self-attention in the decoder. They read and write a token's
-channels.
-"""
+"""Modules of an SSRU, the decoder's substitute for self-attention. They read and write a token's channels."""
 
 UNBIASED = "attention.value"
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
-
 
 MAX_ROWS = 1 << 24  # no vocabulary has more entries
 
@@ -53,11 +50,11 @@ def common_tensors(
     rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
     where: str,
 ) -> dict[str, Tensor]:
-    """Return tensors by their common names.
+    """Return the tensors under their common names, which `rename` gives them.
 
-    Raise `UserError` for the first tensor that is not a vector or matrix of real numbers. Integers,
-    quantised, complex and sparse tensors are refused, and so are views that repeat numbers. Embeddings and
-    the output projection must be matrices. Errors name the file `where`.
+    Raise `UserError` for the first tensor that is not a dense vector or matrix of real numbers. Views that
+    repeat numbers are also refused. The output projection must exist. It and the embeddings must be matrices
+    with at most `MAX_ROWS` rows. Errors name the file `where`.
     """
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
@@ -84,17 +81,15 @@ def common_tensors(
 
 
 class TensorReader:
-    """Read tensors by their common names one by one, so that `refuse_rest` finds unread ones."""
+    """Read tensors by their common names one by one, and remember which were read."""
 
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Error messages name the file `where`."""
+        """Keep the tensors by name. Error messages name the file `where`."""
         self._tensors, self._where = tensors, where
         self._taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor in fp32. Raise `UserError` if it is missing, has another shape, or is
-        not finite.
-        """
+        """Return a tensor in fp32. Raise `UserError` if it is missing, not finite, or not of `shape`."""
         if name not in self._tensors:
             raise UserError(f"{self._where} has no {name}, so nmt does not support this model.")
         self._taken.add(name)
@@ -107,7 +102,7 @@ class TensorReader:
         return tensor
 
     def refuse_rest(self) -> None:
-        """Raise `UserError` if a tensor was not read."""
+        """Raise `UserError` if `take` has not read every tensor."""
         if left := sorted(self._tensors.keys() - self._taken):
             raise UserError(
                 f"{self._where} has {left[0]}, which nmt's Transformer lacks. It is another kind of model."
@@ -115,17 +110,17 @@ class TensorReader:
 
 
 def channel_order(width: int) -> Tensor:
-    """Return the position of each of our channels among the other toolkits' channels."""
+    """Return `[width]` indices: item i is the other toolkits' channel that becomes our channel i."""
     return torch.arange(width).view(2, width // 2).T.flatten()
 
 
 def to_halves(rows: Tensor) -> Tensor:
-    """Return rows `[n, width]` with channels in the other toolkits' order."""
+    """Return a copy of `rows`, `[n, width]`, with channels in the other toolkits' order."""
     return rows[:, channel_order(rows.shape[1]).argsort()].contiguous()
 
 
 def import_tensors(reader: TensorReader, config: ModelConfig, source: int, target: int) -> dict[str, Tensor]:
-    """Return our tensors by name. `source` and `target` are the sizes of the vocabularies."""
+    """Return our tensors by name, for vocabularies of `source` and `target` entries. `reader` checks them."""
     order = channel_order(config.width)
     tensors_by_name: dict[str, Tensor] = {}
     output = reader.take(OUTPUT, target, config.width)
@@ -154,9 +149,10 @@ def import_tensors(reader: TensorReader, config: ModelConfig, source: int, targe
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return tensors by their common names: the inverse of `import_tensors`.
+    """Return our `tensors` under their common names, with channels in the other toolkits' order.
 
-    Attention always gets biases, zeros if the model has none.
+    Source and target embeddings are always present, even if tied. Attention always gets biases, zeros if the
+    model has none.
     """
     back = channel_order(config.width).argsort()
     output = tensors["output_matrix"]
@@ -189,7 +185,7 @@ def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[s
 
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors without biases that are zeros: the output bias, and those of attention together."""
+    """Return the tensors without a zero output bias, and without attention biases if all are zero."""
     attention = [name for name in tensors if name.endswith("_proj.bias")]
     zero = set() if any(tensors[name].any() for name in attention) else {*attention}
     zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
@@ -215,7 +211,7 @@ WEIGHT_AND_BIAS = ["weight", "bias"]
 
 
 def _part_rows(config: ModelConfig, module: str) -> list[int]:
-    """Return the number of rows of each part of a module that combines several matrices."""
+    """Return the row count of each of the other toolkits' matrices that our `module` combines."""
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     rows = {"q": keys, "k": keys, "v": values}
     return [rows[part[-6]] if "_proj" in part else config.feed_forward for part in INWARD[module]]
@@ -224,7 +220,7 @@ def _part_rows(config: ModelConfig, module: str) -> list[int]:
 def _import_parameter(
     reader: TensorReader, config: ModelConfig, prefix: str, module: str, kind: str
 ) -> Tensor:
-    """Return one of our parameters, combined from one or more of the other toolkit's."""
+    """Return our parameter `kind` (weight or bias) of `module`, joined from the other toolkit's tensors."""
     order, width = channel_order(config.width), config.width
     if module in SSRU:
         square = reader.take(

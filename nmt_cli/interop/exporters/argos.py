@@ -18,7 +18,7 @@ LENGTH_PENALTY = 0.2
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that Argos Translate lacks, one message each."""
+    """Return the features of the model that Argos Translate lacks, one message each. Empty if none."""
     recipe = model.identity.tokenizers.recipe
     messages = ctranslate2.losses(model)
     separate = not recipe.joint or recipe.own_models
@@ -26,7 +26,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the package into `folder`. Return notes for the user."""
+    """Write the `.argosmodel` package into `folder`. `precision` is fp32, fp16 or int8. Return no notes."""
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
     name = f"{codes[0]}_{codes[1]}"
@@ -57,7 +57,7 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the package as Argos Translate does."""
+    """Translate lines with the package in `folder`, with CTranslate2 and Argos Translate's settings."""
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:

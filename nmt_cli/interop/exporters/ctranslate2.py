@@ -38,7 +38,7 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that CTranslate2 lacks, one message each."""
+    """Return the features of the model that CTranslate2 lacks, one message each. Empty if none."""
     tokenizers = model.identity.tokenizers
     ends = {
         named_entries(vocabulary)[vocabulary.end]
@@ -49,7 +49,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`. Return notes for the user."""
+    """Write model, tokenisers and README into `folder`. `precision` is a key of `KINDS`. Return no notes."""
     tokenizers = model.identity.tokenizers
     spec = specification(model)
     spec.validate()
@@ -62,7 +62,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def filled(model: Transformer) -> Any:
-    """Return the specification of the layers with the weights, without vocabularies."""
+    """Return CTranslate2's specification of the layers with copies of the weights, without vocabularies."""
     specs = _package().specs
     config = model.config
     activation = getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation])
@@ -90,7 +90,7 @@ def filled(model: Transformer) -> Any:
 
 
 def specification(model: Model) -> Any:
-    """Return the complete specification of the model file."""
+    """Return CTranslate2's specification of the whole model, with weights and vocabularies."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
     vocabulary = tokenizers.target.vocabulary
     spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
@@ -140,7 +140,7 @@ def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: 
 
 
 def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each module of a layer with the name of ours."""
+    """Yield each module of a layer of the specification with the name of our module."""
     own = layer.self_attention
     yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
     yield own.layer_norm, "after_attention.norm"
@@ -154,12 +154,12 @@ def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines as a user of CTranslate2 does."""
+    """Translate lines with the export in `folder`, as a user of CTranslate2 does."""
     return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
 
 
 def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
-    """Translate lines with a beam of 4 in a compute type. `options` go to `translate_batch`."""
+    """Translate with a beam of 4 and compute type `kind` on the CPU. `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()) for name in ("source.spm", "target.spm"))

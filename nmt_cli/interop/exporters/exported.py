@@ -1,4 +1,4 @@
-"""Provide the parts of an export that all toolkits need: SentencePiece models and named entries."""
+"""Provide what all exports need: checks for unsupported features, SentencePiece models and named entries."""
 
 import json
 
@@ -11,7 +11,7 @@ from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 UNTOUCHED = TextConfig(unicode="none", words="raw")
-"""Text settings of imported models. Their SentencePiece models include all rules."""
+"""Text settings of imported models: nmt changes no text. Their SentencePiece models contain all rules."""
 
 LARGEST_EPSILON = 1e-5
 """Up to this value, replacing epsilon by 1e-5 or 1e-6 changes log-probabilities by less than 1e-4 (from 1e-3,
@@ -19,7 +19,7 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return the features of the tokenisers that all other toolkits lack, one message each."""
+    """Return the features of the tokenisers that no toolkit supports, one message each. Empty if none."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -34,9 +34,9 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
-    """Return the settings that another toolkit's models cannot have, one message each.
-
-    `supported` are the values of the toolkit. Without `any_epsilon`, it has its own epsilon of layer norm.
+    """Return the settings that another toolkit's models cannot have, one message each. Empty if none.
+    `supported` maps a setting to the toolkit's only value. `any_epsilon` means that it accepts any epsilon of
+    layer norm. Otherwise an epsilon above `LARGEST_EPSILON` is unsupported.
     """
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
@@ -48,7 +48,7 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return a side's SentencePiece model, with our normalisation inside."""
+    """Return the file of a side's SentencePiece model, extended with the normalisation of `recipe`."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
@@ -56,5 +56,5 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
 
 
 def named_entries(vocabulary: Vocabulary) -> list[str]:
-    """Return the entries of a vocabulary. Unused entries get names too."""
+    """Return the entries by id. An empty entry is named `<unused5>`, after its id."""
     return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]

@@ -1,4 +1,4 @@
-"""Write our models in the formats of other toolkits, after reporting unsupported features."""
+"""Export our models to the formats of other toolkits. Refuse models with unsupported features."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +23,19 @@ class Toolkit:
 
     name: str
     losses: Callable[[Model], list[str]]
-    """Features of a model that it lacks, one message each."""
+    """Return the features of a model that the toolkit lacks, one message each."""
 
     precisions: Sequence[Precision]
-    """Precisions of its files."""
+    """Precisions that an export may have."""
 
     write: Callable[[Model, Path, Precision], list[str]]
-    """Writes the files of a folder. Returns notes for the user."""
+    """Write the export into a folder. Return notes for the user."""
 
     translate: Callable[[Path, list[str]], list[str]]
-    """Translates lines with it, with a beam of 4."""
+    """Translate lines with the export in a folder and the toolkit, with a beam of 4."""
 
     search: Mapping[str, Any]
-    """Settings of our search with which it equals its search."""
+    """Settings with which our search gives the toolkit's results."""
 
 
 OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
@@ -71,14 +71,14 @@ TOOLKITS: dict[str, Toolkit] = {
 
 
 def losses(model: Model, form: str) -> list[str]:
-    """Return the features that the export would lose, one message each. A model with any cannot
-    be exported.
-    """
+    """Return the features that an export as `form` (a key of `TOOLKITS`) would lose, one message each."""
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
-    """Write `out`. It appears complete or not at all. Return notes for the user."""
+    """Export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return notes
+    for the user. Raise `UserError` if the toolkit lacks a feature of the model or `precision`.
+    """
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
         raise UserError(f"{toolkit.name} does not support this model: {', '.join(lost)}.")
@@ -90,17 +90,17 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
 
 
 def search_alike(form: str) -> Mapping[str, Any]:
-    """Return settings of our search with which it equals the search of the other toolkit."""
+    """Return settings with which our search gives the same results as the toolkit `form`."""
     return TOOLKITS[form].search
 
 
 def translate(form: str, out: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the other toolkit. Raise `UserError` if it is not installed."""
+    """Translate lines with the export in `out`. Raise `UserError` if the toolkit is not installed."""
     return TOOLKITS[form].translate(out, lines)
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return lines of random pieces from the vocabulary. The same count gives the same lines."""
+    """Return `count` lines, each of 2 to 13 random pieces. The same count gives the same lines."""
     generator = random.Random(count)
     pieces = sorted(source.numbering.pieces)
     return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

@@ -1,9 +1,9 @@
 """Export folders that Hugging Face's `transformers` loads without our code.
 
-Post-norm models become Marian models, and pre-norm models Pegasus models. Both need padding, which we append
-to the vocabulary. Pegasus has one matrix for both sides. For two vocabularies, the source's entries come
-first and get no probability, then the target's follow. Our settings and tokeniser are stored in `nmt.json`
-and `nmt-tokenizer/`, so that importing the folder again restores the exported model.
+Post-norm models become Marian models, and pre-norm models Pegasus models. Both need a padding entry, which we
+append to the vocabulary. Pegasus has one matrix for both sides. With two vocabularies, it holds the source's
+entries, which get no probability, and then the target's. `nmt.json` and `nmt-tokenizer/` keep our settings
+and tokenisers, so that `nmt import` restores the model.
 """
 
 import importlib
@@ -59,7 +59,6 @@ START = (
     "nmt export --format ctranslate2"
 )
 
-
 README = """# A translation model for transformers, as {name}
 
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -76,19 +75,19 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that `transformers` lacks, one message each."""
+    """Return the features of the model that `transformers` lacks, one message each. Empty if none."""
     config = model.identity.config
     messages = model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the id of the target's first entry. `source` is the size of the source vocabulary."""
+    """Return the id of the first target entry. `source` is the size of the source vocabulary."""
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`. Return notes for the user."""
+    """Write the files into `folder`. `precision` is fp32 or fp16. Return notes for the user."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
@@ -204,7 +203,7 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with `transformers`."""
+    """Translate lines with the export in `folder`. Raise `UserError` if `transformers` is not installed."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:

@@ -73,11 +73,11 @@ UNUSED: Mapping[str, Any] = {
     "ulr-trainable-transformation": False,
     "version": "v1.12.0 65bf82ff",
 }
-"""Settings that Marian requires, although they do not affect these models."""
+"""Settings that Marian requires, although they have no effect on these models."""
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that Marian lacks, one message each."""
+    """Return the features of the model that Marian lacks, one message each. Empty if none."""
     config = model.identity.config
     messages = model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
@@ -86,7 +86,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`. Return notes for the user."""
+    """Write the files into `folder`. `precision` is not used: the files are fp32. Return no notes."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)
@@ -104,9 +104,8 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
-    """Write the vocabularies. Return their file names and sizes.
-
-    They are SentencePiece models if those number the pieces as our model does, otherwise YAML files.
+    """Write each side's vocabulary into `folder`. Return file names and sizes, source first. The vocabularies
+    are SentencePiece models if these number pieces as our model does, or else YAML files.
     """
     sides = {"source": tokenizers.source, "target": tokenizers.target}
     spms = {name: sentencepiece_with_rules(side, tokenizers.recipe) for name, side in sides.items()}
@@ -131,7 +130,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
 
 
 def _numbered_alike(side: Tokenizer) -> bool:
-    """Return whether each piece has the id that its SentencePiece model gives it."""
+    """Return whether each piece and special token has the same id in our vocabulary as in SentencePiece."""
     vocabulary = side.vocabulary
     same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
@@ -144,7 +143,7 @@ def _numbered_alike(side: Tokenizer) -> bool:
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor with Marian's name and layout."""
+    """Yield each tensor of `common`, which has common names, with Marian's name and layout."""
     suffix = "_pre" if config.norm == "pre" else ""
     for name, tensor in common.items():
         parts = name.split(".")
@@ -205,7 +204,7 @@ def _shown(value: Any) -> str:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with Marian's Python package."""
+    """Translate lines with Marian's package. Raise `UserError` without it, or for a YAML vocabulary."""
     try:
         from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:

@@ -1,6 +1,4 @@
-"""Read fairseq's Transformer: a checkpoint, zipped or legacy, with dictionaries and a subword model beside
-it.
-"""
+"""Read fairseq's Transformer: a checkpoint, and beside it the dictionaries and a subword model."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -45,7 +43,7 @@ OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
-"""Today's names of `layer_norms.N` in the first versions."""
+"""Current names of `layer_norms.N` in the first versions, by N."""
 
 SEARCH: Mapping[str, Any] = {
     "beam": 5,
@@ -60,7 +58,7 @@ SEARCH: Mapping[str, Any] = {
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Return whether a file has the ending of fairseq's checkpoints, or a folder contains such a file."""
+    """Return whether `path` is named like a fairseq checkpoint, or is a folder that contains such a file."""
     return path.suffix == ENDING or (path.is_dir() and any(path.glob(f"*{ENDING}")))
 
 
@@ -99,7 +97,7 @@ def _checkpoint(folder: Path) -> Path:
 
 
 def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
-    """Return the settings of training, from a checkpoint of any version."""
+    """Return the training settings in a checkpoint of any version. `cfg` takes precedence over `args`."""
     merged: dict[str, Any] = {}
     config = checkpoint.get("cfg")
     parts = [config.get(name) for name in ("task", "model")] if isinstance(config, Mapping) else []
@@ -115,7 +113,7 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side, which names its dictionary."""
+    """Return the language of each side. Raise `UserError` if a dictionary `dict.LANG.txt` is missing."""
     languages = options.languages(
         settings.text("source_lang", "") or None, settings.text("target_lang", "") or None, folder
     )
@@ -126,7 +124,9 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Read a dictionary: one piece and its count per line. Special tokens come first."""
+    """Read a dictionary: the special tokens, then the pieces, one per line before its count. Filler pieces
+    and pieces spelt like special tokens become empty. Raise `UserError` for another line or a repeated piece.
+    """
     try:
         lines = read_ordinary(path).decode().split("\n")
     except ValueError as error:
@@ -166,7 +166,7 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield tensors by today's names. Old versions kept queries, keys and values in one matrix."""
+    """Yield a tensor by its current name. An old combined matrix yields queries, keys and values."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
         for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
@@ -184,7 +184,7 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture, and remove duplicates of tied tensors."""
+    """Return the architecture. Remove tied duplicates and unused position rows from `tensors`."""
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
@@ -232,7 +232,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Remove the rows of padding. Return the number of positions, that of the shorter table."""
+    """Cut both position tables to the same rows, without padding rows. Return the number of rows left."""
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
         raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
@@ -273,7 +273,9 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> list[Path]:
-    """Return the file of each side: the only one, or the one named after the language."""
+    """Return each side's file: the only file, or the one with its language in the name, or raise
+    `UserError`.
+    """
     if len(files) == 1:
         return [files[0], files[0]]
     checkpoint = []

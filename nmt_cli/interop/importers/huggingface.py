@@ -38,7 +38,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 OURS, OUR_TOKENIZER = "nmt.json", "nmt-tokenizer"
-"""Additional files in folders that nmt exported."""
+"""Files that are only in folders that nmt exported."""
 
 SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -51,7 +51,7 @@ NAMES = {"marian": "Hugging Face Marian", "pegasus": "Hugging Face Pegasus", m2m
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
-"""Folder names of OPUS-MT, which contain both languages."""
+"""Folder names of OPUS-MT. They end with both language codes."""
 
 TheirConfig = tuple[ForeignSettings, ModelConfig]
 
@@ -97,7 +97,7 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 def _of_many_languages(
     folder: Path, settings: ForeignSettings, tensors: dict[str, Tensor], options: ImportOptions
 ) -> Foreign:
-    """Return M2M100 or NLLB, for one language pair unless a line selects another."""
+    """Return a model of M2M100 or NLLB. Its tokenisers have one default language pair."""
     if options.positions:
         raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
     config = replace(_config(settings, tensors, options), positions="marian", first_position=m2m100.FIRST)
@@ -114,7 +114,9 @@ def _of_many_languages(
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
-    """Return a model that nmt exported, with the weights that the folder holds now."""
+    """Return a model that nmt exported: settings and tokenisers of the export, weights from `tensors`. `kind`
+    is the toolkit's name. `tensors` loses padding rows and duplicates, and gets missing biases.
+    """
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
@@ -145,7 +147,7 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
-    """Split the shared matrix, in which the target's entries follow the source's."""
+    """Split the matrix in `tensors` at the target's first entry, the lowest id in the file `vocabulary`."""
     first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
     tensors[SOURCE] = tensors[SOURCE][:first]
     for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
@@ -164,7 +166,7 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors by their common names, without computed ones and without zero biases."""
+    """Return tensors under their common names, without position tables and without zero biases."""
     tensors_by_name = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -184,7 +186,7 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture, and remove duplicates of tied tensors."""
+    """Return the architecture. Remove duplicates of tied tensors from `tensors`."""
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
         settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))
@@ -218,7 +220,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor], options: Impo
 
 
 def _drop_tied(tensors: dict[str, Tensor], tie: str) -> None:
-    """Remove the tensors that equal the output matrix."""
+    """Remove from `tensors` the embeddings that `tie` makes equal to the output matrix."""
     for name, ties in ((TARGET, ("all", "decoder")), (SOURCE, ("all",))):
         if tie in ties:
             tensors.pop(name, None)
@@ -227,7 +229,10 @@ def _drop_tied(tensors: dict[str, Tensor], tie: str) -> None:
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return the source and target vocabularies. They are one object if the sides share it."""
+    """Return the source and target vocabularies: the same object twice if the sides share one. `tensors`
+    gives the number of entries. A zero vector at the decoder's start id means that the target has no start
+    token. Raise `UserError` if a file or an id is invalid.
+    """
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
     ids = _ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
@@ -283,7 +288,7 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Remove the padding entry. Marian has none: transformers' converter appends it."""
+    """Return copies without a final padding entry. transformers' converter appends it to Marian's models."""
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
     for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):
@@ -323,7 +328,7 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers with one SentencePiece model per side. Equal vocabularies are shared."""
+    """Return tokenisers of SentencePiece models. `sides` has one object twice for a shared vocabulary."""
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",
@@ -340,7 +345,7 @@ def tokenizers_from_models(
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:
-    """Return the search settings that `generate` uses for this model."""
+    """Return search settings as `generate` uses them, from `generation_config.json` or else `settings`."""
     generation = read_settings(folder / GENERATION) if (folder / GENERATION).is_file() else settings
     for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"):
         generation.demand(name, 0)

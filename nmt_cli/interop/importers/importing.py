@@ -18,10 +18,10 @@ NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 
 
 def read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model at a path or with a name on the Hugging Face Hub. Raise `UserError` if nmt cannot
-    express it.
+    """Return the model at the path `source`, or else the model with that name on the Hugging Face Hub.
 
-    Search settings out of bounds are left out, with a note.
+    A name on the Hub starts a download. Search settings out of bounds are dropped, with a note. Raise
+    `UserError` if nmt cannot express the model.
     """
     return with_sane_search(_read(source, options))
 

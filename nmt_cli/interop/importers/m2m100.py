@@ -1,7 +1,7 @@
 """Read the tokenisers of M2M100 and NLLB: one SentencePiece model, fairseq's special tokens, many languages.
 
-A sentence begins with the code of its language, on both sides. NLLB numbers its pieces as its SentencePiece
-model does, plus one special token. M2M100 lists its pieces.
+Every source and target sentence begins with its language code. M2M100 lists its pieces in `vocab.json`. NLLB
+has no such file: its ids are those of the SentencePiece model plus 1.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ NOTE = (
 
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
-    """Return the tokenisers in `folder` for a model with `rows` entries. Raise `UserError` if files are
-    missing.
+    """Return the tokenisers in `folder`, with a vocabulary padded to `rows`, the entries of the model. Raise
+    `UserError` if files are missing or damaged, or have more entries.
     """
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
@@ -63,7 +63,13 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
 
 
 def _pieces(folder: Path, spm: bytes) -> list[str]:
-    """Return special tokens and pieces in the order of their ids."""
+    """Return the special tokens `MARKS` and then the pieces, in the order of their ids.
+
+    If `folder` has `vocab.json`, take the pieces from this file, and replace each piece with a newline by an
+    empty piece. Otherwise, take those of `spm`, the content of the SentencePiece file, without its three
+    special tokens. Raise `UserError` if the ids in `vocab.json` have gaps or duplicates, or do not begin with
+    `MARKS`.
+    """
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]
     vocabulary_ids = read_settings(folder / VOCABULARY)
@@ -79,7 +85,9 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
-    """Return the language codes by id: from `tokenizer.json`, or numbered after the pieces."""
+    """Return language codes and the mask token by id: from `tokenizer.json`, or else numbered from `pieces`
+    on. Raise `UserError` if no file in `folder` names a language.
+    """
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).parts("added_tokens")
         by_id = {token.integer("id"): token.text("content") for token in added}
@@ -125,7 +133,7 @@ def _of_pair(
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of a language. M2M100 writes codes as `__en__`."""
+    """Return the code of `lang` in `codes`, `en` or `__en__`. Raise `UserError` if it is missing."""
     for code in (lang, f"__{lang}__"):
         if code in codes:
             return code

@@ -61,7 +61,7 @@ GATES = {"W": "value.weight", "Wf": "forget.weight", "bf": "forget.bias"}
 KINDS = {"W": "weight", "b": "bias", "scale": "weight", "bias": "bias"}
 
 POST, PRE = ("", "d"), ("n", "nd")
-"""Marian's steps before a sub-layer, with post-norm and with pre-norm."""
+"""Marian's steps before a sublayer: the values for post-norm, then those for pre-norm."""
 
 SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "type": ("transformer",),
@@ -85,7 +85,7 @@ RECURRENT: Mapping[str, tuple[Any, ...]] = {
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder, a zip, or an `.npz` with its vocabularies beside it."""
+    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it."""
     if is_marian_binary(path):
         raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
@@ -99,7 +99,7 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a path is named like Marian's models, or contains the binary form for browsers."""
+    """Return whether a path is named like Marian's models, or is or contains Marian's binary form."""
     file_names = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
     return file_names or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
 
@@ -158,7 +158,7 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors by their common names. Marian's matrices are inputs x outputs, its vectors are rows."""
+    """Return tensors by common names. Marian's matrices are inputs x outputs, its vectors have one row."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = _renamed(name)
@@ -175,7 +175,7 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str) -> str:
-    """Return the common name, or the same name if there is none."""
+    """Return the common name of Marian's tensor `name`, or `name` itself if it is unknown."""
     if match := ATTENTION.match(name):
         stack, number, part, kind, which = match.groups()
         which = "out" if which == "o" else which
@@ -200,7 +200,7 @@ def _renamed(name: str) -> str:
 
 
 def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Copy shared weights to each decoder layer that uses them."""
+    """Return the tensors with a copy of shared decoder weights for each layer that uses them."""
     shared = settings.integers("transformer-tied-layers")
     if not shared:
         return tensors
@@ -216,7 +216,7 @@ def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> d
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor], positions: Any) -> ModelConfig:
-    """Return the architecture, and remove duplicates of tied tensors."""
+    """Return the architecture. Remove duplicates of tied tensors from `tensors`."""
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
         settings.demand(name, *choices)
@@ -253,7 +253,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor], positions: An
 
 
 def _decoder(file: Path) -> dict[str, Any]:
-    """Return Marian's decoder settings, which also name the vocabularies."""
+    """Return the settings in the first decoder file beside `file`, or {} if there is none."""
     for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
         if path.is_file():
             return marian_yaml.settings(read_ordinary(path).decode(errors="replace"), str(path))
@@ -290,7 +290,9 @@ def _tokenizers(
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return the vocabulary of each side: those that decoder.yml names, or those in the folder."""
+    """Return each side's vocabulary file: the files in `folder` that `decoder` names, or else the
+    `*vocab*.yml` or `.spm` files. One file serves both sides. Raise `UserError` for no file or more than two.
+    """
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links

@@ -1,6 +1,4 @@
-"""Read the subset of YAML that Marian writes: settings in blocks, and vocabularies with one piece and id per
-line.
-"""
+"""Read the subset of YAML that Marian writes: settings in blocks, and vocabularies of pieces with ids."""
 
 import re
 from typing import Any
@@ -14,7 +12,7 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Return each key with its value, or with the list of items below it."""
+    """Return unindented keys with a value or list. A damaged line raises `UserError`, which names `where`."""
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -36,7 +34,7 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece."""
+    """Return the id of each piece. A damaged line raises `UserError`, which names `where`."""
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
@@ -60,7 +58,7 @@ def vocabulary(text: str, where: str) -> dict[str, int]:
 
 
 def quoted(piece: str) -> str:
-    """Return a piece as a YAML key, quoted and escaped."""
+    """Return a piece as a YAML key in double quotes. Unprintable characters become escapes."""
     escaped = piece.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 

@@ -19,14 +19,14 @@ from nmt_cli.runtime.foreign_text import refuse_special
 from nmt_cli.runtime.zips import LOCAL_HEADER, check_whole
 
 STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
-"""Prefixes of classes whose values are not needed."""
+"""Prefixes of classes that `Inert` replaces."""
 
 MAX_CLASSES = 200
 REFUSED = re.compile(r"(?:GLOBAL|class|Unsupported (?:global|class|operand):?)\s+`?([\w.]+\.[\w.]+)")
 
 
 class Inert:
-    """Stand-in for a class that keeps the arguments and does nothing."""
+    """Replacement for a class. It keeps its unnamed arguments and its state, and does nothing."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         self.parts = parts
@@ -36,9 +36,9 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the pickled value. Raise `UserError` if the file is damaged or asks to run code.
+    """Return the value in a pickled file. Raise `UserError` if the file is damaged or asks to run code.
 
-    Damage is always detected in zipped files only: files of PyTorch before 1.6 have no checksums.
+    Files of PyTorch before 1.6 are not zipped and have no checksums, so some damage to them goes unnoticed.
     """
     refuse_special(path)
     with path.open("rb") as file:
@@ -68,7 +68,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def _numpys() -> list[tuple[Any, str]]:
-    """Return the classes of pickled NumPy numbers with their names, including names of old NumPy versions."""
+    """Return each class in pickled NumPy numbers with its name, also under names of old NumPy versions."""
     kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
     scalar = numpy.float64(0).__reduce__()[0]
     return [
