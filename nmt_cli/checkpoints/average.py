@@ -1,7 +1,4 @@
-"""Average models: every weight of the new model is the mean of theirs.
-
-Tensors are read one at a time from each model, so memory is that of one model for any number of models.
-"""
+"""Average models weight by weight. Tensors are read one at a time, so memory is that of one model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,11 +44,11 @@ class Part:
 
 
 def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: About = NO_FACTS) -> list[Part]:
-    """Write the mean of the models in `folders` as the model folder `out`. Return its parts.
+    """Write the mean of the models in `folders` as the model folder `out`. Return them in the same order.
 
-    `file` names the weights file in each of them. `config.json` records it, and so does the model card,
-    together with `about`. Settings that may differ between models (dropout, initialisation) are those of the
-    last one.
+    `file` names the weights file in each folder. `about` adds facts to the model card. Settings that may
+    differ (dropout, initialisation) come from the last model. Raise `UserError` if the models do not match,
+    or if `out` has content other than an earlier average.
     """
     check_replaceable(out, folders)
     parts = read_parts(folders, file)
@@ -67,7 +64,7 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Return a description of the averaged weights for the model card."""
+    """Return a description of the averaged weights for the model card, such as "mean of step 1, 2"."""
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
     if len(steps) < len(parts):
@@ -78,15 +75,14 @@ def _weights_text(parts: Sequence[Part]) -> str:
 
 
 def common_search(parts: Sequence[Part]) -> dict[str, Any]:
-    """Return the imported search settings that all models share, if any."""
+    """Return {"search": settings} with the imported search settings if all models have the same, else {}."""
     first, *others = (part.description.get("search") for part in parts)
     return {"search": first} if first and all(search == first for search in others) else {}
 
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
-    """Read the description of each model.
-
-    Raise `UserError` for the first that is damaged or does not match the first model.
+    """Read the description of each model in `folders`, whose weights file is named `file`. Raise `UserError`
+    for the first model that is damaged or does not match the first one.
     """
     parts: list[Part] = []
     for folder in folders:
@@ -101,7 +97,7 @@ def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
 
 
 def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
-    """Return the mean of each tensor, summed in float64, in the dtype of the tensor."""
+    """Return the mean of each tensor, summed in float64, in the dtype of the tensors."""
     shapes = {name: shape for name, (_, shape) in parts[0].tensors.items()}
     # The largest first: its float64 sum is freed before most of the result exists.
     return {
@@ -119,16 +115,14 @@ def _mean(parts: Sequence[Part], name: str) -> Tensor:
 
 
 def _add(total: Tensor, tensor: Tensor) -> None:
-    """Add `tensor` to `total` in blocks. A sum of two dtypes would make a float64 copy of all of `tensor`."""
+    """Add `tensor` to `total` in place, in blocks. A sum of two dtypes would copy all of `tensor`."""
     flat, more = total.view(-1), tensor.view(-1)
     for start in range(0, len(flat), PIECE):
         flat[start : start + PIECE] += more[start : start + PIECE]
 
 
 def _read(part: Part, name: str) -> Tensor:
-    """Return a mapped tensor. The file is opened again for each tensor, because an open file
-    stays in memory.
-    """
+    """Read a tensor that must be finite. Reopen the file each time, because an open file stays in memory."""
     with _opened(part.folder / part.file) as file:
         tensor: Tensor = file.get_tensor(name)
     refuse_not_finite(part.folder / part.file, name, tensor)
@@ -145,7 +139,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Raise `UserError` for the first difference that prevents averaging."""
+    """Raise `UserError` for the first difference between both models that prevents averaging."""
     problem = f"{part.folder} cannot be averaged with {first.folder}"
     config, expected = part.identity.config, first.identity.config
     for key in disagreements(config, expected, "shape", "use"):
@@ -161,7 +155,7 @@ def _check_alike(first: Part, part: Part) -> None:
 
 
 def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a part for `config.json`. It identifies the part wherever it is stored."""
+    """Return the record of `part` for `config.json`. It omits a `trained_on` equal to that of the average."""
     origin = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
     ema = {"ema": True} if part.file == EMA else {}
@@ -169,7 +163,7 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
-    """Raise `UserError` unless `out` is free or an earlier average. Anything else could be valuable."""
+    """Raise `UserError` if `out` is one of `folders`, or has content other than an earlier average."""
     if not out.exists():
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):

@@ -23,7 +23,7 @@ class About:
     """Facts for a model card that neither the weights nor `config.json` contain."""
 
     scores: Mapping[str, Sequence[Score]] = field(default_factory=dict)
-    """Scores of each evaluation set."""
+    """Scores by the name of the evaluation set."""
 
     licence: str = ""
     """Licence of the training data."""
@@ -33,7 +33,7 @@ class About:
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """Return the card in Markdown. `origin` describes the weights."""
+    """Return the model card in Markdown. `parameters` is their number, `origin` describes the weights."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
@@ -85,7 +85,7 @@ class _Input:
 
 
 def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
-    """Return the corpora. The list is empty if the description has none or is of an unknown form."""
+    """Return the corpora of a training record. Return [] if there are none or their form is unknown."""
     try:
         return [
             _Input(part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
@@ -131,6 +131,6 @@ def _text(text: object) -> str:
 
 
 def _code(text: object) -> str:
-    """Return `text` as code in a table cell. Only backticks and bars need care there."""
+    """Return `text` as code in a table cell. Remove backticks and escape bars."""
     shown = printable(text).replace("`", "").replace("|", r"\|")
     return f"`{shown}`"

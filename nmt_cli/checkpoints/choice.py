@@ -10,7 +10,7 @@ from nmt_cli.errors import Caution, UserError
 
 
 def newest(run: Path, count: int) -> list[Path]:
-    """Return the last `count` checkpoints, oldest first."""
+    """Return the last `count` checkpoints, oldest first. Raise `UserError` if there are fewer."""
     existing = checkpoints(run)
     if len(existing) < count:
         raise _too_few(run, "checkpoints", list(existing), "last", count)
@@ -20,7 +20,7 @@ def newest(run: Path, count: int) -> list[Path]:
 def best(run: Path, count: int) -> list[Path]:
     """Return the `count` checkpoints with the best validation scores, best first. The older one wins a tie.
 
-    Checkpoints that were removed since do not count. Warn if there are fewer than `count`.
+    Removed checkpoints do not count. Warn if fewer than `count` have a score. Raise `UserError` if none has.
     """
     existing = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in existing]
@@ -34,10 +34,10 @@ def best(run: Path, count: int) -> list[Path]:
 
 
 def apart(run: Path, minutes: float, count: int) -> list[Path]:
-    """Return `count` checkpoints about `minutes` of training apart, oldest first.
+    """Return `count` checkpoints about `minutes` of training time apart, oldest first, the newest included.
 
-    The last one is the newest. The one before each is the checkpoint whose distance is nearest to `minutes`,
-    and at most half of that off. The newer one wins a tie.
+    Before each chosen checkpoint comes the older one whose distance is nearest to `minutes`, at most half of
+    that off. The newer one wins a tie. Raise `UserError` if there are not enough.
     """
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
@@ -61,9 +61,9 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
-    """Return the model folders of `paths`, resolved. Raise `UserError` if one occurs twice.
+    """Return the model folder of each path. Raise `UserError` if a path names no model or two name the same.
 
-    Links are followed, because a running training may move its own to another checkpoint.
+    Links are resolved now, because a running training may change them.
     """
     found = [find_model(path) for path in paths]
     folders = [folder.resolve() if folder.is_symlink() else folder for folder in found]
@@ -74,7 +74,7 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def _best_first(run: Path) -> list[int]:
-    """Return the validated steps by score, as recorded in the newest checkpoint."""
+    """Return the validated steps by score, best first, from the newest checkpoint. [] without checkpoints."""
     for folder in reversed(checkpoints(run).values()):
         scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
         return sorted(scores, key=lambda step: (-scores[step], step))

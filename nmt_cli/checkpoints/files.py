@@ -27,7 +27,7 @@ REQUIRED: Mapping[str, Mapping[str, type]] = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors of any device."""
+    """Write tensors of any device to a safetensors file. A full disk or the like raises `OSError`."""
     path.touch()
     mode = path.stat().st_mode  # safetensors makes its files private
     try:
@@ -38,20 +38,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read tensors, mapped into memory if possible."""
+    """Return the tensors of a safetensors file by name, mapped into memory. Raise `UserError` if damaged."""
     with plain_errors(path), ordinary(path) as name:
         return load_file(name)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor by name, from the header of the file."""
+    """Return the shape of each tensor by name. Read only the header of the file."""
     with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
         return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Translate errors of safetensors and PyTorch about a file into errors for the user."""
+    """Turn errors of safetensors or PyTorch within the block into `OSError`, or `UserError` for damage."""
     try:
         yield
     except FileNotFoundError:
@@ -62,13 +62,13 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def _of_system(error: Exception, path: Path) -> OSError | None:
-    """Return the system error inside a library's message, such as a full disk, or None."""
+    """Return the system error whose number a library's message contains, such as a full disk, or None."""
     number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write a JSON file with `description`, and with the size and hash of the files that it `covers`."""
+    """Write `description` as JSON, with its checksum and the size and hash of each file in `covers`."""
     files = {covered: size_and_hash(folder / covered) for covered in covers}
     complete = {**description, "files": files}
     text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
@@ -76,7 +76,7 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return the description in a JSON file, after verifying every file that it covers."""
+    """Return a description after verifying it and the files it covers. Raise `UserError` if any is wrong."""
     path = folder / name
     try:
         description = parsed_json(read_ordinary(path))
@@ -108,7 +108,7 @@ def _digest(description: Mapping[str, Any]) -> str:
 
 
 def damaged(path: Path, reason: str) -> UserError:
-    """Return the error for a damaged file."""
+    """Return, not raise, the error for a damaged file. `reason` is part of its message."""
     return UserError(f"{path} is damaged ({reason}). Copy it again, or use another checkpoint.")
 
 

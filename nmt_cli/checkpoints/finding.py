@@ -17,7 +17,7 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """Return the complete checkpoints of a run by step, oldest first."""
+    """Return the folders of a run's complete checkpoints by step, oldest first. Empty if there are none."""
     try:
         paths = list((run / CHECKPOINTS).iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -27,7 +27,7 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 
 def find_model(path: Path) -> Path:
-    """Return the model folder that `path` names: itself, or the best or else last checkpoint of a run."""
+    """Return a model folder itself, or a run's best or last checkpoint. Raise `UserError` for neither."""
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):
         if (folder / CONFIG).is_file():
@@ -41,7 +41,7 @@ def find_model(path: Path) -> Path:
 
 
 def own_search(path: Path) -> dict[str, Any]:
-    """Return the search settings that an imported model brings along. Other models have none."""
+    """Return the search settings of an imported model. Return {} for other models and after any error."""
     try:
         search = parsed_json(read_ordinary(find_model(path) / CONFIG)).get("search", {})
     except (UserError, OSError, ValueError, AttributeError):

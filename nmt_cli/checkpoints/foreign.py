@@ -37,7 +37,7 @@ def _remedy(path: Path, toolkit: ForeignKind) -> str:
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Return the toolkit whose model is at `path`. Return None for our models and for anything else."""
+    """Return the toolkit of the model at `path`, a file or folder. None for our models and anything else."""
     tests: tuple[Callable[[Path], bool], ...] = (
         _is_huggingface,
         _is_ctranslate2,
@@ -54,7 +54,7 @@ def foreign_kind(path: Path) -> ForeignKind | None:
 
 
 def _is_huggingface(path: Path) -> bool:
-    """Return whether this is a `config.json` with a class or model type of transformers."""
+    """Return whether `path` is a `config.json` with a class or model type of transformers."""
     if path.name != "config.json" or not path.is_file():
         return False
     try:
@@ -74,7 +74,7 @@ def _is_marian(path: Path) -> bool:
 
 
 def is_marian_binary(path: Path) -> bool:
-    """Return whether this is Marian's binary form, which browsers use."""
+    """Return whether `path` is a file in Marian's binary form, which browsers use."""
     if path.suffix != ".bin":
         return False
     start = _start(path, MARIAN_HEADERS)
@@ -92,7 +92,7 @@ def _is_opennmt(path: Path) -> bool:
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Return the `names` that a pickled PyTorch file of either format contains as texts."""
+    """Return those of `names` that a pickled PyTorch file, zipped or not, contains. Empty for other files."""
     if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
     pickled = _zipped_start(path) if _start(path, 4) == LOCAL_HEADER else _start(path, PICKLE_BYTES)
@@ -120,7 +120,7 @@ def _zipped_start(path: Path) -> bytes:
 
 
 def _start(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file, or none if it cannot be read."""
+    """Return the first `size` bytes of a file, or b"" if it cannot be read."""
     if not path.is_file():  # opening a pipe would block
         return b""
     try:

@@ -1,8 +1,8 @@
-"""Read and write model folders: weights, architecture and tokenisers, all that translation needs.
+"""Read and write model folders: weights, architecture and tokenisers.
 
 `config.json` describes the model and its training data, `model.safetensors` has the weights, and `tokenizer/`
-is that of the dataset. A checkpoint folder is a model folder with more files. If it has `ema.safetensors`, a
-moving average of the weights, that file is validated and used for translation.
+the dataset's tokenisers. A checkpoint folder is a model folder with more files. If it has `ema.safetensors`,
+the moving average of the weights, validation and translation use that file.
 """
 
 import math
@@ -70,7 +70,7 @@ class Model:
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
-    """Return each parameter by name. A parameter that is used twice has its first name."""
+    """Return each parameter by name. A parameter with several names appears once, under its first name."""
     return dict(model.named_parameters())
 
 
@@ -81,8 +81,8 @@ def write_model(
     origin: Mapping[str, Any],
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the files of a model folder into `folder`. `origin` has the training step or the
-    averaged models.
+    """Write the files of a model folder into `folder`. `tensors` are the weights, `ema` their moving average.
+    `origin` has more keys for `config.json`, such as the training step or the averaged models.
     """
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
@@ -104,15 +104,12 @@ def write_model(
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    """Return the settings for `config.json`.
-
-    New settings with no effect are omitted, so that older versions can read the file.
-    """
+    """Return the settings for `config.json`. New ones without effect are omitted, for old versions."""
     return {name: value for name, value in asdict(config).items() if OMITTED.get(name) != value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
-    """Load a model folder. Verify first that its parts belong together."""
+    """Load a model folder, ready to translate. Raise `UserError` if its parts are damaged or do not match."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     path = weights_path(folder, description)
@@ -142,7 +139,7 @@ def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
 
 
 class _SkipInitialization(TorchFunctionMode):
-    """Skip random initialisation of weights that will be replaced. It takes longer than reading them."""
+    """Skip random initialisation while active, for weights that are read from a file afterwards."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -153,13 +150,13 @@ class _SkipInitialization(TorchFunctionMode):
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
-    """Return the weights file to translate with."""
+    """Return the weights file to translate with: the moving average if the model has one."""
     return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`. Raise `UserError` if its tokenisers belong to another
-    one.
+    """Return the identity of the model in `folder`. Raise `UserError` if its tokenisers are of
+    another model.
     """
     try:
         config = section_of(ModelConfig, description["model"])
@@ -188,7 +185,7 @@ def _check_trained_on(record: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` into `model`, as fp32. Raise `UserError` with `path` if they do not fit."""
+    """Copy `tensors` into `model`, as fp32. Raise `UserError`, which names `path`, if they do not fit."""
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
     for name, parameter in parameters.items():
@@ -211,7 +208,7 @@ def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
 def _refuse_other_shapes(
     expected: Mapping[str, Sequence[int]], actual: Mapping[str, Sequence[int]], path: Path
 ) -> None:
-    """Raise `UserError` for the first weight that does not belong to this model."""
+    """Raise `UserError` for the first missing or additional weight, or weight of another shape."""
     if differing := sorted(expected.keys() ^ actual.keys()):
         problem = "has no" if differing[0] in expected else "has an additional"
         raise UserError(f"{path} {problem} {differing[0]}, so it belongs to another model.")

@@ -41,13 +41,13 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     progress: Mapping[str, Any]
-    """State of the training loop that is not a tensor: position in the data, scaler, scores."""
+    """Other state of the training loop: position in the data, scaler, scores."""
 
     ema: Mapping[str, Tensor] = field(default_factory=dict)
-    """Moving average of the weights, if the run has one."""
+    """Moving average of the weights. Empty if the run has none."""
 
     def copied(self) -> Checkpoint:
-        """Return a copy on the host that further steps do not change."""
+        """Return a copy of the tensors on the CPU, which further training steps do not change."""
         parts = (self.weights, self.optimizer, self.ema)
         weights, optimizer, ema = (
             {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()} for part in parts
@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and point `last` to it. It appears complete or not at all."""
+    """Write a checkpoint, completely or not at all, and point `last` to it. Return its folder."""
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
         _write_files(folder, identity, checkpoint)
@@ -65,7 +65,7 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint, read it back, and remove it. Return its size in bytes."""
+    """Write a checkpoint, read it back, and remove it. Return its size. Raise `UserError` if that fails."""
     with reporting_full_disk(run / CHECKPOINTS):
         folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_created(run / CHECKPOINTS)))
         try:
@@ -100,7 +100,7 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Return the non-tensor part of a checkpoint. Raise `UserError` if its files are of different steps."""
+    """Return the state without tensors. Raise `UserError` for damage, or for files of different steps."""
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
         raise damaged(folder / STATE, "it is another file of a checkpoint")
@@ -123,7 +123,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _makes_sense(key: str, value: Any) -> bool:
-    """Return whether a run can have this value in `state.json`. Unknown keys are accepted."""
+    """Return whether `value` is possible for `key` in `state.json`. Every value of other keys is."""
     if key in WHOLE_NUMBERS:
         return type(value) is int and 0 <= value < 2**53
     if key in ("seconds", "device_seconds"):
@@ -149,7 +149,7 @@ def read_optimizer(folder: Path) -> dict[str, Tensor]:
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """Point the link RUN/`name` to a checkpoint. It always points to an existing checkpoint."""
+    """Point the link RUN/`name` to the checkpoint `folder` in one step, so that it always has a target."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
     # A relative link, so that a run can be moved.
@@ -158,7 +158,7 @@ def point(run: Path, name: str, folder: Path) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Remove the remains of killed saves, and restore the checkpoints that they were replacing."""
+    """Remove the remains of killed saves, and restore the checkpoints that those saves were replacing."""
     for remains in (run / CHECKPOINTS).glob(".step-*"):
         recover(remains.with_name(remains.stem.removeprefix(".")))
         if remains.is_dir() and not remains.is_symlink():
@@ -168,10 +168,7 @@ def sweep(run: Path) -> None:
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:
-    """Move folders named `best` and `last` out of the way. Return their new paths.
-
-    They come from a copy of the run that followed its links.
-    """
+    """Rename folders `best` and `last` that replace links in a copied run. Return new paths by old."""
     folders = (run / BEST, run / LAST)
     moved = {folder: unused(folder) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     for folder, now in moved.items():
@@ -180,7 +177,7 @@ def set_copies_aside(run: Path) -> dict[Path, Path]:
 
 
 def keep_only(run: Path, steps: set[int]) -> None:
-    """Remove the checkpoints of all other steps."""
+    """Remove the checkpoints of a run whose step is not in `steps`."""
     for step, folder in checkpoints(run).items():
         if step not in steps:
             doomed = folder.with_name(f".{folder.name}.unfinished")
