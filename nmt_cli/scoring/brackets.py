@@ -1,10 +1,10 @@
 """Bracket F1: compare the labelled brackets of parses with those of a treebank, like EVALB.
 
-Like EVALB with its published settings (COLLINS.prm), this ignores root brackets, punctuation, function labels
-and traces with the brackets around them. ADVP and PRT are equal. Sentences of punctuation only are not
-counted. There are two differences. EVALB skips a parse that does not fit its sentence. Here such a parse is
-repaired and counted. And only the reference decides which words are punctuation, so a wrong tag hides no
-word.
+The rules are those of EVALB with its published settings (COLLINS.prm). Root brackets, punctuation, function
+labels and traces with the brackets around them do not count. ADVP and PRT are equal. Sentences of punctuation
+only do not count. There are two differences. EVALB skips a malformed parse, but this module repairs and
+counts it. Only the reference decides which words are punctuation. Trees are bracketed, such as (NP (DT the)
+(NN cat)), or linearised, such as (NP DT NN )NP.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ Reader = Callable[[str, int | None], tuple[Tree, str]]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of brackets in one or more sentences: matching ones, and those on each side."""
+    """Numbers of brackets in one or more sentences: matching ones, and all of each side."""
 
     matched: int = 0
     reference: int = 0
@@ -62,13 +62,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The counts of all parses of a text, and their flaws."""
+    """The bracket counts of all lines of a text, and their flaws."""
 
     lines: list[Counts | None]
-    """None for a sentence without any word that counts."""
+    """Counts by line. None for a sentence without a word that counts."""
 
     flaws: dict[int, str]
-    """The flaw of each malformed line, by line number."""
+    """The first flaw of each malformed line, by line number from 1."""
 
     @property
     def total(self) -> Counts:
@@ -82,12 +82,12 @@ class Comparison:
 
     @property
     def complete_match(self) -> float:
-        """Percentage of sentences in which every bracket is right."""
+        """Percentage of counted sentences in which every bracket is right. 0 if there are none."""
         counted = [line.complete for line in self.lines if line]
         return 100 * sum(counted) / len(counted) if counted else 0.0
 
     def scores(self) -> list[Score]:
-        """Return F1, precision, recall, and the percentages of complete matches and malformed trees."""
+        """Return F1, precision, recall, and the percentages of complete matches and malformed lines."""
         total, malformed = self.total, len(self.flaws)
         values = {
             "bracket F1": total.f1,
@@ -109,9 +109,8 @@ class Comparison:
 
 
 def read_references(lines: Lines, name: str) -> list[Tree]:
-    """Return a tree for each line, bracketed or linearised (see `_reader`).
-
-    Raise `UserError` for a malformed tree.
+    """Return a tree for each line. Most lines decide whether all are read as bracketed or linearised. Raise
+    `UserError`, which names the text `name`, for a malformed tree.
     """
     result = []
     read = _reader(lines)
@@ -127,9 +126,8 @@ def read_references(lines: Lines, name: str) -> list[Tree]:
 
 
 def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
-    """Count the brackets of each hypothesis against its reference.
-
-    Hypotheses are bracketed or linearised (see `_reader`).
+    """Count the brackets of each hypothesis against its reference. Repair malformed hypotheses. Most lines
+    decide whether all are read as bracketed or linearised. Raise `ValueError` if the numbers of lines differ.
     """
     lines: list[Counts | None] = []
     flaws: dict[int, str] = {}
@@ -149,7 +147,7 @@ def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
 
 
 def _reader(lines: Lines) -> Reader:
-    """Return the reader for these lines: of bracketed or of linearised trees, whichever is the majority."""
+    """Return the reader for bracketed trees if most nonempty lines are bracketed, else for linearised."""
     # Only bracketed trees end in a bracket without a label.
     nonempty = [line for line in lines if line.strip()]
     bracketed = sum(line.rstrip().endswith(")") for line in nonempty)

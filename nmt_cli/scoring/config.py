@@ -14,7 +14,6 @@ AnyMetric = Literal[Metric, "brackets"]
 
 Test = Literal["bootstrap", "randomization"]
 
-
 BleuTokenizer = Literal[
     "auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "none"
 ]

@@ -13,13 +13,13 @@ from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
-"""Lines ending in a space and a full stop from which a text looks tokenised. sacrebleu has the same limit."""
+"""A text looks tokenised if this many lines end in a space and a full stop. sacrebleu has the same limit."""
 
 MOST_WORDS_OF_TER = 5000
 """Maximum words of a line for TER. 1,000 different words take minutes, and time is quadratic."""
 
 NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --significance"}
-"""For each section with settings, the message if its settings have no effect."""
+"""For each section with settings, the message for a setting without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Scores:
 
 
 def evaluate(evaluation: Evaluation) -> Scores:
-    """Return the scores of every system in every metric."""
+    """Read all texts, and return every system's scores. Raise `UserError` for unusable input or options."""
     _refuse_repeats(evaluation)
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
@@ -112,7 +112,7 @@ def evaluate(evaluation: Evaluation) -> Scores:
 def _parsers(
     evaluation: Evaluation, reference: texts.Text, systems: Sequence[texts.Text]
 ) -> tuple[list[System], list[str]]:
-    """Return the scores of systems that parse, and a warning for each with malformed trees."""
+    """Return the scores of systems that parse, and a warning for each system with malformed trees."""
     parsed, warnings = [], []
     gold = brackets.read_references(reference.lines, reference.name)
     for system in systems:
@@ -149,7 +149,7 @@ def _systems(
 def _scored(
     evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
 ) -> tuple[list[Score], list[significance.Finding]]:
-    """Return the score of each system, and the result of the significance test if there is one."""
+    """Return each system's score, and its significance test result. Without a test, there are no results."""
     counts = measure.counts(systems)
     if not evaluation.significance:
         return measure.scores_of(counts), []
@@ -161,7 +161,7 @@ def _scored(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
-    """Return the metrics to compute, and a note if a default metric has to be left out."""
+    """Return the distinct metrics to compute, and a note if a default metric has to be left out."""
     by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
     metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
@@ -178,7 +178,7 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], li
 
 
 def _refuse_repeats(evaluation: Evaluation) -> None:
-    """Raise `UserError` if a file is given twice, or stdin for two texts."""
+    """Raise `UserError` if a file is named twice on one side, or stdin for two texts."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
     for paths in (evaluation.references, evaluation.hypotheses):
         for path in paths:
@@ -187,7 +187,7 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
-    """Raise `UserError` for settings and options that have no effect on these metrics."""
+    """Raise one `UserError` that lists all settings and options without effect on these metrics."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
@@ -211,7 +211,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
 
 
 def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
-    """Raise `UserError` for a line with more than `MOST_WORDS_OF_TER` words."""
+    """Raise `UserError` for the first line with more than `MOST_WORDS_OF_TER` words."""
     for text in read:
         for number, line in enumerate(text.lines, start=1):
             # A cheap check first: a line never has more words than characters.

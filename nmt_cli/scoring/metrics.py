@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Counter
 
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""The tokenisers that sacrebleu has for single languages."""
+"""sacrebleu's tokenisers for single languages."""
 
 Lines = Collection[str]
 """Lines of text that can be iterated several times. They need not be in memory."""
 
 Counts = list[float]
-"""The statistics that a metric sums over lines. For BLEU, they include matching n-grams by length."""
+"""Statistics of one line that a metric sums over lines. For BLEU: matching n-grams by length and others."""
 
 LINES_AT_ONCE = 1000
 """Lines whose n-grams are in memory at a time. A million lines would take gigabytes."""
@@ -68,7 +68,7 @@ def score(
     config: ScoreConfig | None = None,
     lang: str = "",
 ) -> list[Score]:
-    """Return the score of `hypotheses` in each of `metrics`.
+    """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings.
 
     Each of `references` has one line per hypothesis. `lang` is the target language, which "paper-bleu" needs.
     """
@@ -76,7 +76,7 @@ def score(
 
 
 class Measure:
-    """One metric with its references. It scores any number of systems."""
+    """A metric with its references, for any number of systems with one line per reference line."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         self.metric = metric
@@ -88,16 +88,16 @@ class Measure:
         """The metric object of sacrebleu."""
 
     def __call__(self, hypotheses: Lines) -> Score:
-        """Return the score of a text."""
+        """Return the score of one system."""
         (result,) = self.scores([hypotheses])
         return result
 
     def scores(self, systems: Sequence[Lines]) -> list[Score]:
-        """Return the score of each system."""
+        """Return the score of each system, in the same order."""
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """Return the score of each system. `counts` has an item per line, with the counts of each system."""
+        """Return the score of each system. `counts` has an item per line: the counts of each system."""
         totals: list[Counts] = []
         for line in counts:
             totals = totals or [[0] * len(system_counts) for system_counts in line]
@@ -106,7 +106,7 @@ class Measure:
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield for each line the counts of each system."""
+        """Yield an item for each line: the counts of each system. `scores_of` sums them."""
         for lines in _together([*self._references, *systems]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
@@ -124,7 +124,7 @@ class Measure:
         return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line. BLEU ignores n-grams longer than the line."""
+        """Return the score of each line, at least one. BLEU ignores n-grams longer than the line."""
         # BLEU of single sentences needs another object, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
@@ -135,9 +135,8 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def signature(self, signature: object = None) -> str:
-        """Return sacrebleu's signature, with the steps of the paper's protocol.
-
-        Without a `signature`, use that of the latest score.
+        """Return sacrebleu's signature, extended by the steps of the paper's protocol if the metric uses it.
+        Without `signature`, extend that of the latest score.
         """
         text = str(signature or self.counter.get_signature())
         if not self._protocol:
@@ -159,15 +158,14 @@ class Measure:
 
 
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
-    """Return the name of the tokeniser that sacrebleu's BLEU uses for this language."""
+    """Return the name of the BLEU tokeniser: the setting, or for "auto" the language's tokeniser."""
     chosen = config.bleu.tokenizer
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Return why BLEU of this language should count characters, or None if it need not.
-
-    That is the case if the tokeniser is "auto" and the one for this language is not installed.
+    """Return why BLEU of this language should count characters, or None if it need not. The reason is that
+    the tokeniser is "auto", and sacrebleu's tokeniser for the language is not installed.
     """
     if config.bleu.tokenizer != "auto":
         return None
@@ -183,14 +181,14 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
-    """Yield blocks of lines, the same lines of all texts."""
+    """Yield blocks of lines: for each text, its next `LINES_AT_ONCE` lines or fewer."""
     iterators = [iter(text) for text in texts]
     while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in iterators]):
         yield blocks
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for a metric, for a whole text or for single sentences."""
+    """Return sacrebleu's object for a metric. `for_sentences` affects BLEU only, for single lines."""
     from sacrebleu import CHRF, TER
 
     match metric:

@@ -1,7 +1,7 @@
 """BLEU as in 'Attention Is All You Need', without the Perl scripts.
 
-Hypotheses have their Unicode punctuation replaced. Hypotheses and references are then tokenised like Moses,
-and hyphens inside words are split off. multi-bleu counts the result, case-sensitively.
+Unicode punctuation is replaced in hypotheses, and quotes are straightened in references. Both are then
+tokenised like Moses, and hyphens inside words are split off. multi-bleu counts the result, case-sensitively.
 """
 
 import re
@@ -33,7 +33,7 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 class PaperProtocol:
-    """Prepares lines of one language for multi-bleu."""
+    """Prepare lines of one language for multi-bleu."""
 
     def __init__(self, lang: str) -> None:
         self._moses = Moses(lang)
@@ -52,20 +52,18 @@ class PaperProtocol:
 
 
 def replace_punctuation(line: str) -> str:
-    """Replace full-width and typographic punctuation by ASCII, as Moses's replace-unicode-punctuation
-    does."""
+    """Return the line with full-width and typographic punctuation replaced by ASCII, as Moses does."""
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 
 def straighten_quotes(line: str) -> str:
-    """Replace low and curly quotes by " and '."""
+    """Return the line with low and curly quotes replaced by " and '."""
     return line.translate(QUOTES)
 
 
 def split_compounds(line: str) -> str:
-    """Return `rich-text` as `rich ##AT##-##AT## text`.
-
-    Matches do not overlap, so `a-b-c` is split once. Like the original, this works on bytes. A one-letter
-    part outside ASCII has two bytes, and is split on both sides.
+    """Return the line with each hyphen between characters split off: `rich-text` becomes `rich ##AT##-##AT##
+    text`. Matches do not overlap, so `a-b-c` is split once. Matching works on bytes, like the original, so a
+    one-letter part outside ASCII has two bytes and is split on both sides.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

@@ -29,10 +29,10 @@ class Finding:
 
 
 def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
-    """Return a result for each system. The first system is the baseline.
+    """Return a result for each system, in the same order. The first system is the baseline.
 
-    `counts` has an item per line, with the counts of each system by `measure`. `samples` is the number of
-    resamples or trials, or 0 for the default of sacrebleu.
+    `counts` has an item per line: the counts of each system by `measure`. `samples` is the number of
+    resamples or trials, or 0 for sacrebleu's default.
     """
     from sacrebleu.significance import PairedTest
 
@@ -65,7 +65,7 @@ def _finding(result: Any, signature: str) -> Finding:
 
 @contextmanager
 def _default_seed() -> Iterator[None]:
-    """Set the seed in the environment, which belongs to the whole process, and restore it afterwards."""
+    """Set sacrebleu's seed in the environment of the process within the block. Restore it afterwards."""
     before = os.environ.get(SEED_VARIABLE)
     os.environ[SEED_VARIABLE] = SEED
     try:

@@ -38,10 +38,10 @@ class Text:
 
 
 class FileLines(Collection[str]):
-    """The lines of a file, read again for each iteration."""
+    """The lines of a file without trailing spaces, read again for each iteration."""
 
     def __init__(self, path: Path, name: str) -> None:
-        """`name` is the name of the file in messages."""
+        """Count the lines. `name` is the name of the file in messages."""
         self._path, self._name = path, name
         blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
         self._count = sum(count for count, _ in blocks)
@@ -64,23 +64,23 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Read a reference. A WMT XML file may have several: read the first in `lang`."""
+    """Read a reference. `lang` selects the reference in a WMT XML file, and has no effect on other files."""
     return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """Read the output of a system. A WMT XML file may have several: read the first."""
+    """Read the output of a system. A WMT XML file may have several outputs: read the first."""
     return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
-    """Raise `UserError` if two texts would be read from stdin."""
+    """Raise `UserError` if `-` (stdin) occurs twice in `paths`."""
     if paths.count(STDIN) > 1:
         raise UserError("stdin can be read only once; give files for all but one of the texts.")
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both texts have the same, nonzero number of lines, and equal segments."""
+    """Raise `UserError` unless both texts have equal line counts, at least 1, and equal WMT segments."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -105,9 +105,8 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
-    """Return the language in which all names end (`ref.de`, `ref.de-AT.gz`, `ref.de.sgm`).
-
-    Return "" for no language, or several. An ending with two languages, such as `ref.en-de`, does not count.
+    """Return the language, one of `known`, in which all names end: `ref.de`, `ref.de-AT.gz`, `ref.de.sgm`.
+    Return "" for none or several. An ending with two languages, such as `ref.en-de`, is ignored.
     """
     endings = {_ending(path) for path in paths}
     languages = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
@@ -116,12 +115,12 @@ def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
 
 
 def are_trees(paths: Sequence[Path]) -> bool:
-    """Return whether all names end in .trees."""
+    """Return whether all names end in .trees, possibly followed by one more ending such as .gz."""
     return all(trees.SUFFIX in _suffixes(path) for path in paths)
 
 
 def _ending(path: Path) -> str:
-    """Return the ending of the name, ignoring compression and SGML or XML."""
+    """Return the last ending of the name without its dot, ignoring endings of compression, SGML and XML."""
     name = path.name
     while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
         name = Path(name).stem
@@ -129,7 +128,7 @@ def _ending(path: Path) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
-    """Read a text. Pipes and stdin are first copied to a temporary file."""
+    """Read a text. Copy a pipe or stdin to a temporary file that exists as long as `Text.lines`."""
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
@@ -160,7 +159,7 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Return lines as text, with invalid bytes replaced, and the number of lines that had some."""
+    """Return lines as text without trailing spaces, and the number of lines with replaced invalid bytes."""
     lines = [line.decode(errors="replace") for line in raw]
     # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
