@@ -16,14 +16,14 @@ PATIENCE = 100_000
 
 
 def split_of(english: str) -> str:
-    """Return the one set that an English sentence may belong to, for all seeds and sizes."""
+    """Return the only set, train, valid or test, that an English sentence may be in, for every seed."""
     # Python's own hash differs between processes.
     shard = zlib.crc32(english.encode("utf-8")) % 40
     return {0: "test", 1: "valid"}.get(shard, "train")
 
 
 def corpus(split: str, size: int, seed: int) -> list[Pair]:
-    """Return distinct pairs, `size` of them. A larger size begins with the pairs of a smaller one."""
+    """Return the first `size` distinct pairs for `split` and `seed`. `ValueError` if there are fewer."""
     pairs = list(islice(_drawn(split, seed), size))
     if len(pairs) < size:
         raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")
@@ -31,7 +31,7 @@ def corpus(split: str, size: int, seed: int) -> list[Pair]:
 
 
 def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
-    """Write `split`.en and `split`.de to the folder, one sentence per line."""
+    """Write the files `split`.en and `split`.de into `folder`, with one sentence per line."""
     for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
         (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
 

@@ -4,7 +4,7 @@ from nmt_cli.demo.lexicon import CLOCK_TIMES, ENGLISH_ORDINALS, GERMAN_ORDINALS,
 
 
 def cardinal(number: int) -> Pair:
-    """Return a number below a million: 121 is "one hundred and twenty-one", "einhunderteinundzwanzig"."""
+    """Return a number from 0 to 999,999: 121 is "one hundred and twenty-one", "einhunderteinundzwanzig"."""
     return Pair(_english(number), _german(number))
 
 
@@ -32,7 +32,7 @@ def _german(number: int) -> str:
 
 
 def _german_prefix(number: int) -> str:
-    """Return a number as it appears before another word: "eins" becomes "ein"."""
+    """Return a number as it is before another word: "eins" becomes "ein"."""
     return _german(number).removesuffix("s") if number % 100 == 1 else _german(number)
 
 
@@ -48,7 +48,7 @@ def year(number: int) -> Pair:
 
 
 def ordinal(day: int) -> Pair:
-    """Return a day of the month: 21 is "twenty-first", "einundzwanzigste"."""
+    """Return a day of the month, 1 to 31: 21 is "twenty-first", "einundzwanzigste"."""
     head, dash, last = _english(day).rpartition("-")
     english = head + dash + ENGLISH_ORDINALS.get(last, f"{last}th")
     regular = _german(day) + ("te" if day < 20 else "ste")
@@ -56,9 +56,8 @@ def ordinal(day: int) -> Pair:
 
 
 def clock(hour: int, minute: int) -> Pair:
-    """Return a time on the twelve-hour clock: (7, 30) is "half past seven", "halb acht".
-
-    The hour is from 1 to 12, and the minute is a multiple of 5.
+    """Return a twelve-hour time: (7, 30) is "half past seven", "halb acht". The hour is from 1 to 12, and the
+    minute is a multiple of 5 below 60.
     """
     now, following, time = cardinal(hour), cardinal(hour % 12 + 1), CLOCK_TIMES[minute // 5]
     german_now = now.de if minute else _german_prefix(hour)

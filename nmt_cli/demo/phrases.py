@@ -18,7 +18,7 @@ class RandomPhrases:
         self._random = Random(seed).random
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """Return one of the items, all equally likely."""
+        """Return one of the items, all equally likely. Items must not be empty."""
         return items[int(self._random() * len(items))]
 
     def integer(self, low: int, high: int) -> int:
@@ -31,7 +31,7 @@ class RandomPhrases:
         return numerals.cardinal(self.integer(*self.pick(ranges)))
 
     def _plural_number(self, low: int, high: int) -> int:
-        """Return a number for a plural noun. Skip 1, 101, 201 ...: German has no settled form for those."""
+        """Return a number from low to high. 1, 101, ... become 2, 102, ...: German has no settled form."""
         number = self.integer(low, high)
         return number + 1 if number % 100 == 1 else number
 
