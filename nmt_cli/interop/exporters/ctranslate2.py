@@ -107,6 +107,7 @@ def _package() -> Any:
 
 
 def _set_marks(spec: Any, target: Vocabulary, start: int | None) -> None:
+    """Set the special tokens of the specification. Without `start`, the decoder starts from zeros."""
     entries = named_entries(target)
     spec.config.unk_token = entries[target.unknown]
     spec.config.bos_token = spec.config.eos_token = entries[target.end]
@@ -117,6 +118,7 @@ def _set_marks(spec: Any, target: Vocabulary, start: int | None) -> None:
 
 
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
+    """Fill `stack`, the encoder or decoder of a specification, with the weights of our stack `name`."""
     table = tensors_by_name.get(f"{'source' if name == 'encoder' else 'target'}_embedding.positions.table")
     if table is None:
         table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()

@@ -19,7 +19,7 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return the features of the tokenisers that no toolkit supports, one message each. Empty if none."""
+    """Return the tokeniser features that no other toolkit supports, one message each. Empty if none."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -35,8 +35,8 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
     """Return the settings that another toolkit's models cannot have, one message each. Empty if none.
-    `supported` maps a setting to the toolkit's only value. `any_epsilon` means that it accepts any epsilon of
-    layer norm. Otherwise an epsilon above `LARGEST_EPSILON` is unsupported.
+    `supported` maps a setting to the toolkit's only value. With `any_epsilon`, the toolkit accepts any
+    epsilon of layer norm. Without it, an epsilon above `LARGEST_EPSILON` is reported.
     """
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
@@ -48,7 +48,7 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return the file of a side's SentencePiece model, extended with the normalisation of `recipe`."""
+    """Return the content of a side's SentencePiece model, with the normalisation of `recipe` added."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
@@ -56,5 +56,5 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
 
 
 def named_entries(vocabulary: Vocabulary) -> list[str]:
-    """Return the entries by id. An empty entry is named `<unused5>`, after its id."""
+    """Return the entries in the order of their ids. An empty entry with id 5 becomes `<unused5>`."""
     return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]

@@ -82,7 +82,7 @@ def losses(model: Model) -> list[str]:
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the id of the first target entry. `source` is the size of the source vocabulary."""
+    """Return the target's first id: `source`, the source size, for pre-norm with separate sides, else 0."""
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
@@ -159,6 +159,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))

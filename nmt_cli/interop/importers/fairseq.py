@@ -63,9 +63,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a checkpoint, or of a folder with one. Raise `UserError` if nmt cannot
-    express it.
-    """
+    """Return the model of a checkpoint or of a folder with one. Raise `UserError` if nmt can't express it."""
     file = _checkpoint(path) if path.is_dir() else path
     if options.positions:
         raise UserError(
@@ -166,7 +164,7 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield a tensor by its current name. An old combined matrix yields queries, keys and values."""
+    """Yield a tensor with its current name, or three: an old matrix joins queries, keys and values."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
         for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
@@ -273,9 +271,7 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> list[Path]:
-    """Return each side's file: the only file, or the one with its language in the name, or raise
-    `UserError`.
-    """
+    """Return each side's file: the only one, or the one with its language in the name. Else `UserError`."""
     if len(files) == 1:
         return [files[0], files[0]]
     checkpoint = []
@@ -291,5 +287,6 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> list[Path]:
 
 
 def _alphabet(entries: Any) -> bytes:
+    """Return all characters of `entries`, sorted, in UTF-8, without the mark `@@`, spaces and newlines."""
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

@@ -259,6 +259,7 @@ def _separate(folder: Path) -> bool:
 
 
 def _ids(path: Path, rows: int) -> dict[str, int]:
+    """Return the id of each piece in a JSON file. Raise `UserError` for ids not below `rows` or repeated."""
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
         raise UserError(f"{path} is not a vocabulary. Copy it again.")
@@ -272,6 +273,7 @@ def _ids(path: Path, rows: int) -> dict[str, int]:
 def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
+    """Return a vocabulary of `rows` entries: pieces at their ids, other entries empty and never produced."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
@@ -288,7 +290,7 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return copies without a final padding entry. transformers' converter appends it to Marian's models."""
+    """Return the arguments without a final padding entry, which transformers' converter appends."""
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
     for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):
@@ -328,7 +330,7 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers of SentencePiece models. `sides` has one object twice for a shared vocabulary."""
+    """Return tokenisers for SentencePiece `models`. A vocabulary is shared if both `sides` are one object."""
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",

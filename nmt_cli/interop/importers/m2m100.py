@@ -67,7 +67,7 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
     If `folder` has `vocab.json`, take the pieces from this file, and replace each piece with a newline by an
     empty piece. Otherwise, take those of `spm`, the content of the SentencePiece file, without its three
-    special tokens. Raise `UserError` if the ids in `vocab.json` have gaps or duplicates, or do not begin with
+    special tokens. Raise `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with
     `MARKS`.
     """
     if not (folder / VOCABULARY).is_file():
@@ -103,6 +103,7 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
 
 
 def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
+    """Return `codes` unchanged. Raise `UserError` for an empty code, one with spaces, or a huge id."""
     max_id = 1 << 24
     if wrong := [
         code for i, code in codes.items() if i > max_id or not code.strip() or len(code.split()) > 1

@@ -143,6 +143,7 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
+    """Return the tensors and settings of an `.npz` file. Raise `UserError` if it is damaged."""
     check_whole(file)
     try:
         with numpy.load(file, allow_pickle=False) as arrays:
@@ -308,6 +309,7 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
 
 
 def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
+    """Return the SentencePiece file of a side: `vocabulary` if it is one, or else SIDE.spm in `folder`."""
     path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
     if not path.is_file():
         raise UserError(f"{path} is missing, and {vocabulary.name} cannot segment text. Copy it there.")
@@ -315,6 +317,7 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
+    """Return the first `rows` entries of a vocabulary file. Raise `UserError` if it lacks </s> or <unk>."""
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:

@@ -12,7 +12,7 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Return unindented keys with a value or list. A damaged line raises `UserError`, which names `where`."""
+    """Return each unindented key with its value or list. A bad line raises `UserError`, naming `where`."""
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -34,7 +34,7 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece. A damaged line raises `UserError`, which names `where`."""
+    """Return the id of each piece, unquoted. A bad line raises `UserError`, naming `where`."""
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
