@@ -139,7 +139,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Raise `UserError` for the first difference between both models that prevents averaging."""
+    """Raise `UserError` for the first difference that prevents averaging `part` with the model `first`."""
     problem = f"{part.folder} cannot be averaged with {first.folder}"
     config, expected = part.identity.config, first.identity.config
     for key in disagreements(config, expected, "shape", "use"):

@@ -33,7 +33,7 @@ class About:
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """Return the model card in Markdown. `parameters` is their number, `origin` describes the weights."""
+    """Return the model card in Markdown. `origin` describes the weights, and `parameters` is their number."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"

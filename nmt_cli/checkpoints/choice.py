@@ -89,6 +89,7 @@ def _stated_seconds(folder: Path) -> float:
 
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
+    """Return the error for fewer than `count` checkpoints. Only `steps` exist. `option` is last or best."""
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"
     remedy = f"Use --{option} {len(steps)}" if steps else "Name models instead"

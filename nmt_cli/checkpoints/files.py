@@ -76,7 +76,9 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return a description after verifying it and the files it covers. Raise `UserError` if any is wrong."""
+    """Return the description in a JSON file. Verify it, and every file that it covers. Raise `UserError` if
+    anything is missing or damaged, or if the format is not `format_version`.
+    """
     path = folder / name
     try:
         description = parsed_json(read_ordinary(path))
@@ -120,6 +122,7 @@ def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
+    """Raise `UserError` unless the file has the size and hash in `written`."""
     if not path.is_file():
         raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
     # Compare the size first: hashing reads the whole file.

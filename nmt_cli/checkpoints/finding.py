@@ -27,7 +27,9 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 
 def find_model(path: Path) -> Path:
-    """Return a model folder itself, or a run's best or last checkpoint. Raise `UserError` for neither."""
+    """Return `path` if it is a model folder. For a run, return the best checkpoint, or else the last one.
+    Raise `UserError` for anything else, also for a model of another toolkit.
+    """
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):
         if (folder / CONFIG).is_file():

@@ -101,6 +101,7 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
 
 
 def _members(path: Path) -> set[str]:
+    """Return the names of the files in a zip file. Empty for anything else."""
     if not path.is_file():
         return set()
     try:

@@ -155,9 +155,7 @@ def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`. Raise `UserError` if its tokenisers are of
-    another model.
-    """
+    """Return the identity of the model in `folder`. Raise `UserError` if the tokenisers are not its own."""
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]

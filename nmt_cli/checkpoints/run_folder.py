@@ -123,7 +123,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _makes_sense(key: str, value: Any) -> bool:
-    """Return whether `value` is possible for `key` in `state.json`. Every value of other keys is."""
+    """Return whether `key` can have this value in `state.json`. Unknown keys can have any value."""
     if key in WHOLE_NUMBERS:
         return type(value) is int and 0 <= value < 2**53
     if key in ("seconds", "device_seconds"):
