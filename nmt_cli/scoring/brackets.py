@@ -41,22 +41,22 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """Precision in percent. 0 if there are no brackets."""
+        """Precision in percent. 0 if the hypothesis has no brackets."""
         return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
 
     @property
     def recall(self) -> float:
-        """Recall in percent. 0 if there are no brackets."""
+        """Recall in percent. 0 if the reference has no brackets."""
         return 100 * self.matched / self.reference if self.reference else 0.0
 
     @property
     def f1(self) -> float:
-        """F1 in percent. 0 if there are no brackets."""
+        """F1 in percent. 0 if neither side has brackets."""
         return 100 * 2 * self.matched / both if (both := self.reference + self.hypothesis) else 0.0
 
     @property
     def complete(self) -> bool:
-        """True if every bracket of either side matches one of the other."""
+        """True if every bracket of either side matches a bracket of the other side."""
         return self.matched == self.reference == self.hypothesis
 
 
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def total(self) -> Counts:
-        """The sum over all lines."""
+        """The sum of the counts of all lines."""
         counted = [line for line in self.lines if line]
         return Counts(
             sum(line.matched for line in counted),
@@ -103,7 +103,7 @@ class Comparison:
         return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
 
     def sentences(self) -> SentenceScores:
-        """Return the F1 of each line. It is 100 if neither side has a bracket."""
+        """Return the F1 of each line in percent. It is 100 if neither side has a bracket that counts."""
         values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
         return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
 
@@ -155,6 +155,7 @@ def _reader(lines: Lines) -> Reader:
 
 
 def _counts(tree: Tree, reference: Tree, before: Sequence[int]) -> Counts:
+    """Return the numbers of brackets: matching ones, those in `reference`, and those in the parse `tree`."""
     ours, theirs = Counter(_brackets(tree, before)), Counter(_brackets(reference, before))
     return Counts((ours & theirs).total(), theirs.total(), ours.total())
 

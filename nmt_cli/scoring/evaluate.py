@@ -131,7 +131,7 @@ def _parsers(
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    """Return the scores of systems that translate."""
+    """Return each system's scores in every measure, for the text and, if requested, for each sentence."""
     scored = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
@@ -149,7 +149,7 @@ def _systems(
 def _scored(
     evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
 ) -> tuple[list[Score], list[significance.Finding]]:
-    """Return each system's score, and its significance test result. Without a test, there are no results."""
+    """Return the score and the significance test of each system. Without a test, the second list is empty."""
     counts = measure.counts(systems)
     if not evaluation.significance:
         return measure.scores_of(counts), []
@@ -161,7 +161,9 @@ def _scored(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
-    """Return the distinct metrics to compute, and a note if a default metric has to be left out."""
+    """Return the distinct metrics to compute, and a note if a default metric is left out. Raise `UserError`
+    if a requested metric cannot be computed.
+    """
     by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
     metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:

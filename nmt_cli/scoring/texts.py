@@ -80,7 +80,7 @@ def refuse_second_stdin(paths: Sequence[Path]) -> None:
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both texts have equal line counts, at least 1, and equal WMT segments."""
+    """Raise `UserError` unless both texts have equal line counts, at least 1, and any WMT segments agree."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -149,6 +149,7 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
+    """Read a text. `side` and `lang` select the segments of a WMT file. `name` appears in messages."""
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
