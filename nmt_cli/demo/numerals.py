@@ -65,7 +65,7 @@ def clock(hour: int, minute: int) -> Pair:
 
 
 def price(euros: int, cents: int) -> Pair:
-    """Return a price of at least one euro, in the German accusative: "einen Euro", "zwei Euro fünfzig"."""
+    """Return a price of 1 euro or more, in the German accusative: "einen Euro", "zwei Euro fünfzig"."""
     english = "one euro" if euros == 1 else f"{_english(euros)} euros"
     german = "einen Euro" if euros == 1 else f"{_german(euros)} Euro"
     if cents:

@@ -26,26 +26,26 @@ class RandomPhrases:
         return low + int(self._random() * (high - low + 1))
 
     def cardinal(self) -> Pair:
-        """Return a number for a calculation, mostly below ten thousand."""
+        """Return a number from 0 to 999,999 for a calculation, mostly below ten thousand."""
         ranges = [(0, 20)] * 4 + [(21, 99)] * 5 + [(100, 999)] * 6 + [(1000, 9999)] * 4 + [(10_000, 999_999)]
         return numerals.cardinal(self.integer(*self.pick(ranges)))
 
     def _plural_number(self, low: int, high: int) -> int:
-        """Return a number from low to high. 1, 101, ... become 2, 102, ...: German has no settled form."""
+        """Return a number from low to high. 101 becomes 102, and so on: German has no settled form of 101."""
         number = self.integer(low, high)
         return number + 1 if number % 100 == 1 else number
 
     def price(self) -> Pair:
-        """Return a price, in the German accusative."""
+        """Return a price from 1 to under 1,000 euros, in the German accusative."""
         euros = self.pick([1] + 30 * [self._plural_number(2, self.pick([20, 99, 999]))])
         return numerals.price(euros, self.pick([0, 5 * self.integer(1, 19)]))
 
     def clock(self) -> Pair:
-        """Return a clock time, for use after "at" and "um"."""
+        """Return a clock time, a multiple of five minutes, for use after "at" and "um"."""
         return numerals.clock(self.integer(1, 12), 5 * self.integer(0, 11))
 
     def year(self) -> Pair:
-        """Return a year of birth."""
+        """Return a year of birth from 1900 to 2024."""
         return numerals.year(self.integer(1900, 2024))
 
     def date(self) -> Pair:
@@ -93,7 +93,7 @@ class RandomPhrases:
         return Pair(f"{article} {adjective.en} {noun.en}", german)
 
     def several_things(self) -> Pair:
-        """Return several things: "three books", "drei Bücher"."""
+        """Return two or more things: "three books", "drei Bücher"."""
         count = numerals.cardinal(self._plural_number(2, self.pick([12, 99, 999])))
         noun = self.pick(lexicon.THINGS)
         return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")

@@ -1,4 +1,4 @@
-"""The sentences of the demo's grammar, one function for each pattern.
+"""Sentences of the demo's grammar. The function of each pattern draws words, and returns both translations.
 
 Each pattern shows a rule of German word order or inflection that English lacks. An English sentence has
 exactly one translation in this grammar.
@@ -12,7 +12,7 @@ HABEN = ("habe", "hat", "haben")
 
 
 def calculation(draw: RandomPhrases) -> Pair:
-    """Ask for the result of a calculation. German writes a number as one word, ones before tens."""
+    """Return a question about a calculation. German writes a number as one word, ones before tens."""
     first, second, operator = draw.cardinal(), draw.cardinal(), draw.pick(lexicon.OPERATORS)
     return Pair(
         f"how much is {first.en} {operator.en} {second.en}?",
@@ -21,7 +21,7 @@ def calculation(draw: RandomPhrases) -> Pair:
 
 
 def departure(draw: RandomPhrases) -> Pair:
-    """Announce a departure. The prefix of the verb "abfahren" moves to the end."""
+    """Return a sentence about a departure. The prefix of the verb "abfahren" moves to the end."""
     vehicle, city = draw.pick(lexicon.VEHICLES), draw.pick(lexicon.CITIES)
     day, time = draw.weekday(), draw.clock()
     return Pair(
@@ -31,7 +31,7 @@ def departure(draw: RandomPhrases) -> Pair:
 
 
 def hurry(draw: RandomPhrases) -> Pair:
-    """Say what to do before a departure. The verb is last after a modal verb and after "weil"."""
+    """Return a sentence about an errand. The verb is last after a modal verb and after "weil"."""
     subject, modal, errand = draw.subject(), draw.pick(lexicon.MODALS), draw.pick(lexicon.ERRANDS)
     vehicle, time = draw.pick(lexicon.VEHICLES), draw.clock()
     return Pair(
@@ -42,7 +42,7 @@ def hurry(draw: RandomPhrases) -> Pair:
 
 
 def action(draw: RandomPhrases) -> Pair:
-    """Report a past action. The participle is last, and the time precedes the object."""
+    """Return a sentence about a past action. The participle is last, and the time precedes the object."""
     subject, verb, things, day = draw.subject(), draw.pick(lexicon.VERBS), draw.several_things(), draw.past()
     return Pair(
         f"{subject.en} {verb.en} {things.en} {day.en}.",
@@ -51,7 +51,7 @@ def action(draw: RandomPhrases) -> Pair:
 
 
 def present(draw: RandomPhrases) -> Pair:
-    """Report a purchase for a relative, in the dative. After the time the verb precedes the subject."""
+    """Return a sentence about a gift, with a dative. After the time, the verb precedes the subject."""
     day, subject, receiver = draw.past(), draw.person(), draw.receiver()
     thing, cost = draw.a_thing(), draw.price()
     return Pair(
@@ -61,7 +61,7 @@ def present(draw: RandomPhrases) -> Pair:
 
 
 def condition(draw: RandomPhrases) -> Pair:
-    """State a condition. "It" has the gender of the thing, and the main clause begins with its verb."""
+    """Return a condition. "It" has the gender of the thing, and the main clause begins with its verb."""
     (noun, thing), cost, subject = draw.the_thing(), draw.price(), draw.subject()
     buys = subject.agree(("kaufe", "kauft", "kaufen"))
     return Pair(
@@ -71,7 +71,7 @@ def condition(draw: RandomPhrases) -> Pair:
 
 
 def relative_clause(draw: RandomPhrases) -> Pair:
-    """State the price of something bought. The relative pronoun has the gender of the thing."""
+    """Return a sentence about a price. The relative pronoun has the gender of the thing."""
     (noun, thing), subject, day, cost = draw.the_thing(), draw.subject(), draw.past(), draw.price()
     bought = f"{noun.gender.relative_pronoun} {subject.de} {day.de} gekauft {subject.agree(HABEN)}"
     return Pair(
@@ -81,7 +81,7 @@ def relative_clause(draw: RandomPhrases) -> Pair:
 
 
 def birth(draw: RandomPhrases) -> Pair:
-    """State a date of birth. Its day is in the dative."""
+    """Return a sentence about a date of birth. The day is in the dative."""
     subject, day, year = draw.subject(), draw.date(), draw.year()
     was, wurde = subject.agree(("was", "was", "were")), subject.agree(("wurde", "wurde", "wurden"))
     return Pair(
@@ -94,6 +94,6 @@ PATTERNS = (calculation, departure, hurry, action, present, condition, relative_
 
 
 def sentence(draw: RandomPhrases) -> Pair:
-    """Return one sentence of any pattern with its translation, capitalised."""
+    """Return a sentence of a random pattern and its translation, both capitalised."""
     english, german = draw.pick(PATTERNS)(draw)
     return Pair(english[0].upper() + english[1:], german[0].upper() + german[1:])
