@@ -1,4 +1,4 @@
-"""The `nmt` command: runs a subcommand, and reports errors as single lines and exit codes."""
+"""The `nmt` command: runs a subcommand, and turns errors into single lines and exit codes."""
 
 import atexit
 import errno
@@ -35,7 +35,7 @@ from nmt_cli.runtime.atomic import NO_ROOM
 FAILED, READER_GONE = 1, 141
 
 MAX_CHARACTERS = 2000
-"""Length of an error message. A damaged file may be quoted in it."""
+"""Maximum length of an error message, which may quote a damaged file. Its middle is cut."""
 
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
@@ -53,7 +53,7 @@ GROUPS = {
 
 
 def _versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """Print the versions and the device for a bug report, and exit."""
+    """Print versions and device for a bug report, and exit, if --version was `requested`."""
     if not requested or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
@@ -69,10 +69,10 @@ def _versions(context: click.Context, _: click.Parameter, requested: bool) -> No
 
 
 class _Group(click.Group):
-    """All commands, grouped by workflow in the help. The error for an unknown one suggests a known one."""
+    """All commands, by workflow in the help. The error for an unknown command suggests a known one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups."""
+        """Write the groups of commands to the help."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(str(each.name), each.get_short_help_str(limit=50)) for each in commands])
@@ -80,7 +80,7 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click."""
+        """Return the command as click does. For an unknown one, raise `UsageError` with a similar name."""
         if args[0] not in self.commands and (like := command_like(args[0], self.commands)):
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean {like}?", ctx)
         return super().resolve_command(ctx, args)
@@ -115,7 +115,7 @@ for _commands in GROUPS.values():
 
 
 def program() -> NoReturn:
-    """Run `main` in a process that does nothing else. The process ends without cleaning up memory."""
+    """Run `main` as the program `nmt`. The process then ends without freeing its memory, which saves time."""
     try:
         main()
     except SystemExit as ended:
@@ -124,7 +124,8 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `nmt` on this process's arguments and exit."""
+    """Run `nmt` on the arguments of this process, and exit with its exit code. Changes signal handlers,
+    standard streams, the format of warnings and environment variables of the process."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
@@ -167,7 +168,7 @@ def main() -> NoReturn:
 
 
 def _flush() -> int:
-    """Flush stdout. Return an exit code if its reader has ended, else 0."""
+    """Flush stdout. Return `READER_GONE` if the program that reads stdout has ended, else 0."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -180,12 +181,9 @@ def _flush() -> int:
 
 
 def _end(code: int) -> None:
-    """End this process without freeing modules and objects.
-
-    `atexit` calls this function first, after all threads ended. It runs the other registered functions before
-    it ends the process. This saves 0.20 s of `nmt translate` after the last line: 0.04 s instead of 0.24 s,
-    medians of eight runs.
-    """
+    """End this process with exit code `code` without freeing modules and objects. `atexit` calls this
+    function first, after all threads ended, so it runs the other registered functions itself. This saves 0.20
+    s of `nmt translate` after the last line: 0.04 s instead of 0.24 s, medians of eight runs."""
     atexit.unregister(_end)
     if ended := getattr(atexit, "_run_exitfuncs", None):
         ended()
@@ -205,10 +203,8 @@ def _handle_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for each closed standard stream.
-
-    Otherwise the next file to be opened gets the number of the stream, and then all that is printed.
-    """
+    """Open /dev/null for each standard stream that is closed. Otherwise the next opened file would get the
+    number of the stream, and all printed text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -217,7 +213,7 @@ def _open_streams() -> None:
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:
-    """Print errors and return the exit code. Within an `except`, --debug raises the exception again."""
+    """Print each message as an error, and return `code`. With --debug, raise the caught exception again."""
     if "--debug" in sys.argv:
         raise
     for message in map(printable, messages):
@@ -230,7 +226,8 @@ def _failed(*messages: object, code: int = FAILED) -> int:
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Format a warning. `warnings.formatwarning` has the same parameters."""
+    """Return the text of a warning: one line without location for warnings of nmt, and the usual text for
+    others. It replaces `warnings.formatwarning`, whose parameters it has."""
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -239,7 +236,7 @@ def _one_line_if_ours(
 
 
 def _described(error: OSError) -> str:
-    """Return the message about an error of the operating system."""
+    """Return a message about an error of the operating system, with the path and a remedy."""
     if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
         return f"cannot write to stdout: {error.strerror}; free space on its disk."
     if error.errno == errno.ENOENT and error.filename:
@@ -250,7 +247,7 @@ def _described(error: OSError) -> str:
 
 
 def _ignore_signals() -> None:
-    """Ignore further signals, which would interrupt the cleanup."""
+    """Ignore further SIGINT and SIGTERM, which would interrupt the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,7 @@
-"""The parts that commands share: settings on the command line, types of options, --quiet and --debug."""
+"""The parts that commands share: settings on the command line, types of options, --quiet and --debug.
+
+An assignment is the text KEY=VALUE after --set. An entry is a value that the user gave to a setting.
+"""
 
 import os
 import shlex
@@ -24,21 +27,22 @@ LIST_ALL = "--settings"
 
 
 class PathType(click.Path):
-    """A path. If it must exist and does not, the error has the words that all commands use."""
+    """A path as the type of an option. If it must exist and does not, `UserError` is raised."""
 
     def __init__(self, *, exists: bool = False, file: bool = False, folder: bool = False) -> None:
-        """`file` refuses folders. With `folder`, shells complete folders."""
+        """`exists` requires an existing path. `file` refuses folders. With `folder`, shells complete
+        folders."""
         super().__init__(exists=exists, dir_okay=not file, path_type=Path)
         self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value as a `Path`."""
+        """Return `value` as a `Path`. Raise `UserError` if it must exist and does not."""
         return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """See click."""
+        """Return completions for the beginning of a path, `incomplete`."""
         if self._folder:
             return [CompletionItem(incomplete, type="dir")]
         return super().shell_complete(ctx, param, incomplete)
@@ -52,24 +56,24 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def must_exist(path: AnyPath) -> AnyPath:
-    """Return `path`, or raise `UserError` if there is no file or folder."""
+    """Return `path`. Raise `UserError` if nothing exists there. A broken symbolic link counts as existing."""
     if not os.path.lexists(path):
         raise UserError(f"{path} does not exist; check the path.")
     return path
 
 
 class Number(click.ParamType[float]):
-    """A number within bounds. The error for another one has the same words as that for a setting."""
+    """A number within bounds as the type of an option. The error for others has the words of settings."""
 
     name = "n"
 
     def __init__(self, kind: "click.ParamType[Any]" = click.INT, **limits: float) -> None:
-        """The limits are `at_least`, `more_than` and `at_most`."""
+        """`kind` is the type of numbers. `limits` may be `at_least`, `more_than` and `at_most`."""
         self._kind = kind
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value as a number."""
+        """Return `value` as a number. Raise `UsageError` if it is out of bounds or infinite."""
         number = self._kind.convert(value, param, ctx)
         if number not in self._bounds or abs(number) == float("inf"):
             flag = param.opts[0] if param else "the number"
@@ -84,33 +88,30 @@ PRECISION_HELP = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
 
 
 class PresetType(click.Choice[str]):
-    """The name of a preset. The error for an unknown one suggests the most similar name."""
+    """The name of a preset as the type of an option. The error for an unknown one suggests a similar name."""
 
     def __init__(self) -> None:
         super().__init__(preset_names())
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the file of the preset."""
+        """Return the path of the preset's file. Raise `UserError` for an unknown name."""
         return value if isinstance(value, Path) else preset_path(value)
 
 
 class Command(click.Command):
-    """A command that suggests the right option for an unknown one. Its help ends with an example.
-
-    The example is the `epilog`: lines as the user types them.
-    """
+    """A command whose error for an unknown option suggests a known one. Its `epilog` is an example."""
 
     settings: type[Any] = object
-    """The dataclass of its settings, or `object` if it has none."""
+    """The dataclass of its settings, or `object` if the command has none."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example. click itself would wrap its lines."""
+        """Write the example to the help. click itself would wrap its lines."""
         if self.epilog:
             with formatter.section("Example"):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. The error for an unknown option suggests a known one."""
+        """Parse `args` as click does. Raise `UsageError` with a suggestion for an unknown option."""
         words = [*args]  # click removes the words from the list as it reads them
         try:
             return super().parse_args(ctx, args)
@@ -125,7 +126,8 @@ class Command(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error for `option`. `value` is the word after it, if any."""
+        """Return the end of the error about an unknown `option`: a suggestion, a reason, or ".". `value` is
+        the word after the option, or "", and becomes the value of a suggested setting."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
@@ -134,7 +136,8 @@ class Command(click.Command):
         return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
 
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
-        """Return an option or a setting as words to type. A setting gets `value` if it accepts that."""
+        """Return a suggested option or setting as the user would type it. `settings` has all settings by
+        name. A setting gets `value` if that is valid, otherwise an example."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
@@ -151,6 +154,7 @@ class Command(click.Command):
         return f"{words}{takes}"
 
     def _accepts(self, assignments: Sequence[str]) -> bool:
+        """Return whether the command accepts these assignments."""
         try:
             read(self.settings, assignments=assignments)
         except UserError:
@@ -159,7 +163,7 @@ class Command(click.Command):
 
 
 class CommandWithSettings(Command):
-    """A command whose help lists its common settings."""
+    """A command with settings. Its help lists the common ones."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         """`settings` is the dataclass whose fields are sections of settings."""
@@ -167,7 +171,7 @@ class CommandWithSettings(Command):
         self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. With --settings nothing is required, as the command does not run."""
+        """Parse `args` like `Command`. With --settings nothing is required, as the command does not run."""
         required = [param for param in self.params if param.required]
         # Read before parsing, which stops at the first required parameter that is missing.
         ctx.meta[LIST_ALL] = LIST_ALL in args
@@ -180,7 +184,7 @@ class CommandWithSettings(Command):
                 param.required = True
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the common settings before the example."""
+        """Write the common settings and then the example to the help."""
         title = f"Common settings (--set KEY=VALUE; {ctx.command_path} {LIST_ALL} lists all)"
         with formatter.section(title):
             common = [setting for setting in describe(self.settings) if setting.everyday]
@@ -190,7 +194,7 @@ class CommandWithSettings(Command):
 
 @dataclass
 class Given:
-    """The settings on the command line."""
+    """The settings that the user gave on the command line, before they are checked."""
 
     file: Path | None = None
     assignments: Sequence[str] = ()
@@ -198,32 +202,33 @@ class Given:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the settings that the user gave."""
+        """The names of these settings, including those in the file."""
         return given_names(self.file, self.assignments, self.options)
 
 
 def given(context: click.Context | None = None) -> Given:
-    """Return the settings on the command line of the running command."""
+    """Return the settings on the command line of `context`, by default of the running command."""
     meta = (context or click.get_current_context()).meta
     settings: Given = meta.setdefault("given", Given())
     return settings
 
 
 class SettingOption(click.Option):
-    """An option that is short for a setting. Its help is the meaning and the default of the setting."""
+    """An option that is short for a setting. Its help is the summary and the default of the setting."""
 
     def __init__(self, *args: Any, setting: str, default_text: str = "", **kwargs: Any) -> None:
-        """`setting` is the full name, such as "training.max_steps". `default_text` replaces its default."""
+        """`setting` is a full name: "training.max_steps". `default_text` replaces the default in the help."""
         super().__init__(*args, expose_value=False, default=None, callback=self._note, **kwargs)
         self._setting, self._default_text = setting, default_text
 
     def _note(self, context: click.Context, _: click.Parameter, value: object) -> None:
+        """Add the value to `given`, unless the user omitted the option. A callback of click."""
         if value is not None:
             flag = self.secondary_opts[0] if value is False else self.opts[0]
             given(context).options.append(Entry(self._setting, value, flag))
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the help, which is read from the settings of the command only now, as that takes time."""
+        """Return the option and its help, which is read from the settings only now, as that takes time."""
         setting = next(one for one in describe(ctx.command.settings) if one.name == self._setting)  # type: ignore[attr-defined]
         default = self._default_text or setting.default
         self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"
@@ -231,12 +236,12 @@ class SettingOption(click.Option):
 
 
 def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Function], Function]:
-    """Return a decorator that adds an option for a setting."""
+    """Return a decorator that adds the option `flags` for `setting`. `kwargs` are those of `click.option`."""
     return click.option(*flags, cls=SettingOption, setting=setting, **kwargs)
 
 
 def with_settings(function: Function) -> Function:
-    """Add --config, --set and --settings to a command, whose values `given` returns."""
+    """Add --config, --set and --settings to a command. `given` returns their values."""
 
     def note(name: str, context: click.Context, _: click.Parameter, value: object) -> None:
         setattr(given(context), name, value)
@@ -265,7 +270,7 @@ def with_settings(function: Function) -> Function:
 
 
 def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete each setting with each of its choices, or else with its default."""
+    """Return completions for --set: each setting with each of its choices, or else with its default."""
     command = context.command
     settings = describe(command.settings) if isinstance(command, CommandWithSettings) else []
     items = (
@@ -275,6 +280,7 @@ def _assignments(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def _values(setting: Setting) -> list[str]:
+    """Return the choices of a setting as text, or else its default alone."""
     if isinstance(setting.default, bool):
         return ["true", "false"]
     if " | " in setting.takes:
@@ -285,7 +291,8 @@ def _values(setting: Setting) -> list[str]:
 def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """Return the settings of the running command. If the user typed --settings, print them and exit."""
+    """Return the checked settings of the running command. With --settings, print them and exit. `preset` is a
+    file, and `defaults` are values by name. The command line overrides both. Raises `UserError`."""
     context = click.get_current_context()
     settings = given(context)
     note = printer(context.params["quiet"])
@@ -298,7 +305,7 @@ def chosen(
 
 
 def printer(quiet: bool) -> Callable[[object], None]:
-    """Return a function that prints a line to stderr, or does nothing if `quiet`."""
+    """Return a function that prints its argument as a line to stderr, or does nothing if `quiet`."""
     return (lambda line: None) if quiet else lambda line: click.echo(printable(line), err=True)
 
 
@@ -308,7 +315,7 @@ def warn(text: object) -> None:
 
 
 def common(function: Function) -> Function:
-    """Add --quiet and --debug, which every command has. `main` evaluates --debug."""
+    """Add --quiet and --debug, which every command has. The function gets `quiet`. `main` reads --debug."""
     quiet = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
     debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     return quiet(debug(function))

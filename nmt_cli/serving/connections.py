@@ -50,8 +50,7 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. A new one beyond `limit` closes a tenth of them, the longest waiting for
-    clients."""
+    """An HTTP connection. A new one beyond `limit` closes those that wait longest for clients, a tenth."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -13,7 +13,7 @@ from nmt_cli.errors import UserError
 
 SETTINGS = Path(grammar.__file__).parent
 SHOWN = 4
-"""Translations that are printed at the end."""
+"""Number of translations that are printed at the end."""
 
 
 @click.command(cls=Command, epilog="nmt demo --out demo")
@@ -43,7 +43,7 @@ def demo(out: Path, quiet: bool) -> None:
 
 
 def commands(out: Path) -> list[list[str]]:
-    """Return the commands in order, each as a list of words without "nmt"."""
+    """Return the commands in order, each as a list of words without "nmt". All files are in `out`."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
     return [
         [
@@ -61,7 +61,7 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run a command in its own process and wait for it. Ctrl-C reaches both processes."""
+    """Run a command in its own process, which Ctrl-C reaches, too. Raise `UserError` if it fails."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
@@ -75,7 +75,7 @@ def _run(words: list[str]) -> None:
 
 
 def _show(out: Path) -> None:
-    """Print the first sentences with their translations."""
+    """Print the first `SHOWN` test sentences with their translations."""
     files = (out / "corpus" / "test.en", out / "translations.de")
     columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):

@@ -7,7 +7,7 @@ import click
 from nmt_cli.cli.options import EXISTING, Command, PathType, common, printer, warn
 
 EXAMPLES = 3
-"""Differing translations that --check prints."""
+"""Number of differing translations that --check prints."""
 
 
 @click.command(cls=Command, epilog="nmt export run --format huggingface --check --out exported")
@@ -55,7 +55,8 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
 
 
 def _check(model: Path, form: str, out: Path) -> None:
-    """Print the number of lines that the other library translates differently, and the first of them."""
+    """Translate generated lines with `model` and with the exported model `out`. Print the number of
+    differences, BLEU and the first differing translations. `form` is the format."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
     from nmt_cli.interop.exporters.exporting import made_up, search_alike, translate
     from nmt_cli.scoring.metrics import score

@@ -20,7 +20,7 @@ from nmt_cli.text.config import Kind
 
 
 def _shard(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
-    """Return 3/16 as (3, 16)."""
+    """Return the value of --shard as (number, total): (3, 16) for "3/16", and (1, 1) if it is None."""
     if value is None:
         return (1, 1)
     number, slash, machines = value.partition("/")
@@ -97,7 +97,7 @@ def preprocess(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Build a dataset from raw parallel text. The help is `HELP`."""
+    """Run the command. Its help is `HELP`."""
     config, settings = chosen(PreprocessConfig), given()
     if reuse_tokenizer and settings.options:
         raise click.UsageError(

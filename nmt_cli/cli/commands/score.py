@@ -70,7 +70,7 @@ def score(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Score translations with BLEU, chrF and others. The help is `HELP`."""
+    """Run the command. Its help is `HELP`."""
     config, settings = chosen(ScoreConfig), given().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
@@ -102,7 +102,8 @@ def score(
 def _by_model(
     model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
 ) -> None:
-    """Print the log-probabilities of `hypotheses`. `unused`: whether other options were given."""
+    """Print the log-probability of each line of `hypotheses` given `source`. Raise `UsageError` if `model` or
+    `source` is None, or if the user gave options that have no effect (`unused`)."""
     if not model or not source:
         raise click.UsageError("--model and --source work only together; add the other.")
     if unused:

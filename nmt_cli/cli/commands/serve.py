@@ -26,7 +26,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
-"""Libraries that an installation without the extra "serve" lacks."""
+"""Libraries of the extra "serve", which an installation may lack."""
 
 PORT = Number(at_least=0, at_most=65535)
 
@@ -92,5 +92,6 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
+    """Return the name of a served model: that of its folder, or the path if `taken` has this name."""
     name = folder.resolve().name
     return name if name not in taken else str(folder)

@@ -27,18 +27,15 @@ from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
 
 SECONDS_OF_ECHO = 3.0
-"""A launcher may repeat a signal that already reached the process. A Ctrl-C this soon counts as repeated."""
+"""A Ctrl-C within this time of the first signal counts as its echo: launchers may repeat a signal."""
 
 
 class Stop:
-    """Handles the signals that end a run.
-
-    The first one is stored in `signal`. A later Ctrl-C raises `KeyboardInterrupt`.
-    Signals that the process was started to ignore, as nohup does, stay ignored.
-    """
+    """Handles the signals that end a run. `signal` is the first one, or 0. A later Ctrl-C raises
+    `KeyboardInterrupt`. Signals that the process was started to ignore, as by nohup, stay ignored."""
 
     def __init__(self) -> None:
-        """Install the handlers."""
+        """Install the handlers of all signals in `EXIT_CODES`."""
         self.signal = 0
         self._since = 0.0
         for number in EXIT_CODES:
@@ -54,6 +51,7 @@ class Stop:
 
 
 def _tokens(text: str) -> int:
+    """Return --max-tokens-per-device as a number, 0 for "auto". Raise `UsageError` for other texts."""
     if text != "auto" and not (text.isdecimal() and int(text)):
         raise click.UsageError(f"--max-tokens-per-device must be a number or auto (got {text})")
     return 0 if text == "auto" else int(text)
@@ -135,7 +133,7 @@ def _forecast(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Print the plan of a run to stdout, and return the exit code."""
+    """Print the plan of a run to stdout, in the first process only. Return 0, the exit code."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank
@@ -163,7 +161,12 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train in this process, or in one process per device. Return the exit code."""
+    """Train, and return the exit code of the command.
+
+    If `devices` > 1 outside torchrun and Slurm, start one process per device. Return the code of the first
+    that fails, or 0. Otherwise, train in this process. Return 0 if training is complete, or else the code of
+    the signal that stopped it. Raise `UsageError` for `devices` > 1 under torchrun or Slurm.
+    """
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices

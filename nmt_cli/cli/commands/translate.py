@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nmt_cli.translation.translator import Translation
 
 LONGEST_HELD = 1 << 26
-"""Bytes of the longest line on stdin that is translated."""
+"""Maximum number of bytes of a line on stdin. A longer line gets an empty translation."""
 
 
 @click.command(
@@ -120,7 +120,7 @@ def translate(
 
 
 def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Import PyTorch. Raise `UserError` for a wrong path at once, not after seconds of loading."""
+    """Import PyTorch, which takes seconds. Raise `UserError` for a wrong path before that."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:
@@ -130,7 +130,8 @@ def _load_pytorch(models: Sequence[Path], device: str) -> None:
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
-    """Return the settings. Those that an imported model brings along override only defaults."""
+    """Return the settings. Search settings of the first model override defaults. Print them unless
+    `quiet`."""
     config = chosen(TranslateConfig)
     from nmt_cli.checkpoints.finding import own_search
 
@@ -151,7 +152,8 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write each translation as soon as it is available. `n_best` is None for JSON."""
+    """Write each translation in the given `form` as soon as it is available. `n_best` is the number of
+    candidates per line, or None for JSON. Each translation is also added to `attention`."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     outgoing.write(form.begin)
@@ -168,10 +170,8 @@ def _write(
 def _lines(
     source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
 ) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
-    """Return the lines to translate, and the segments if they are a test set.
-
-    Lines on stdin that are too long are added to `skipped`.
-    """
+    """Return the lines to translate, and the segments of a test set in language `lang`, or none. A `source`
+    of None is stdin, whose too long lines are added to `skipped`. `stack` closes files."""
     kind = kind_of(source)
     if source and kind in TEST_SETS:
         segments = sgm.segments(source, "source", lang)
@@ -187,14 +187,14 @@ def _lines(
 
 
 def _skip(skipped: Noted, number: int) -> None:
-    """Report a line on stdin that is too long, and add it to `skipped`. Later lines are translated."""
+    """Print an error about line `number` on stdin, which is too long, and add it to `skipped`."""
     skipped.add(number)
     limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
     click.echo(f"Error: line {number:,} {limit}; an empty line replaces its translation.", err=True)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
-    """Return a function that reads up to N bytes from a file, or from stdin if there is no file."""
+    """Return a function that reads up to N bytes from `file`, or from stdin if it is None."""
     if file:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in `sys.stdin` holds a lock that Python needs to exit.
@@ -202,13 +202,13 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
 
 
 def _nothing() -> None:
-    """Do not flush a file. It appears only at the end, and each flush makes a compressed file larger."""
+    """Do nothing instead of flushing a file, which would make a compressed file larger."""
 
 
 def _translations(
     model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
-    """Yield the translation of each line, after adding it to the report."""
+    """Yield the translation of each line, after adding it to `report`. `flush` is called before waiting."""
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers

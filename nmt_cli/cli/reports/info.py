@@ -29,7 +29,7 @@ FIRST_BYTES = 1 << 16
 
 
 def facts(path: Path) -> Facts:
-    """Return the description of `path`. Raises `UserError` for unknown and for damaged content."""
+    """Return names and texts that describe `path`. Raise `UserError` if it is damaged or unknown."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -61,7 +61,8 @@ def _facts(path: Path) -> Facts:
 
 
 def kind(path: Path) -> str | None:
-    """Return the kind of a folder or file, judging by the names of its files. None if it is unknown."""
+    """Return "dataset", "checkpoint", "model", "run", "text", "another toolkit's model", or None if unknown.
+    The names of the files in a folder decide."""
     if foreign_kind(path):
         return "another toolkit's model"
     if path.is_file():
@@ -77,6 +78,7 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
+    """Return whether a file that begins with `start` is binary. Compressed files count as text."""
     # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
     compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
     return b"\0" in start and not compressed
@@ -140,7 +142,7 @@ def _of_run(run: Path) -> Facts:
 
 
 def _losses(run: Path) -> Facts:
-    """Return the training loss in the log of a run, as `report.html` shows it."""
+    """Return the last smoothed training loss of a run, or nothing if its log has none."""
     history = History()
     history.add(whole_lines(read_if_exists(run / LOG))[0])
     loss = history.losses.smoothed
@@ -154,6 +156,8 @@ def _settings(run: Path) -> TrainConfig:
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
+    """Return the progress and the last scores of a checkpoint. `limit` is the text after the step. BLEU was
+    computed on up to `sentences` sentences, or on all if it is 0."""
     # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
     validations = state.get("judged")

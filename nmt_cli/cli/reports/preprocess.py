@@ -19,11 +19,11 @@ PIPED_WIDTH = 160
 """The width of tables if the output is not a terminal."""
 
 NAMES_SHOWN = 5
-"""Damaged parts that the warning names."""
+"""Number of damaged parts that the warning names."""
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
-    """Print the result. With `quiet`, print only warnings."""
+    """Print warnings to stderr. Unless `quiet`, also print tables of pairs and splits, and file names."""
     echo = printer(quiet)
     if outcome.remade:
         names = ", ".join(outcome.remade[:NAMES_SHOWN])
@@ -52,6 +52,7 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
+    """Yield a warning about unknown tokens, and one for each problem of each corpus."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
@@ -79,6 +80,7 @@ def _filter_table(report: FilterReport) -> Table:
 
 
 def _reasons(corpora: list[CorpusReport]) -> list[str]:
+    """Return the reasons for which some pair was dropped, in the order of `REASONS`."""
     return [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
 
 

@@ -25,7 +25,8 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on stderr. It takes the stage, the work done and the total."""
+    """Yield a function that shows progress on stderr: a bar on a terminal, otherwise a line every ten
+    seconds. It takes the stage, the work done and the total, 0 if unknown. `unit` is "pairs", for example."""
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -38,7 +39,7 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
 
 
 class _Stages:
-    """Shows a bar for each stage."""
+    """Shows a bar for each stage. A new name of a stage completes the bars before it."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -53,13 +54,13 @@ class _Stages:
         self._bars.update(self._bars.task_ids[-1], completed=done)
 
     def finish(self) -> None:
-        """Show all stages as finished."""
+        """Show all bars as complete."""
         for task in self._bars.tasks:
             self._bars.update(task.id, total=task.total or 1, completed=task.total or 1)
 
 
 class _Lines:
-    """Prints a line every `SECONDS_BETWEEN_LINES`."""
+    """Prints a line about the stage every `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -80,7 +81,7 @@ class _Lines:
 
 
 class _Rate(ProgressColumn):
-    """The rate in units per second."""
+    """A column with the rate of a bar in units per second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()

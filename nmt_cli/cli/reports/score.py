@@ -29,10 +29,8 @@ SIGNIFICANT = 0.05
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print the scores of sentences to stdout and the table to stderr. Without the former, use stdout.
-
-    With `quiet`, scores of sentences come without the table. Warnings always go to stderr.
-    """
+    """Print warnings, notes and a table. It goes to stdout, or to stderr if scores of sentences do, as
+    tab-separated values. With `quiet`, omit notes, and the table if there are scores of sentences."""
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
@@ -48,7 +46,7 @@ def show(outcome: Scores, quiet: bool) -> None:
 
 
 def show_json(outcome: Scores, quiet: bool) -> None:
-    """Print a JSON object to stdout, and warnings and notes to stderr."""
+    """Print the scores as a JSON object to stdout, and warnings to stderr. Notes follow unless `quiet`."""
     _show_notes(outcome, quiet)
     content = {
         "references": outcome.references,
@@ -62,10 +60,8 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
-    """Print log-probabilities by line to stdout and perplexities to stderr, or everything as JSON to stdout.
-
-    Warnings always go to stderr.
-    """
+    """Print the log-probability of each line to stdout, and perplexities to stderr unless `quiet`. If
+    `as_json`, print everything as JSON to stdout. Warnings always go to stderr."""
     for warning in forced.warnings:
         warn(warning)
     if as_json:
@@ -106,6 +102,7 @@ def _table(outcome: Scores) -> Table:
 
 
 def _cells(system: System, first: System) -> Iterator[str]:
+    """Yield the text of each score of `system`, with its significance against the `first` system."""
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
         cell = f"{score.value:.2f}"
@@ -120,6 +117,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 
 def _explanations(outcome: Scores) -> Iterator[str]:
+    """Yield the lines below the table: signatures of metrics, details, and the meaning of tests."""
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -138,10 +136,12 @@ def _explanations(outcome: Scores) -> Iterator[str]:
 
 
 def _tested(outcome: Scores) -> bool:
+    """Return whether a significance test was requested."""
     return any(system.findings for system in outcome.systems)
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
+    """Yield the columns of each line of scores of sentences. The first row has their names."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     segment_names = ["document", "segment"] if outcome.places else []

@@ -17,7 +17,7 @@ PIPED_WIDTH = 160
 
 
 def trial_line(trial: Trial) -> str:
-    """Return the scores of one candidate."""
+    """Return a line with the scores of one candidate on each validation set."""
     sets = (
         f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
         for judgement in trial.judgements
@@ -26,7 +26,7 @@ def trial_line(trial: Trial) -> str:
 
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
-    """Print a table of all candidates to stdout, with a star at the winner."""
+    """Print a table of all candidates to stdout, with a star at the winner `won`, and metric signatures."""
     terminal = sys.stdout.isatty()
     # Programs that read the output get columns without lines around them.
     table = Table(box=box.HEAVY_HEAD if terminal else None)

@@ -23,14 +23,14 @@ from nmt_cli.units import duration
 
 
 class Reporter:
-    """Prints events to stderr, a line for each."""
+    """Prints events of training to stderr, a line for each that matters to users."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
-        """`silent` is for all processes but the first. They have the same events."""
+        """`quiet` prints only warnings. `silent` prints nothing, for all processes except the first."""
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Print one event."""
+        """Print the line of one event, if it has one."""
         if isinstance(event, Doing | Logged | Saved | Standing) or (
             self._quiet and not isinstance(event, Warned)
         ):
@@ -38,7 +38,7 @@ class Reporter:
         self._print(_progress(event) if isinstance(event, Progress) else text(event))
 
     def end(self, run: Path, complete: bool) -> None:
-        """Print the end of the run."""
+        """Print whether the run in the folder `run` is complete or stopped."""
         if not self._quiet:
             self._print(ending(run, complete))
 
@@ -68,13 +68,13 @@ def text(event: Note | Warned | Validated | Spent) -> str:
 
 
 def ending(run: Path, complete: bool) -> str:
-    """Return the last line about a run."""
+    """Return the last line about the folder `run`: that it is complete, or how to resume it."""
     end = "complete" if complete else "stopped and saved; run the same command again to resume"
     return printable(f"{run}: {end}")
 
 
 def epoch(number: int, corpus: str) -> str:
-    """Return the epoch, counted from 1, with the corpus if corpora are mixed."""
+    """Return "epoch 1" for `number` 0. With mixed corpora, add `corpus`, whose epochs count. It may be ""."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
@@ -95,7 +95,7 @@ def _progress(event: Progress) -> str:
 
 
 def perplexity(event: Progress) -> str:
-    """Return the perplexity on the training data with the precision of `report.html`."""
+    """Return the training perplexity, with fewer decimals if it is larger. From e^20 on it is "huge"."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"

@@ -35,7 +35,7 @@ MAX_WIDTH = 110
 
 
 class LiveReporter:
-    """Shows the events of a run on a terminal."""
+    """Shows the events of a run on a terminal: the latest state in a panel, and lasting messages above it."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
         self._run, self._console, self._live = run, console, live
@@ -48,7 +48,7 @@ class LiveReporter:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event in the panel or as a line above it."""
         match event:
             case Doing(what):
                 changed = what != self._state
@@ -68,7 +68,7 @@ class LiveReporter:
                 self._print(text(event), "yellow" if isinstance(event, Warned) else "")
 
     def end(self, run: Path, complete: bool) -> None:
-        """Show the end of the run."""
+        """Update the panel for the last time, and print whether the run is complete."""
         self._state = "complete" if complete else "stopped"
         self._draw()
         self._print(ending(run, complete), "bold")
@@ -102,6 +102,7 @@ class LiveReporter:
         return row
 
     def _note_bleu(self, event: Validated) -> None:
+        """Store the BLEU of a validation, its maximum and the sentences that it was computed on."""
         bleu = next((s.value for s in event.judgements[0].scores if s.metric == "bleu"), None)
         if bleu is not None:
             self._bleu_on = event.judgements[0].subset
@@ -112,11 +113,13 @@ class LiveReporter:
         self._safely(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
 
     def _draw(self, now: bool = True) -> None:
+        """Draw the panel, unless it was drawn a moment ago and `now` is false."""
         if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_UPDATES:
             self._drawn = time.monotonic()
             self._safely(lambda: self._live.update(self.panel(), refresh=True))
 
     def _safely(self, show: Callable[[], None]) -> None:
+        """Call `show`, unless the terminal was closed."""
         if self._closed:
             return
         try:
@@ -126,7 +129,7 @@ class LiveReporter:
 
 
 def _figures(progress: Progress, bleu: tuple[float, float] | None) -> RenderableType:
-    """Return the latest measurements in two rows."""
+    """Return the latest measurements in two rows. `bleu` is the last and the best BLEU, or None."""
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         grid.add_column(no_wrap=True)
@@ -152,7 +155,8 @@ def _figure(name: str, value: str) -> Text:
 
 @contextmanager
 def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter | LiveReporter]:
-    """Yield what shows the events of a run on stderr: a panel on a terminal, otherwise lines."""
+    """Yield a reporter of events on stderr: a panel on a terminal, otherwise lines. `quiet` reduces the lines
+    to warnings, and `silent` omits them. The panel ends with the block."""
     console = Console(stderr=True)
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
         yield Reporter(quiet, silent)

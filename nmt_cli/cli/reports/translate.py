@@ -25,15 +25,12 @@ if TYPE_CHECKING:
     from nmt_cli.cli.reports.translate_bar import LinesBar
 
 MAX_LINES_ON_PAGE = 100
-"""Each line adds tens of kilobytes to the page."""
+"""Maximum number of lines on an attention page. Each adds tens of kilobytes."""
 
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """Return the output line of a translation. For `n_best` > 1, return a line for each candidate.
-
-    Lines of an n-best list have the form of Moses, which counts lines from 0. `links`, the alignments of the
-    candidates, become the last column.
-    """
+    """Return the output line of a translation. For `n_best` > 1, return a line per candidate in the form of
+    Moses, which counts lines from 0. `links`, the alignments of the candidates, become the last column."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
@@ -50,7 +47,7 @@ def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[s
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
-    """Return the translation as one line with a JSON object."""
+    """Return the translation as a JSON object on one line. `aligned` is added unless it is None."""
     content: dict[str, Any] = {
         "line": translation.line.number,
         "hypotheses": [_described(candidate) for candidate in translation.candidates],
@@ -74,7 +71,7 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 
 
 class AttentionPage:
-    """Computes alignments from attention, and writes the page of --attention."""
+    """Computes alignments from attention, and collects the lines of the page of --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
         """If `file` is None, no page is written."""
@@ -92,7 +89,7 @@ class AttentionPage:
         return alignment(self._model, sources, [part.tokens for part in parts])
 
     def links(self, translation: Translation) -> list[str] | None:
-        """Return the word alignment of each candidate in Pharaoh's format, or None if not requested."""
+        """Return the word alignment of each candidate in the Pharaoh format, or None if not requested."""
         if not self._with_alignments:
             return None
         lines = []
@@ -104,7 +101,7 @@ class AttentionPage:
         return lines
 
     def add(self, translation: Translation) -> None:
-        """Add a line to the page. Beyond `MAX_LINES_ON_PAGE`, only count it."""
+        """Add a translated line to the page. Beyond `MAX_LINES_ON_PAGE` sentences, only count it."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:
@@ -115,7 +112,7 @@ class AttentionPage:
             self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
 
     def write(self) -> None:
-        """Write the page, if there is a file."""
+        """Write the page if there is a file. Print a message if lines were left out."""
         if not self._file:
             return
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
@@ -124,9 +121,10 @@ class AttentionPage:
 
 
 class Reporter:
-    """Prints progress, warnings about lines, and at the end a summary to stderr."""
+    """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
+        """`quiet` prints only warnings and errors. `prompt` asks the user to type sentences."""
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
@@ -151,13 +149,13 @@ class Reporter:
             self._end()
 
     def begin(self, odd: OddInput) -> None:
-        """Start the clock. Call it when the models are loaded."""
+        """Start the clock once the models are loaded, and print the prompt. `odd` checks the input."""
         self._odd, self._since = odd, time.monotonic()
         if self._prompt and not self._quiet:
             click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
 
     def line(self, translation: Translation) -> None:
-        """Report a translated line."""
+        """Count a translated line, print warnings about it, and update the bar."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
@@ -179,7 +177,7 @@ class Reporter:
             self._bar.show(self._lines, self._lines / max(time.monotonic() - self._since, 1e-9))
 
     def restarts(self, count: int) -> None:
-        """Warn once if worker processes died. `count` is their number so far."""
+        """Warn once if worker processes died. `count` is the number of deaths since the start."""
         if count > self._restarts == 0:
             warn(
                 "a worker process died, and its lines are translated again. If this happens often, "
@@ -188,6 +186,7 @@ class Reporter:
         self._restarts = count
 
     def _end(self) -> None:
+        """Print the summary: all warnings that concern several lines, the rate and the placeholders."""
         for warning in self._degenerate.report():
             warn(warning)
         if self._too_long.count:

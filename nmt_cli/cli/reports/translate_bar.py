@@ -13,5 +13,5 @@ class LinesBar(Progress):
         self._lines = self.add_task("", total=None, rate="")
 
     def show(self, lines: int, rate: float) -> None:
-        """Update the number of lines and the rate in lines per second."""
+        """Set the number of translated lines, and the rate in lines per second."""
         self.update(self._lines, completed=lines, rate=f"{rate:,.1f} lines/s")
