@@ -78,7 +78,7 @@ __all__ += ["TranslateConfig", "ValidationConfig"]
 
 
 class _Help:
-    """The docstring of a section with the meanings of its settings, which are read on first access."""
+    """A docstring of a section: its own text and the meaning of each setting. It is built on each access."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text

@@ -36,10 +36,12 @@ def preprocess(
     progress: Progress = lambda stage, done, whole: None,
     shard: tuple[int, int] = (1, 1),
 ) -> Outcome:
-    """Write the dataset folder `out` from raw parallel text, as `nmt preprocess` does with the same options.
+    """Write the dataset folder `out` from raw parallel text. Corpora are named as for `nmt preprocess`.
 
-    With `shard=(3, 16)` it does part 3 of 16. `given` contains the names of settings that the user set, even
-    to the default. The function starts processes, so call it below `if __name__ == "__main__":`.
+    `reuse_tokenizer` is a path to take subwords from. `given` has the names of settings that the user set,
+    even to the default. `workers` is the number of processes, by default one per core. `overwrite` replaces a
+    dataset made with other settings. `shard=(3, 16)` does only part 3 of 16. Raises `UserError` for invalid
+    data or settings. The function starts processes, so call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
@@ -57,7 +59,7 @@ def preprocess(
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The result of `train`: the run folder, and whether all steps are done."""
+    """The result of `train`: the run folder, and whether all steps are done rather than stopped."""
 
     folder: Path
     complete: bool
@@ -76,9 +78,10 @@ def train(
 ) -> Trained:
     """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
-    `threads` applies to a CPU. The default is OMP_NUM_THREADS, or else all cores. `report` receives each
-    event. When `stop_wanted` returns true, training saves and ends. `command` is recorded in the run folder.
-    For several devices, start a process for each with torchrun or Slurm, and make the call in all of them.
+    `threads` applies to a CPU. The default is OMP_NUM_THREADS, or else all cores. `report` is called with
+    each event. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is recorded
+    in the run folder. For several devices, start a process for each with torchrun or Slurm, and make the call
+    in all of them. Raises `UserError` for invalid data or settings.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete
@@ -102,7 +105,8 @@ def train(
 
 
 def preset(name: str, *assignments: str) -> TrainConfig:
-    """Return the settings of a preset, such as "tiny", with changes. `preset_names` lists the presets.
+    """Return the settings of the preset `name`, such as "tiny". Each assignment "section.key=value" changes
+    one of them. Raises `UserError` for an unknown preset, setting or value.
 
     >>> preset("tiny", "training.max_steps=10").training.max_steps
     10
@@ -111,7 +115,7 @@ def preset(name: str, *assignments: str) -> TrainConfig:
 
 
 def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
-    """Write the average of models, checkpoints or run folders as the model folder `out`.
+    """Write the average of models, checkpoints or run folders as the model folder `out`, and return its path.
 
     >>> load(average([folder], run), device="cpu", threads=1).translate(["abc"])
     ['abc']

@@ -1,4 +1,4 @@
-"""`load` and the `Model` that it returns."""
+"""`load`, and the class `Model` that it returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
 Anywhere = str | os.PathLike[str]
 Device = Literal["auto", "cpu", "cuda"]
 Pair = tuple[str, str]
-"""A source and its translation."""
+"""A raw source text and its translation."""
 
 
 def load(
@@ -38,11 +38,11 @@ def load(
     threads: int | None = None,
     config: TranslateConfig | None = None,
 ) -> Model:
-    """Load a model, checkpoint or run folder; several are an ensemble.
+    """Load a model, checkpoint or run folder. Several folders are an ensemble.
 
     The model runs on `devices` GPUs, or on the CPU with `threads` threads, by default one per available core.
-    The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, an imported model uses its
-    own search settings. Raises `UserError` for an invalid folder or setting.
+    The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, the defaults and the own
+    search settings of an imported model apply. Raises `UserError` for an invalid folder or setting.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
@@ -109,11 +109,12 @@ class Model:
 
     @property
     def max_source_tokens(self) -> int:
-        """The largest number of source tokens in a sentence. Longer lines are split."""
+        """The maximum number of source tokens of a sentence. `input.too_long` applies to longer ones."""
         return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
-        """Return the best translation of each line, or raise `UserError` if one does not fit into memory.
+        """Return the best translation of each line, in order. Raises `UserError` if one does not fit into
+        memory. `search` replaces the search settings of `load` for this call, here and in other methods.
 
         >>> model.translate(["abc", "", "de"])
         ['abc', '', 'de']
@@ -123,9 +124,8 @@ class Model:
         return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """Yield what `translate` returns, each translation as soon as it and all before it are finished.
-
-        A thread reads `lines` up to `input.window` lines ahead, a setting that `load` takes.
+        """Yield the best translation of each line in order, as soon as it is finished. Raises like
+        `translate`. A thread reads `lines`, at most `input.window` lines ahead of the output.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)
@@ -140,10 +140,9 @@ class Model:
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
-        """Yield translations as `stream` does, with all candidates, their scores and tokens, and flags.
-
-        A line that does not fit into memory has `failed` set. It raises nothing. `before_waiting` is called
-        whenever the next translation is not finished yet.
+        """Yield the translation of each line like `stream`, with all candidates, their scores and tokens, and
+        flags. A line that does not fit into memory has `failed` set and raises nothing. `before_waiting` is
+        called whenever the next translation is not finished yet.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]
@@ -169,8 +168,7 @@ class Model:
         return self.joined(self.translate(sentences, search), spaces)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:
-        """Split a text. Return its sentences and the whitespace after each.
-
+        """Split a text. Return a list of its sentences, and a list of the whitespace after each sentence.
         Whitespace at the start of the text follows an empty sentence.
 
         >>> model.sentences("One is.  Two is.\\n")
@@ -180,8 +178,8 @@ class Model:
         return [sentence for sentence, _ in parts], [spaces for _, spaces in parts]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
-        """Join translations of `sentences` with the whitespace that it returned, as the target language has
-        it.
+        """Join translations of `sentences` into a text of the target language. The second argument is the
+        whitespace after each sentence. Single spaces are left out for Chinese and Japanese.
 
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
@@ -189,9 +187,8 @@ class Model:
         return self._loaded.translator.joined(translations, blanks)
 
     async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
-        """Return what `translate` returns, without blocking the event loop.
-
-        Cancelling it removes its sentences from the queue and from the running batch.
+        """Return the best translation of each line like `translate`, without blocking the event loop. A
+        cancelled call removes its sentences from the queue and from the running batch.
 
         >>> asyncio.run(model.atranslate(["abc", "", "de"]))
         ['abc', '', 'de']
@@ -199,7 +196,7 @@ class Model:
         return [text async for text in self.astream(lines, search)]
 
     async def astream(self, lines: Iterable[str], search: SearchConfig | None = None) -> AsyncIterator[str]:
-        """Yield what `stream` yields, without blocking the event loop.
+        """Yield the best translation of each line like `stream`, without blocking the event loop.
 
         >>> async def main():
         ...     async for text in model.astream(["abc", "de"]):
@@ -215,7 +212,7 @@ class Model:
     async def atranslations(
         self, lines: Iterable[str], search: SearchConfig | None = None
     ) -> AsyncGenerator[Translation]:
-        """Yield what `translations` yields, without blocking the event loop.
+        """Yield the translation of each line like `translations`, without blocking the event loop.
 
         >>> async def main():
         ...     async for translation in model.atranslations(["abc"], SearchConfig(beam=2, n_best=2)):
@@ -237,7 +234,7 @@ class Model:
                 yield translation
 
     async def atranslate_text(self, text: str, search: SearchConfig | None = None) -> str:
-        """Return what `translate_text` returns, without blocking the event loop.
+        """Return the translation of a text like `translate_text`, without blocking the event loop.
 
         >>> asyncio.run(model.atranslate_text("One is.\\n\\nTwo is."))
         'One is.\\n\\nTwo is.'
@@ -246,7 +243,7 @@ class Model:
         return self.joined(await self.atranslate(lines, search), spaces)
 
     def score(self, pairs: Iterable[Pair]) -> list[float]:
-        """Return the log-probability of each translation given its source. It runs in the calling thread.
+        """Return the log-probability of each translation given its source. This runs in the calling thread.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
         >>> same > other
@@ -255,7 +252,7 @@ class Model:
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
     def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
-        """Return the log-probability of each translation and of its tokens.
+        """Return the tokens of each translation with their log-probabilities, the end mark included.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
         >>> scored.tokens
@@ -268,7 +265,8 @@ class Model:
         return score_pairs(self._loaded, _checked_pairs(pairs))
 
     def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
-        """Return for each target token the source token with the most attention of the first model.
+        """Return the alignment of each pair: the source token that each target token of the first model
+        attends to.
 
         >>> (aligned,) = model.align([("abc", "abc")])
         >>> aligned.source, aligned.target, aligned.links
@@ -279,7 +277,7 @@ class Model:
         return align_pairs(self._loaded, _checked_pairs(pairs))
 
     def attention_maps(self, pairs: Iterable[Pair]) -> list[AttentionMaps]:
-        """Return the attention weights of each head of each layer of the first model, for each pair.
+        """Return for each pair the attention weights of all heads and layers of the first model.
 
         >>> (maps,) = model.attention_maps([("abc", "ab")])
         >>> maps.cross.shape[2:]  # target and source tokens, each with the end token
@@ -292,12 +290,12 @@ class Model:
         return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
-        """Start the workers if they are not running. Otherwise the first translation starts them."""
+        """Start the workers, which takes seconds. Otherwise the first translation starts them."""
         self._started()
 
     @property
     def queued(self) -> int:
-        """The number of sentences that wait or are being translated, in all requests together.
+        """The number of sentences of all requests that wait or are being translated.
 
         >>> model.queued
         0
@@ -306,11 +304,11 @@ class Model:
 
     @property
     def restarts(self) -> int:
-        """The number of worker processes that died. Other workers translated their sentences again."""
+        """The number of worker processes that died. Their sentences were translated again."""
         return self._workers.restarts if self._workers else 0
 
     def close(self) -> None:
-        """End the workers. Running translations in other threads raise `RuntimeError`."""
+        """End the workers. Running and later translations raise `RuntimeError`."""
         with self._changing:
             self._closed = True
             if self._workers:
@@ -323,11 +321,11 @@ class Model:
         self.close()
 
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
-        """Yield the same translations. The generator refers to the model, which keeps its workers alive."""
+        """Yield the same translations. The generator refers to the model and so keeps its workers alive."""
         yield from translations
 
     def _started(self) -> Workers:
-        """Return the running workers. Start them if needed."""
+        """Return the running workers, started if needed. Raises `RuntimeError` for a closed model."""
         from nmt_cli.translation.workers.pool import Workers
 
         with self._changing:
@@ -344,6 +342,7 @@ class Model:
 
 
 def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
+    """Return `lines`. Raise `TypeError` for a single text, and for a list with anything except texts."""
     if isinstance(lines, str | bytes):
         raise TypeError("lines must be a list of texts (got one text); use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
@@ -352,6 +351,7 @@ def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return `pairs` as a list. Raise `TypeError` unless each is a pair of texts."""
     listed = list(pairs)
     for pair in listed:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
