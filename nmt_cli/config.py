@@ -2,10 +2,8 @@
 
 The fields of a configuration are sections. The fields of a section are settings, each with a default, bounds
 and a meaning. An unknown name, a value of the wrong type and a value out of bounds are errors. All errors are
-reported together.
-
-A section may have two class variables: `gone`, the settings that old files still have, by name, and `tables`,
-the setting that `[[section]]` is short for.
+reported together. A section may have two class variables. `gone` has removed settings by name, which old
+files still have. `tables` names the setting that `[[section]]` is short for.
 """
 
 import re
@@ -38,11 +36,9 @@ Config = TypeVar("Config")
 Value = TypeVar("Value")
 
 Kind = Literal["shape", "use", "training only", "whole run"]
-"""The effect of a setting.
-
-"shape": the shapes of the weights. "use": how weights are used. With another value, weights still fit but
-mean something else. "training only": nothing after training. "whole run": training, with one value from the
-first step of a run to the last."""
+"""The effect of a setting. "shape": the shapes of the weights. "use": how weights are used. With another
+value, weights still fit but mean something else. "training only": nothing after training. "whole run":
+training, with one value from the first step of a run to the last."""
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -55,22 +51,22 @@ class Setting:
     """The description of one setting."""
 
     name: str
-    """With its section, such as "training.max_steps"."""
+    """The section and the name, such as "training.max_steps"."""
 
     default: object
     takes: str
-    """The choices or bounds, in words. Empty if there are none."""
+    """The choices or bounds in words, such as "at least 1". Empty if there are none."""
 
     meaning: str
     everyday: bool
     """Whether `--help` shows it."""
 
     needs: str
-    """An assignment without which this setting has no effect. Empty if it needs none."""
+    """An assignment, such as "model.norm=pre", without which this setting has no effect. Empty for none."""
 
     @property
     def summary(self) -> str:
-        """The first sentence of the meaning, and those after it that fit into `SUMMARY_LENGTH`."""
+        """The first sentences of the meaning that fit into `SUMMARY_LENGTH`, at least one."""
         first, *more = re.split(r"(?<=[.!?]) ", self.meaning)
         for sentence in more:
             if len(first) + 1 + len(sentence) > SUMMARY_LENGTH:
@@ -81,13 +77,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A removed setting that old files still have."""
+    """A setting that was removed and that old files still have."""
 
     now: str
-    """The behaviour instead, and the remedy for users of the setting."""
+    """The present behaviour and the remedy, as part of an error message."""
 
     meant: object = None
-    """The value with the same meaning as the present behaviour. None if every value has it."""
+    """The value that means the present behaviour, and so is ignored. With None, every value is ignored."""
 
 
 def setting(
@@ -102,7 +98,9 @@ def setting(
     everyday: bool = False,
     needs: str = "",
 ) -> Value:
-    """Return a field of a section. The bounds of a list apply to each item. `Setting` explains the others."""
+    """Return a field of a section. The bounds are `least` and `most`, inclusive, and `above` and `below`,
+    exclusive. For a list they apply to each item. `or_zero` accepts 0 despite them. `kind` is the effect.
+    `everyday` shows the setting in `--help`. `needs` is an assignment without which it has no effect."""
     limits = dict(zip(COMPARISONS, (least, above, below, most), strict=True))  # in the same order
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
     metadata = {"bounds": bounds, "kind": kind, "everyday": everyday, "needs": needs}
@@ -123,7 +121,7 @@ def check(section: Any) -> None:
 
 
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return messages about an invalid value of a setting. They call the setting `label`."""
+    """Return messages about an invalid value of the setting `key`, which they call `label`, or none."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
         return [f"{label} must be {wanted(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
@@ -135,7 +133,7 @@ def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[s
 
 
 def changed(section: Any, *names: str) -> list[str]:
-    """Return those of `names` that differ from their defaults, in the same order."""
+    """Return those of `names` whose values in `section` differ from their defaults, in the same order."""
     keys = {key.name: key for key in fields(section)}
     return [name for name in names if getattr(section, name) != _default(keys[name])]
 
@@ -145,7 +143,7 @@ def _default(key: "Field[Any]") -> object:
 
 
 def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
-    """Return the names of the settings of this kind, in the order of the section."""
+    """Return the names of the settings of `section` that have this kind, in the order of the fields."""
     return tuple(key.name for key in fields(section) if key.metadata.get("kind") == kind)
 
 
@@ -158,12 +156,10 @@ def read(
     note: Callable[[str], None] = lambda text: None,
     defaults: Mapping[str, object] | None = None,
 ) -> Config:
-    """Read a configuration from its defaults, `preset`, `file`, `assignments` and `options`. Later ones win.
-
-    An assignment is a text `section.key=value`. `defaults` are values that a model brings along, by name.
-    They override only the defaults of the configuration. Removed settings are skipped if that changes
-    nothing, and `note` receives a message about them. Raises `UserError` with a message for each problem.
-    """
+    """Read a configuration of the type `config`. Values come from its defaults, `defaults`, `preset`, `file`,
+    `assignments` and `options`. Later ones win. An assignment is a text "section.key=value". `defaults` are a
+    model's own values by full name. Removed settings without effect are skipped, and `note` is called with a
+    message about them. Raises `UserError` with a message for each problem."""
     problems: list[str] = []
     entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
     entries += from_file(preset) if preset else []
@@ -188,7 +184,7 @@ def read(
 
 
 def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) -> object | None:
-    """Return the value of an entry as a `kind`. If it is invalid, add to `problems` and return None."""
+    """Return the value of an entry as type `kind`. If it is invalid, add to `problems` and return None."""
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
     raw = str(entry.value) if as_text else entry.value
@@ -202,7 +198,7 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
 
 
 def preset_path(name: str) -> Path:
-    """Return the file of a preset that comes with the package."""
+    """Return the file of a preset that comes with the package. Raises `UserError` for an unknown name."""
     if name not in preset_names():
         raise UserError(f"there is no preset {name}; {nearest(name, preset_names())}")
     return PRESETS / f"{name}.toml"
@@ -214,10 +210,8 @@ def preset_names() -> list[str]:
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """Return a section from the result of `asdict`. Raises `ValueError` for anything else.
-
-    A missing setting gets its default, which must mean the behaviour from before the setting existed.
-    """
+    """Return a section from `values`, the result of `asdict`. A missing setting gets its default, which must
+    mean the behaviour from before the setting existed. Raises `ValueError` for other values."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}
@@ -228,7 +222,7 @@ def section_of(section: type[Config], values: Any) -> Config:
 
 
 def describe(config: type[object]) -> list[Setting]:
-    """Return a description of every setting, in the order of the configuration."""
+    """Return a description of every setting of a configuration, in the order of sections and fields."""
     return [
         Setting(
             name=f"{section}.{key.name}",
@@ -247,7 +241,7 @@ def describe(config: type[object]) -> list[Setting]:
 def given_names(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
 ) -> frozenset[str]:
-    """Return the names of the settings that the user gave, even with the value of the default."""
+    """Return the full names of the settings that the user gave, even with their default values."""
     # Invalid assignments are left to `read`.
     return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
 
@@ -263,10 +257,8 @@ def as_toml(config: Any) -> str:
 
 
 def as_commented_toml(config: Any) -> str:
-    """Return all settings as `as_toml` does, each after its meaning, bounds and default.
-
-    Values equal to their defaults are comments. So `given_names` of the file contains only what differs.
-    """
+    """Return a TOML file of all settings, each after its meaning, bounds and default. Values equal to their
+    defaults are comments. So `given_names` of the file contains only settings that differ."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""
     for described in describe(type(config)):
@@ -284,7 +276,7 @@ def as_commented_toml(config: Any) -> str:
 
 
 def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Entry]:
-    """Return the entries with `[[section]]` replaced by the setting that it is short for."""
+    """Return the entries, with `[[section]]` renamed to the setting that it is short for."""
     tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
     return [
         replace(entry, name=tables[entry.name])
@@ -300,7 +292,8 @@ def _without_gone(
     problems: list[str],
     note: Callable[[str], None],
 ) -> list[Entry]:
-    """Return the entries without removed settings. Add those that had an effect to `problems`."""
+    """Return the entries without removed settings. Those that had an effect add to `problems`. `note` is
+    called with the other ones."""
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
         for section, cls in sections.items()
@@ -323,14 +316,14 @@ def _without_gone(
 def _entries(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
 ) -> list[Entry]:
-    """Return all entries of the user. Later ones override earlier ones."""
+    """Return the entries of the user. Later ones take precedence. Add to `problems` for invalid ones."""
     entries = list(from_file(file)) if file else []
     entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
     return [*entries, *options]
 
 
 def from_file(file: Path) -> Iterator[Entry]:
-    """Yield the entries of a TOML file. Their names need not be known settings."""
+    """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` if it is not TOML."""
     try:
         # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
@@ -347,6 +340,7 @@ def from_file(file: Path) -> Iterator[Entry]:
 
 
 def _from_assignment(text: str, problems: list[str]) -> Entry | None:
+    """Return the entry of "section.key=value". If the text has no "=", add to `problems` and return None."""
     name, equals, value = text.partition("=")
     if not equals:
         problems.append(f"--set {text} must have the form section.key=value")
@@ -370,7 +364,7 @@ def _choices(kind: Any) -> tuple[object, ...]:
 
 
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
-    """Return the message about an entry whose name is not in `keys`."""
+    """Return the message about an entry whose name is not in `keys`, with a suggestion."""
     section, _, name = entry.name.partition(".")
     if similar := named_here(name or section, keys):
         needed = {keys[one.partition("=")[0]][0].metadata.get("needs") for one in similar} - {"", None}
@@ -384,7 +378,8 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
 def _built(
     name: str, section: Any, values: Mapping[str, object], entries: Sequence[Entry], problems: list[str]
 ) -> object:
-    """Return the section `name` with these values. If they contradict each other, add to `problems`."""
+    """Return the section `name` with `values`. If they contradict each other, add to `problems` and return
+    None. `entries` show how the user named the settings."""
     try:
         return section(**values)
     except UserError as error:

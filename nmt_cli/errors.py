@@ -24,28 +24,26 @@ JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # `
 
 
 def printable(text: object) -> str:
-    """Return `text` on one line, with escapes for the characters that a terminal would obey."""
+    """Return `text` on one line, with escapes for surrogates and characters that a terminal would obey."""
     return str(text).translate(ESCAPES)
 
 
 def printable_json(content: object, indent: int | None = None) -> str:
-    """Return `content` as JSON without characters that a terminal would obey. Parsing it restores them."""
+    """Return `content` as JSON. Characters that a terminal would obey are escaped. Parsing restores them."""
     return json.dumps(content, ensure_ascii=False, indent=indent).translate(JSON_ESCAPES)
 
 
 class UserError(Exception):
-    """One or more mistakes that the user can correct. Each argument is a message with the remedy.
-
-    The command line shows a line for each message and exits with 1.
-    """
+    """One or more mistakes that the user can correct. Each argument is a message with the remedy. The command
+    line shows a line for each message and exits with 1."""
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.args))
 
 
 class Caution(UserWarning):
-    """A problem outside the program that does not stop the work. The command line shows it as one line."""
+    """A warning about a problem outside the program that does not stop the work. Shown as one line."""
 
 
 class Notice(UserWarning):
-    """News while the user waits. The command line shows it as one line, except with --quiet."""
+    """A warning class for news while the user waits. Shown as one line, except with --quiet."""

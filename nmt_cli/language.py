@@ -28,21 +28,19 @@ TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
 
 
 def without_region(lang: str) -> str:
-    """Return `lang` in lower case without its region or script."""
+    """Return the language in `lang`, in lower case, without region and script: "zh" for "zh_Hant_TW"."""
     return re.split("[-_]", lang.lower())[0]
 
 
 def iso_code(lang: str) -> str:
-    """Return `lang` without region or script, as a two-letter code if it has one: "de" for "deu-AT"."""
+    """Return `lang` without region or script, as a two-letter code if there is one: "de" for "deu-AT"."""
     code = without_region(lang)
     return TWO_LETTERS.get(code, code)
 
 
 def fits(label: str, lang: str) -> bool:
-    """Return whether text labelled `label` can be used as `lang`.
-
-    A region matters only if both have one: "de" and "deu" fit "de-AT" and vice versa, "de-DE" does not.
-    """
+    """Return whether text labelled `label` can be used as language `lang`. A region matters only if both have
+    one: "de" and "deu" fit "de-AT" and vice versa, "de-DE" does not."""
     label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
     return label in (lang, without_region(lang)) or without_region(label) == lang
 

@@ -10,23 +10,21 @@ from typing import Any
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Return the content of `other_toolkits.toml`."""
+    """Return the content of `other_toolkits.toml`, which is read once."""
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def command_like(name: str, commands: Collection[str]) -> str | None:
-    """Return the command that other toolkits call `name`, or else the one with the most similar name."""
+    """Return the command that other toolkits call `name`, or else the most similar one, or None."""
     plain = _plain(name).removesuffix("_py").removesuffix("_pl")
     named = (here for here, names in table()["commands"].items() if plain in names.split())
     return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
 
 
 def named_here(name: str, known: Collection[str]) -> list[str]:
-    """Return the flags or settings that other toolkits call `name`, or else those of this very name.
-
-    Each is in `known`, the flags and settings of a command, and may have a value: "--device cpu",
-    "model.norm=pre". The last name of a setting is enough, and several settings may share it.
-    """
+    """Return the names in `known` for what other toolkits call `name`, or else those that are equal to
+    `name`. `known` has the flags and settings of a command. A result may have a value, as in "--device cpu".
+    The last part of a setting's name is enough, so several settings may match."""
     plain = _plain(name)
     for here, names in table()["options"].items():
         if plain in names.split() and here.partition("=")[0].split()[0] in known:
@@ -36,7 +34,7 @@ def named_here(name: str, known: Collection[str]) -> list[str]:
 
 
 def not_here(name: str, known: Collection[str]) -> str | None:
-    """Return why a command has nothing that other toolkits call `name`, or None."""
+    """Return the reason why a command with the flags and settings `known` lacks `name`, or None."""
     plain, missing = _plain(name), table()["missing"]
     return next(
         (one["reason"] for one in missing if one["in"] in known and plain in one["names"].split()), None
@@ -44,7 +42,7 @@ def not_here(name: str, known: Collection[str]) -> str | None:
 
 
 def spelt_like(name: str, known: Collection[str]) -> list[str]:
-    """Return the flag or setting in `known` whose last name is most similar to `name`, if any is."""
+    """Return the flag or setting in `known` whose last name is most similar to `name`, in a list, or none."""
     names = {_plain(one.rpartition(".")[2]): one for one in reversed([*known])}  # the first of equals counts
     return [names[match] for match in get_close_matches(_plain(name), names, n=1, cutoff=0.75)]
 

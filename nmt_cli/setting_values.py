@@ -38,10 +38,10 @@ class Bounds:
     """The numbers that a setting accepts."""
 
     limits: Mapping[str, float]
-    """By keys of `COMPARISONS`."""
+    """The limits by their words, the keys of `COMPARISONS`. All must hold."""
 
     or_zero: bool = False
-    """Whether 0 is accepted despite the limits."""
+    """Whether 0 is accepted even if it is beyond the limits."""
 
     def __contains__(self, number: float) -> bool:
         inside = all(COMPARISONS[words](number, limit) for words, limit in self.limits.items())
@@ -65,21 +65,19 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The name that the user typed: an option, or the full name."""
+        """The name that the user typed: an option, or the full name of the setting."""
         return self.origin if self.origin.startswith("--") and self.origin != "--set" else self.name
 
     @property
     def place(self) -> str:
-        """The end of an error message. Empty for the command line."""
+        """The end of an error message, ", in FILE". Empty for the command line."""
         return "" if self.origin.startswith("--") else f", in {self.origin}"
 
 
 def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
-    """Return a message of a section with the names that the user typed, and with the files that they are in.
-
-    The section calls its settings by their bare names, which are often English words, too. They count as
-    names if they contain "_", begin the message, or follow a word such as "set".
-    """
+    """Return a message of a section with the names that the user typed, and the files that contain them.
+    `entries` has them by bare name, which is often an English word. It counts as a name if it contains "_",
+    begins the message, or follows a word such as "set"."""
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:
@@ -97,7 +95,7 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
 
 
 def toml_literal(value: object) -> str:
-    """Return `value` as text of a TOML file."""
+    """Return `value` as text for a TOML file. A table omits values of None."""
     # TOML writes true, Python True.
     if isinstance(value, bool):
         return str(value).lower()
@@ -116,7 +114,7 @@ def toml_literal(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as an error message shows it."""
+    """Return a value as text for an error message."""
     return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
 
 
@@ -125,7 +123,8 @@ def _key(name: str) -> str:
 
 
 def converted(value: object, kind: Any) -> object | None:
-    """Return `value` as a `kind`, or None if it has another type. Raises `UserError` for an invalid table."""
+    """Return `value` as type `kind`, or None if its type is wrong. Raises `UserError` for an invalid
+    table."""
     if is_dataclass(kind):
         return _table(value, kind)
     origin, inside = get_origin(kind), get_args(kind)
@@ -145,7 +144,8 @@ def converted(value: object, kind: Any) -> object | None:
 
 
 def _single(value: object, kind: Any) -> object | None:
-    """Return a scalar as a `kind`, or None. An int is a float, too. NaN, infinity and bool are no numbers."""
+    """Return a scalar as type `kind`, or None. An int is valid as a float. NaN and infinity are invalid, and
+    so is a bool as a number."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which a bool is an int.
@@ -159,12 +159,13 @@ def _single(value: object, kind: Any) -> object | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text has no surrogates. JSON texts and file names may have them."""
+    """Return whether `text` has no surrogates, which JSON texts and file names may contain."""
     return text.isascii() or text == text.encode(errors="ignore").decode()
 
 
 def _table(value: object, kind: Any) -> object | None:
-    """Return a TOML table as the dataclass `kind`, or None if it is not a table."""
+    """Return a TOML table as the dataclass `kind`, or None for other values. Raise `UserError` if it is
+    invalid."""
     if not isinstance(value, Mapping):
         return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
@@ -192,7 +193,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def wanted(kind: Any) -> str:
-    """Return a description of the values of a type."""
+    """Return a description of the values of type `kind` for an error message, such as "a whole number"."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
@@ -214,10 +215,8 @@ def _but_none(kind: Any) -> Any:
 
 @cache
 def meanings_of(section: Any) -> Mapping[str, str]:
-    """Return the text under each field of a dataclass and of its bases, as one line.
-
-    An installation without source files has no texts: the result is empty there.
-    """
+    """Return the text under each field of a dataclass and of its bases, as one line, by name. The result is
+    empty in an installation without source files."""
     inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
     # From the source code, as Python itself discards a text below a field.
     try:

@@ -2,7 +2,7 @@
 
 
 def duration(seconds: float) -> str:
-    """Return a duration to about two digits: "47 s", "12 min", "5.3 h", "2.3 days"."""
+    """Return seconds to about two digits, as "47 s", "12 min", "5.3 h" or "2.3 days"."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         # Two days are the first that read better than hours.
         if seconds >= size * (2 if unit == "days" else 1):
