@@ -42,7 +42,8 @@ def not_here(name: str, known: Collection[str]) -> str | None:
 
 
 def spelt_like(name: str, known: Collection[str]) -> list[str]:
-    """Return the flag or setting in `known` whose last name is most similar to `name`, in a list, or none."""
+    """Return a list with the flag or setting in `known` that is spelt most like `name`. It is empty if none
+    is similar. Only the last part of a setting's name counts."""
     names = {_plain(one.rpartition(".")[2]): one for one in reversed([*known])}  # the first of equals counts
     return [names[match] for match in get_close_matches(_plain(name), names, n=1, cutoff=0.75)]
 

@@ -50,7 +50,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. A new one beyond `limit` closes those that wait longest for clients, a tenth."""
+    """An HTTP connection. If more than `limit` are open, a new one closes a tenth of them: those that have
+    waited longest for their clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -107,6 +107,7 @@ class Service:
             self.waiting -= count
 
     def _check_sentences(self, count: int) -> None:
+        """Raise `Refused` if a request of `count` sentences is too large or the server is busy."""
         if count > (limit := self.config.most_waiting):
             raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
         self.check_load(count)
@@ -120,6 +121,7 @@ class Service:
             raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
 
     def _update_pace(self, seconds: float, sentences: int) -> None:
+        """Update the moving average of the time per sentence with a request."""
         if sentences:
             self._seconds_per_sentence += 0.1 * (seconds / sentences - self._seconds_per_sentence)
 

@@ -114,6 +114,7 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
 
 
 def _warnings(tokenizer: Tokenizer, longest: int, texts: Texts) -> Iterator[str]:
+    """Yield at most one warning: about sources with more than `longest` tokens."""
     counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
     long = [number for number, pieces in enumerate(counts, start=1) if pieces > longest]
     if long:

@@ -29,8 +29,9 @@ SIGNIFICANT = 0.05
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print warnings, notes and a table. It goes to stdout, or to stderr if scores of sentences do, as
-    tab-separated values. With `quiet`, omit notes, and the table if there are scores of sentences."""
+    """Print warnings and notes to stderr, and a table of scores to stdout. If there are scores of sentences,
+    they take stdout as tab-separated values, and the table moves to stderr. `quiet` omits notes, and this
+    moved table."""
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:

@@ -70,6 +70,7 @@ class OddInput:
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
+        """Return a warning if the line has a sign of tokenized text that the training text lacked."""
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
@@ -81,6 +82,7 @@ class OddInput:
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
+        """Return a warning if the first lines look like another language than the model's source language."""
         other = self._guess.other(raw) if self._guess else None
         if other or number == FIRST_LINES:
             self._guess = None
@@ -92,6 +94,7 @@ class OddInput:
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
+        """Return a warning once more than `MAX_UNKNOWN` of the tokens in the first lines are unknown."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1
