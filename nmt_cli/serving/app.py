@@ -16,7 +16,11 @@ from nmt_cli.serving.service import Service
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the ASGI application. POST routes and the lists of DeepL and OpenAI need one of `keys`."""
+    """Build the application for `service`.
+
+    POST requests and all routes of DeepL and OpenAI need a key. The language list of LibreTranslate needs
+    none.
+    """
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)

@@ -188,7 +188,10 @@ class Translator:
         )
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
-        """Return a raw sentence, prepared and encoded, as a list of one, or no items if it has no words."""
+        """Mask the placeholders of a sentence, prepare it and encode it.
+
+        Return a list with one item, or an empty list if no text is left. `spaces` is passed on unchanged.
+        """
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))

@@ -161,12 +161,7 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train, and return the exit code of the command.
-
-    If `devices` > 1 outside torchrun and Slurm, start one process per device. Return the code of the first
-    that fails, or 0. Otherwise, train in this process. Return 0 if training is complete, or else the code of
-    the signal that stopped it. Raise `UsageError` for `devices` > 1 under torchrun or Slurm.
-    """
+    """Train, in one process per device if `devices` > 1. Return 0, or the exit code of a failure or signal."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices
@@ -178,7 +173,7 @@ def _run(
     if devices > 1 and process.world > 1 and not launcher:
         raise click.UsageError("--devices has no effect under torchrun and Slurm; remove it.")
     if devices > 1 and process.world == 1:
-        # Report its errors once. Otherwise each of the processes would.
+        # Report errors of the dataset once, not in each process.
         open_dataset(dataset)
         return run_on_devices(
             sys.argv[1:],

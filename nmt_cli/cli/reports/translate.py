@@ -81,7 +81,10 @@ class AttentionPage:
         self._left_out = 0
 
     def aligned(self, translation: Translation) -> list[int] | None:
-        """Return the source token of each target token of the best candidate, or None if not requested."""
+        """Return the index of the source token for each target token of the best candidate.
+
+        Return None if alignments were not requested, and an empty list if there is no candidate.
+        """
         if not self._with_alignments:
             return None
         parts = translation.candidates[0].parts if translation.candidates else ()
