@@ -161,7 +161,7 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train, in one process per device if `devices` > 1. Return 0, or the exit code of a failure or signal."""
+    """Train, in one process per device if `devices` > 1. Return 0 or the exit code of a failure or signal."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices
