@@ -136,8 +136,7 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format of the output, from the name of `target`, or of `source` if `target` is None
-    (stdout).
+    """Return the format of the output by the name of `target`, or of `source` if `target` is None.
 
     `segments` are the segments of `source` if it is a test set, otherwise empty. The output is a test set or
     tab-separated only if `source` is too. `languages` are source and target. If the set lacks its id or
