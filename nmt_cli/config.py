@@ -292,8 +292,11 @@ def _without_gone(
     problems: list[str],
     note: Callable[[str], None],
 ) -> list[Entry]:
-    """Return the entries without removed settings. Those that had an effect add to `problems`. `note` is
-    called with the other ones."""
+    """Return the entries of settings that still exist.
+
+    A removed setting whose value would change results adds to `problems`. `note` is called once per origin
+    with the others.
+    """
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
         for section, cls in sections.items()

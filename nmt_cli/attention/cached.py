@@ -106,7 +106,11 @@ class Paths:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """List the nodes that each row sees according to the mask `seen_BNM`. N may be 1 for all slots."""
+        """List the cached nodes that each row sees according to the mask `seen_BNM` of B sentences, N slots
+        and M nodes.
+
+        N may be 1, a mask for all slots. `compiled` is the module of kernels.
+        """
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         slots = rows.from_slots.numpy()
         nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)

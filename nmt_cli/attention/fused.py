@@ -99,10 +99,11 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output [T, H, V], and the base-2 logarithms of softmax divisors [T, H] for the backward.
+    """Return the output [T, H, V], and the base-2 logarithms of softmax divisors [T, H] for the backward
+    pass.
 
-    `heads` are the values of `Heads`. `batch` is the places of groups, segments and positions of queries and
-    keys in the order of `attend_projected`, and the counts of groups.
+    `heads` has the values of `Heads`. `batch` has index tensors in the order of `attend_projected`: first
+    those of groups, segments and positions, last the number of groups.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)

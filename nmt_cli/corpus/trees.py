@@ -205,7 +205,10 @@ class _Builder:
         return label
 
     def finish(self) -> list[str]:
-        """Add missing words and close all brackets, each with a flaw. Return the symbols of the tree."""
+        """Add words up to the expected number, close all brackets, and return the symbols of the tree.
+
+        Record a flaw for a wrong number of words, and one for open brackets.
+        """
         if not self._leaves:
             self.flaw("there is no word")
         if self._word_count is not None and self._leaves != self._word_count:

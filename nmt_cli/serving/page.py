@@ -117,7 +117,10 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    """Return the attention page as bytes. Pairs with an empty side are left out."""
+    """Return the attention page as bytes. Pairs with an empty side are left out.
+
+    Raise `Refused` (413) if a sentence has more than `MAX_DRAWN_TOKENS` tokens.
+    """
     tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for sides in ids for one in sides) > MAX_DRAWN_TOKENS:

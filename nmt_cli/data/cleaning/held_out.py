@@ -64,7 +64,11 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of all pairs of `corpora` to `path`. Ignore `symbols` at the start of sources."""
+    """Write the keys of all pairs to `path`, one line `source<TAB>target` per pair. A key is the normalised
+    text.
+
+    Pairs with two empty keys are left out. `symbols` at the start of sources are ignored.
+    """
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):

@@ -103,7 +103,10 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
 def _varied(
     item: Input, block: Block, raw: dict[Side, list[str]], tokenizers: Tokenizers
 ) -> dict[Side, list[str]]:
-    """Return the lines with the variation of the set, if it has one. Symbols stay unchanged."""
+    """Return the lines with the variation of the set applied to each pair, or unchanged without a variation.
+
+    The line number seeds the random draws, so they repeat. Symbols of the tokeniser never change.
+    """
     if not item.variation:
         return raw
     pairs = zip(raw["source"], raw["target"], strict=True)

@@ -103,7 +103,10 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})  # in the order of additions of larger batches
 def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
-    """Write the sums of a block, scaled if there are scales, plus the bias. Apply a ReLU if `relu`."""
+    """Write `sums_RO` of column block number `block` to `out_RC`, plus the bias. Apply a ReLU if `relu`.
+
+    The sums are scaled by output and row unless `scale_O` is empty.
+    """
     begin = block * OUTPUTS_PER_BLOCK
     here = min(OUTPUTS_PER_BLOCK, len(bias_O) - begin)
     for row in range(len(out_RC)):

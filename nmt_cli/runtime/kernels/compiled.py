@@ -264,7 +264,11 @@ def _byte_at(context, address):
 
 @numba.njit(**OPTIONS)
 def _add_single_bytes(sums_RO, address, integers_RI, first):
-    """Add the products of a tile to `sums_RO` without VNNI. An unrolled loop would compile for seconds."""
+    """Add the products of a tile to `sums_RO` without VNNI. An unrolled loop would compile for seconds.
+
+    `address` is that of the weights of the tile, 4 inputs interleaved. `first` is its first input in
+    `integers_RI`.
+    """
     for row in range(len(sums_RO)):
         for i in range(4 * INPUTS):
             for o in range(sums_RO.shape[1]):

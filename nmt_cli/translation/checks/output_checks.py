@@ -95,7 +95,10 @@ def loops(text: str) -> bool:
 
 
 def _copies(source: str, translation: str) -> bool:
-    """Return whether the translation has nearly all words of the source. Capitalised words do not count."""
+    """Return whether the translation has nearly all words of the source. Capitalised words do not count.
+
+    A source with few other words, or a translation with clearly more words, is not a copy.
+    """
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
