@@ -52,7 +52,7 @@ def test_the_readmes_show_what_was_kept_and_nothing_else(name: str) -> None:
     recipe: Any = importlib.import_module(f"recipes.{name}.results")
     kept = results.kept(RECIPES / name)
     rows, score = (
-        (recipe.table(kept), recipe.score(kept)) if kept else ("Nothing was run yet.\n", "not yet run")
+        (recipe.table(kept), recipe.score(kept)) if kept else ("Not run yet.\n", "not yet run")
     )
     text = (RECIPES / name / "README.md").read_text(encoding="utf-8")
     assert f"<!-- written by results.py -->\n{rows}<!-- end -->" in text
