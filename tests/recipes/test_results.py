@@ -51,9 +51,7 @@ def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
 def test_the_readmes_show_what_was_kept_and_nothing_else(name: str) -> None:
     recipe: Any = importlib.import_module(f"recipes.{name}.results")
     kept = results.kept(RECIPES / name)
-    rows, score = (
-        (recipe.table(kept), recipe.score(kept)) if kept else ("Not run yet.\n", "not yet run")
-    )
+    rows, score = (recipe.table(kept), recipe.score(kept)) if kept else ("Not run yet.\n", "not yet run")
     text = (RECIPES / name / "README.md").read_text(encoding="utf-8")
     assert f"<!-- written by results.py -->\n{rows}<!-- end -->" in text
     every = (RECIPES / "README.md").read_text(encoding="utf-8")
