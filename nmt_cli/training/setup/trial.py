@@ -86,7 +86,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
     searched = is_searched(config, device)
     pairs = longest_pairs(split, config.batch, min(cut.max_tokens, 2 * config.batch.tokens // cut.world))
     while True:
-        part = assemble(split, pairs, cut.rounding).to(device)
+        part = assembled(split, pairs, cut.rounding).to(device)
         tokens = part.real_source_tokens + part.real_target_tokens
         try:
             seconds = _timed(trainer, part)
@@ -130,6 +130,21 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
     if not len(longest):
         raise all_too_long(len(split), config)
     return longest
+
+
+def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
+    """Return the micro-batch of `pairs` for a trial. `rounding` is that of a compiled model.
+
+    For a compiled model, both sides have different numbers of tokens, unless they are equal in each pair.
+    `torch.compile` expects numbers that are equal in the first batch to be equal in all batches.
+    """
+    part = assemble(split, pairs, rounding)
+    if not rounding or len(part.source_tokens) != len(part.target_tokens):
+        return part
+    if part.real_source_tokens == part.real_target_tokens:
+        lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
+        pairs = np.delete(pairs, np.flatnonzero(lengths[0] != lengths[1])[:1])
+    return assemble(split, pairs, None)
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:

@@ -16,16 +16,19 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.batching.batch import MicroBatch
+from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
 from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.setup import trial
-from nmt_cli.training.setup.trial import HEADROOM, first_cut, longest_pairs, try_longest
+from nmt_cli.training.setup.trial import HEADROOM, assembled, first_cut, longest_pairs, try_longest
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.validation.metrics import Judge, Judgement
@@ -260,6 +263,40 @@ def test_pairs_that_are_all_too_long_are_refused(dataset: Dataset) -> None:
         "train", "train", *(Sentences(s.tokens, s.offsets[:3]) for s in (split.source, split.target))
     )
     assert sorted(longest_pairs(some, BatchConfig(), 8192).tolist()) == [0, 1]
+
+
+def split_of(source: list[int], target: list[int]) -> Split:
+    """Return a split of pairs with these numbers of tokens."""
+    sides = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in (source, target)]
+    return Split("train", "train", *(Sentences(np.ones(offsets[-1], np.int32), offsets) for offsets in sides))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [([5, 5, 7], [5, 7, 5]), ([9, 4], [8, 3]), ([2], [1])],
+    ids=["sums", "filler", "one"],
+)
+def test_a_compiled_model_sees_different_sides_in_the_trial(source: list[int], target: list[int]) -> None:
+    split, pairs = split_of(source, target), np.arange(len(source))
+    part = assembled(split, pairs, Rounding(unit=16))
+    assert len(part.source_tokens) != len(part.target_tokens)
+    equal = assembled(split_of(source, source), pairs, Rounding(unit=16))
+    assert len(equal.source_tokens) == len(equal.target_tokens)
+    assert equal.pairs.tolist() == pairs.tolist()
+
+
+@pytest.mark.slow
+def test_training_uses_the_model_that_the_trial_compiled(identity: Identity) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(identity.build(), backend="eager", dynamic=True, fullgraph=True)
+    part = assembled(split_of([50, 49, 50], [49, 50, 50]), np.arange(3), Rounding(unit=16))
+    sizes = [([5, 9, 18], [7, 3, 14]), ([8, 1, 1, 6], [2, 9, 9, 4]), ([8, 8], [8, 8])]
+    layouts = [(part.source, part.target), *([Layout.of(side, 32) for side in pair] for pair in sizes)]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for source, target in layouts:
+            ids = [torch.zeros(len(side.segments), dtype=torch.int64) for side in (source, target)]
+            compiled(*ids, source, target)
+    torch._dynamo.reset()
 
 
 def test_leftovers_of_a_killed_preflight_are_removed(go: Go, run: Path) -> None:
