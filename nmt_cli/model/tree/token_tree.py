@@ -124,7 +124,7 @@ class TokenTree:
     def get_ready(self) -> Tensor:
         """Wait for the device and reserve nodes for `ahead` steps. Return [B, `used`]: True on a path."""
         alive = self._alive()
-        # All sentences have as many nodes as the sentence that needs most.
+        # All sentences get the number of nodes that the largest one needs.
         live = int(alive.sum(1).max())
         needed = live + self.slots * self.ahead
         if needed > self.used:

@@ -20,11 +20,11 @@ LAUNCHER = "NMT_LAUNCHER"
 
 
 def run_on_devices(
-    arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], tell: Callable[[str], None]
+    arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
     """Run `nmt` with `arguments` once per device. Return 0, or the exit code of the first failure. If a
-    process fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0. `tell`
-    receives a line about a process that a signal ended.
+    process fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0.
+    `report` receives a line about a process that a signal ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -41,7 +41,7 @@ def run_on_devices(
                 # Of several failures, one by a signal comes first: it ends the others, and not the reverse.
                 code, rank = min(failures)
                 stopping = stopping or code in EXIT_CODES.values()
-                return _exit_code(code, rank, tell)
+                return _exit_code(code, rank, report)
             if None not in codes:
                 return 0
             if (number := stop_wanted()) and not stopping:
@@ -52,11 +52,11 @@ def run_on_devices(
         _end(processes, stopping)
 
 
-def _exit_code(code: int, rank: int, tell: Callable[[str], None]) -> int:
+def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
     """Return the exit code for a process that failed with `code`, and report a signal that ended it."""
     if code > 0:
         return code
-    tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
+    report(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
     return 128 - code
 
 

@@ -109,7 +109,7 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Use as much memory as a step on `part`, without changing a weight. Gradients change."""
+        """Run a step on `part` that changes no weight, to measure its time and memory. Gradients change."""
         self._refresh()
         self._forward_backward(part, part.real_target_tokens, first=True)
         one = torch.ones((), device=self.precision.device)
