@@ -41,6 +41,11 @@ class UserError(Exception):
         return "; ".join(map(str, self.args))
 
 
+def does_not_exist(path: object) -> UserError:
+    """Return the error to raise for a missing file or folder."""
+    return UserError(f"{path} does not exist. Check the path.")
+
+
 class Caution(UserWarning):
     """A warning about a problem outside the program that does not stop the work. Shown as one line."""
 

@@ -1,4 +1,9 @@
-"""Durations and sizes as people read them."""
+"""Durations, sizes and numbers of things as people read them."""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, which gets an "s" unless the number is 1: "1 line", "2,000 lines"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

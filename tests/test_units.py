@@ -1,8 +1,8 @@
-"""Durations and sizes as people read them."""
+"""Durations, sizes and numbers of things as people read them."""
 
 import pytest
 
-from nmt_cli.units import duration, size
+from nmt_cli.units import counted, duration, size
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,7 @@ def test_a_duration_has_two_digits_and_a_unit_that_fits(seconds: float, text: st
 )
 def test_a_size_has_two_digits_and_a_unit_that_fits(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_noun_is_singular_only_after_one() -> None:
+    assert [counted(count, "line") for count in (0, 1, 2000)] == ["0 lines", "1 line", "2,000 lines"]

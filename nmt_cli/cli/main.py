@@ -28,7 +28,7 @@ from nmt_cli.cli.commands.score import score
 from nmt_cli.cli.commands.serve import serve
 from nmt_cli.cli.commands.train import train
 from nmt_cli.cli.commands.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, printable
+from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import command_like
 from nmt_cli.runtime.atomic import NO_ROOM
 
@@ -241,7 +241,7 @@ def _described(error: OSError) -> str:
         return f"cannot write to stdout: {error.strerror}; free space on its disk."
     if error.errno == errno.ENOENT and error.filename:
         path = Path(os.fsdecode(error.filename))
-        return f"{path if path.parent.is_dir() else path.parent} does not exist; check the path."
+        return str(does_not_exist(path if path.parent.is_dir() else path.parent))
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}; check the path and its permissions."
 

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, given_names, preset_names, preset_path, read
-from nmt_cli.errors import UserError, printable
+from nmt_cli.errors import UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here, spelt_like
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
 
@@ -58,7 +58,7 @@ AnyPath = TypeVar("AnyPath", str, Path)
 def must_exist(path: AnyPath) -> AnyPath:
     """Return `path`. Raise `UserError` if nothing exists there. A broken symbolic link counts as existing."""
     if not os.path.lexists(path):
-        raise UserError(f"{path} does not exist; check the path.")
+        raise does_not_exist(path)
     return path
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.corpus.records import Columns, Scored, as_score, chosen, text_of
-from nmt_cli.errors import UserError
+from nmt_cli.errors import UserError, does_not_exist
 from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
 from nmt_cli.runtime.zips import DENSEST, SMALL
 
@@ -162,7 +162,7 @@ def _explained(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{file} does not exist; check the path.") from error
+        raise does_not_exist(file) from error
     except (arrow.ArrowException, OSError, MemoryError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(f"{file} can't be read ({reason}); copy it again.") from error

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import UserError, does_not_exist
 from nmt_cli.runtime.hashes import sha256_of
 
 if sys.version_info >= (3, 14):
@@ -52,7 +52,7 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError(f"{path} does not exist; check the path.") from error
+        raise does_not_exist(path) from error
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory; name the files in it.") from error
     except PermissionError as error:

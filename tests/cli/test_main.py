@@ -121,9 +121,16 @@ def test_score_and_preprocess_load_nothing_that_only_models_need(tmp_path: Path)
     assert not loaded & (models | {"sacrebleu", "joblib"})
 
 
-def test_a_folder_without_a_model_is_reported_before_pytorch_is_loaded(tmp_path: Path) -> None:
-    result = python("-c", SHOW_MODULES, "translate", tmp_path)
-    assert f"{tmp_path} is not a model" in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((), "{} is not a model"), (("--input", "nowhere"), "Error: nowhere does not exist. Check the path.")],
+    ids=["model", "input"],
+)
+def test_a_missing_file_is_reported_before_pytorch_is_loaded(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = python("-c", SHOW_MODULES, "translate", tmp_path, *arguments)
+    assert message.format(tmp_path) in result.stderr
     assert not set(result.stderr.split()) & {"torch", "numpy", "numba"}
 
 

@@ -229,7 +229,7 @@ def test_a_missing_file_a_directory_and_a_path_through_a_file_are_errors(
 
 
 def test_errors_distinguish_a_missing_file_from_a_directory(tmp_path: Path) -> None:
-    assert "missing does not exist; check the path." in complaint(tmp_path / "missing")
+    assert "missing does not exist. Check the path." in complaint(tmp_path / "missing")
     assert "is a directory" in complaint(tmp_path)
 
 

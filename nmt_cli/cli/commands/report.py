@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import EXISTING_FOLDER, FILE, Command, common, printer
+from nmt_cli.units import counted
 
 
 @click.command(cls=Command, epilog="nmt report run-1 run-2 --out runs.html")
@@ -32,4 +33,4 @@ def report(runs: tuple[Path, ...], out: Path, quiet: bool) -> None:
     from nmt_cli.training.tracking.reports.comparison import write_comparison
 
     write_comparison(runs, out)
-    printer(quiet)(f"{out}: {len(runs)} runs")
+    printer(quiet)(f"{out}: {counted(len(runs), 'run')}")

@@ -14,6 +14,7 @@ from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import (
     COUNT,
     DEVICE,
+    EXISTING_FILE,
     EXISTING_FOLDER,
     FILE,
     PRECISION,
@@ -56,7 +57,9 @@ LONGEST_HELD = 1 << 26
 @click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
 @click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
 @click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
-@click.option("--input", "source", type=FILE, help="Text, .tsv, WMT .sgm or .xml to read instead of stdin.")
+@click.option(
+    "--input", "source", type=EXISTING_FILE, help="Text, .tsv, WMT .sgm or .xml to read instead of stdin."
+)
 @click.option("--output", "target", type=FILE, help="File to write instead of stdout. .gz compresses it.")
 @click.option(
     *("--format", "form"),

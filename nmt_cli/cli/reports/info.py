@@ -20,7 +20,7 @@ from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import LOG
 from nmt_cli.training.tracking.salvage import whole_lines
-from nmt_cli.units import duration
+from nmt_cli.units import counted, duration
 
 Facts = dict[str, str]
 
@@ -200,8 +200,7 @@ def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
 
 def _of_text(path: Path) -> Facts:
     if kind_of(path) in TEST_SETS:
-        side: sgm.Side = "source"
-        segments = sgm.segments(path, side)
+        segments = sgm.segments(path, "source")
         documents = len({segment.document for segment in segments})
-        return {"kind": "WMT test set", "segments": f"{len(segments):,} in {documents:,} documents"}
+        return {"kind": "WMT test set", "segments": f"{len(segments):,} in {counted(documents, 'document')}"}
     return {"kind": "text", "lines": f"{files.count_lines(path):,}"}

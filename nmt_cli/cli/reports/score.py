@@ -17,6 +17,7 @@ from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
+from nmt_cli.units import counted
 
 if TYPE_CHECKING:
     from nmt_cli.translation.given_pairs import Forced  # which loads torch
@@ -81,7 +82,9 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
         click.echo(f"{line.log_probability:.6f}")
     if not quiet:
         numbers = f"{forced.perplexity:,.3f} per token, {forced.word_perplexity:,.3f} per word"
-        click.echo(f"{len(forced.lines):,} lines: perplexity {numbers}, with the ends of lines", err=True)
+        click.echo(
+            f"{counted(len(forced.lines), 'line')}: perplexity {numbers}, with the ends of lines", err=True
+        )
 
 
 def _show_notes(outcome: Scores, quiet: bool) -> None:
@@ -92,7 +95,7 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
 
 
 def _table(outcome: Scores) -> Table:
-    table = Table(title=f"{outcome.lines:,} lines", title_justify="left", show_lines=_tested(outcome))
+    table = Table(title=counted(outcome.lines, "line"), title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
         kind = score.kind.replace(": ", ":\n")

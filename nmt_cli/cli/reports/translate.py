@@ -19,7 +19,7 @@ from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.checks.output_checks import Degenerate
 from nmt_cli.translation.text.word_links import pharaoh
 from nmt_cli.translation.translator import Candidate, Translation
-from nmt_cli.units import duration
+from nmt_cli.units import counted, duration
 
 if TYPE_CHECKING:
     from nmt_cli.cli.reports.translate_bar import LinesBar
@@ -206,7 +206,9 @@ class Reporter:
         if self._lines and not (self._quiet or self._prompt):
             seconds = time.monotonic() - self._since
             rate = self._lines / max(seconds, 1e-9)
-            click.echo(f"{self._lines:,} lines in {duration(seconds)}, {rate:,.1f} lines/s", err=True)
+            click.echo(
+                f"{counted(self._lines, 'line')} in {duration(seconds)}, {rate:,.1f} lines/s", err=True
+            )
             if self._placeholders:
                 click.echo(f"copied {self._copied:,} of {self._placeholders:,} placeholders", err=True)
 

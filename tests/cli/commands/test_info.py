@@ -87,7 +87,7 @@ def test_a_model_of_another_toolkit_is_described(nmt: Run, tmp_path: Path) -> No
         (
             "test.sgm",
             b'<srcset><doc docid="a"><seg id="1">a</seg><seg id="2">b</seg></doc></srcset>',
-            {"kind": "WMT test set", "segments": "2 in 1 documents"},
+            {"kind": "WMT test set", "segments": "2 in 1 document"},
         ),
     ],
 )

@@ -204,7 +204,7 @@ def spelling(folder: Path, files: Files) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--train", "{0}/a.en:{0}/none.de"), ["none.de does not exist; check the path."]),
+        (("--train", "{0}/a.en:{0}/none.de"), ["none.de does not exist. Check the path."]),
         (
             ("--train", "{0}/a", "--valid", "{0}/a", "--test", "{0}/b/a"),
             ["Two sets are named a", "another name"],

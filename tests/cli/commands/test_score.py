@@ -278,7 +278,7 @@ def test_chinese_is_split_into_characters_for_any_region_and_case(
 
 def test_a_missing_file_is_named(nmt: Run, ref: Path, tmp_path: Path) -> None:
     assert_one_line(
-        nmt("score", "--reference", ref, tmp_path / "none"), "none does not exist; check the path."
+        nmt("score", "--reference", ref, tmp_path / "none"), "none does not exist. Check the path."
     )
 
 

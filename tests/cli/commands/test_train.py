@@ -191,7 +191,7 @@ def test_wrong_usage_exits_with_2(
             "least_improvement = -1 was removed: any improvement",
         ),
         (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
-        (("--init-from", "nowhere"), "Error: nowhere does not exist; check the path."),
+        (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
         (("--set", "checkpoints.keep_last=0"), "checkpoints.keep_last must be at least 1 (got 0)"),
         (("--set", "checkpoints.every_minutes=0"), "checkpoints.every_minutes must be more than 0 (got 0)"),
         (("--set", "schedule.kind=step"), "schedule.kind must be "),

@@ -167,7 +167,7 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], expected
         (("--beam", "0"), "Error: --beam must be 1 to 1024 (got 0)"),
         (("--beam", "5000000"), "Error: --beam must be 1 to 1024 (got 5000000)"),
         (("--n-best", "0"), "Error: --n-best must be 1 to 1024 (got 0)"),
-        (("--config", "nowhere.toml"), "nowhere.toml does not exist; check the path."),
+        (("--config", "nowhere.toml"), "nowhere.toml does not exist. Check the path."),
         (("--set", "search.beam=5000000"), "search.beam must be 1 to 1024 (got 5000000)"),
         (("--set", "search.n_best=1025"), "search.n_best must be 1 to 1024 (got 1025)"),
         (("--set", "search.min_length=1000000"), "search.min_length must be 0 to 10000 (got 1000000)"),
@@ -310,9 +310,9 @@ def test_a_missing_gpu_is_reported(nmt: Run, made_models: Path, text: Path) -> N
 @pytest.mark.parametrize(
     ("model", "arguments", "code", "expected"),
     [
-        ("nowhere", (), 1, "nowhere does not exist; check the path."),
+        ("nowhere", (), 1, "nowhere does not exist. Check the path."),
         (".", (), 1, "is not a model: it has no config.json and no checkpoint. Name a model, checkpoint or "),
-        ("copies", ("--input", "nowhere"), 1, "nowhere does not exist; check the path."),
+        ("copies", ("--input", "nowhere"), 1, "nowhere does not exist. Check the path."),
         ("copies", ("--output", "nowhere/out"), 1, "nowhere/out can't be written: No such file or directory"),
     ],
     ids=["no model", "another folder", "no input", "no place for output"],
@@ -331,7 +331,7 @@ def test_a_missing_file_of_the_model_is_named(
         raise FileNotFoundError(2, "No such file or directory", "model/part")
 
     monkeypatch.setattr("nmt_cli.translation.loading.read_model", missing)
-    assert_one_line(run(), 1, "Error: model does not exist; check the path.")
+    assert_one_line(run(), 1, "Error: model does not exist. Check the path.")
 
 
 def a_line(number: int = 1, raw: str = "a b", *, pieces: int = 2, too_long: bool = False) -> Line:
