@@ -253,10 +253,9 @@ class OutputConfig:
     last column " ||| 0-0 1-2" of word pairs, source first (Pharaoh's format). It takes another pass of the
     model over each pair."""
 
-    trees: Literal["bracketed", "linearised"] = "bracketed"
-    """Form of parses: bracketed with words, or linearised.
-
-    It applies to models of bracketed trees. "linearised" is the output of the model."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "trees": Gone("parses are linearised; recipes/parsing writes them in brackets", "linearised")
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
-from nmt_cli.decoding.search.tree_rules import TreeWanted
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
@@ -23,7 +22,6 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
 from nmt_cli.translation.text.long_lines import joined, longest_source, shortened, split
-from nmt_cli.translation.text.parses import tree_symbols, written_out
 
 MAX_PARTS = 1 << 20
 """Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + index`."""
@@ -142,7 +140,6 @@ class Translator:
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
-        self.trees = tree_symbols(tokenizers.target)
         self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
@@ -176,7 +173,6 @@ class Translator:
                 prefix=begins[:certain] if part else begins,
                 certain=certain,
                 banned=self.banned,
-                tree=TreeWanted(self.trees, len(one.text.split())) if self.trees else None,
                 placeholders=_required(self.tokenizers, one.ids),
             )
             for part, one in enumerate(sentences)
@@ -231,7 +227,7 @@ class Translator:
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))
         candidates = [self._candidate(line, parts) for parts in best]
         raised: Sequence[Flag] = ()
-        if hypotheses and not failed and not self.trees:
+        if hypotheses and not failed:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
@@ -262,8 +258,6 @@ class Translator:
         spaces = [spaces for _, spaces in written[:-1]] + [""] * bool(written)
         # A model may have learnt to write line ends, but the translation of a line must be one line.
         text = LINE_ENDS.sub(" ", self.joined([text for text, _ in written], spaces))
-        if self.trees and self.config.output.trees == "bracketed":
-            text = written_out(text, self.tokenizers.source.prepare(line.raw).split())
         return Candidate(
             text=text,
             score=sum(part.score for part in parts),

@@ -1,6 +1,6 @@
 """Print the phrases of bracketed trees as additional trees for small corpora.
 
-    python recipes/parsing/phrases.py [LIMIT] <TREES >PHRASES
+    python -m recipes.parsing.phrases [LIMIT] <TREES >PHRASES
 
 Phrases of 2 to LIMIT (10) words are written, each once. Sentences and their outermost phrases are left out.
 """

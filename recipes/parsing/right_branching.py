@@ -1,6 +1,6 @@
 """Replace linearised trees with right-branching ones. They are the baseline for a parser.
 
-    python recipes/parsing/right_branching.py <TREES >PARSES
+    python -m recipes.parsing.right_branching <TREES >PARSES
 
 The sentence is an S. Each word after the first, except the last, begins a VP up to the end of the sentence.
 Punctuation at the end belongs to S. Only the tags of a line are used.

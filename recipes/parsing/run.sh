@@ -29,6 +29,10 @@ parse() { # MODEL SET BEAM OUTPUT
     nmt translate "$1" --config "$here/translate.toml" --beam "$3" --input "$dataset/$2.source.raw.txt" --output "$4"
 }
 
+module() { # NAME ARGUMENTS ...: a module of this recipe
+    PYTHONPATH=$here/../..${PYTHONPATH:+:$PYTHONPATH} PYTHONIOENCODING=utf-8:surrogateescape python -m "recipes.parsing.$1" "${@:2}"
+}
+
 score() { # SET PARSES ...
     nmt score --metric brackets --json --reference "$data/$1.trees" "${@:2}"
 }
@@ -44,7 +48,8 @@ choose_and_score() {
     last=${best##*/valid-}
     last=${last%.txt}
     parse "$run/model-$last" test 21 "$run/test.txt"
-    python "$here/right_branching.py" <"$dataset/test.target.raw.txt" >"$run/right-branching.txt"
+    module restore "$dataset/test.source.raw.txt" <"$run/test.txt" >"$run/test.trees"
+    module right_branching <"$dataset/test.target.raw.txt" >"$run/right-branching.txt"
     score test "$run/right-branching.txt" "$run/test.txt" >"$run/test.json"
     python "$here/results.py" record "$run" --settings "$settings" --model "$run/model-$last"
 }
@@ -55,7 +60,7 @@ for file in "$data"/{train*,valid,test}.trees; do
     sed -E 's/\(([A-Z]+)[-=][^ ()]*/(\1/g' "$file" >"$corpus/$(basename "$file")"
 done
 if [ "$settings" = gum ]; then
-    python "$here/phrases.py" <"$corpus/train.trees" >"$corpus/train-phrases.trees"
+    module phrases <"$corpus/train.trees" >"$corpus/train-phrases.trees"
 fi
 training=(--train "$corpus/train.trees")
 for file in "$corpus"/train-*.trees; do

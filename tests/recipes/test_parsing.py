@@ -20,6 +20,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.scoring.brackets import compare, read_references
 from nmt_cli.training.config import TrainConfig
 from recipes.parsing.phrases import phrases
+from recipes.parsing.restore import restored
 from recipes.parsing.right_branching import right_branching
 
 Recipe = Callable[..., CompletedProcess[str]]
@@ -45,8 +46,8 @@ batch.tokens = 200
 schedule.kind = "constant"
 schedule.peak = 0.02
 schedule.warmup = 1
-training.max_steps = 20
-checkpoints.every_steps = 2
+training.max_steps = 40
+checkpoints.every_steps = 4
 checkpoints.keep_last = 10
 validation.every_steps = 0
 """
@@ -101,8 +102,35 @@ def test_the_recipe_goes_from_trees_to_the_scores_of_a_model_and_of_right_branch
         assert re.search(rf"^\| gum \| {name}[^|]* \| {cells} \|", printed, re.MULTILINE)
     assert 0 < scores[0]["scores"][0]["score"] < scores[1]["scores"][0]["score"]
     result = json.loads((folder / "result.json").read_bytes())
-    assert result["updates"] == 20
+    assert result["updates"] == 40
     assert result["config"]["model"]["width"] == 16
+
+
+def test_each_parse_of_the_test_set_becomes_a_tree_over_the_words_of_its_sentence(
+    finished: tuple[Path, str],
+) -> None:
+    folder, _ = finished
+    sentences = [" ".join(trees.parse(tree).words) for tree in TREES[1::4]]
+    parses = lines(folder / "test.trees")
+    assert [" ".join(trees.parse(parse).words) for parse in parses] == sentences
+    raw = compare(lines(folder / "test.txt"), read_references(TREES[1::4], "gold"))
+    assert compare(parses, read_references(TREES[1::4], "gold")).lines == raw.lines
+
+
+@pytest.mark.parametrize(
+    ("parse", "sentence", "tree"),
+    [
+        ("(S (NP DT NN )NP . )S", "The cat (", "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"),
+        ("(S NN", "a\u00a0b c", "(TOP (S (NN a\u00a0b) (XX c)))"),
+        ("(S NN NN )S )S", "a", "(TOP (S (NN a)))"),
+        ("", "a b", "(TOP (XX a) (XX b))"),
+        ("(S NN )S", "", ""),
+    ],
+)
+def test_any_parse_is_restored_to_a_tree_over_the_words_of_its_sentence(
+    parse: str, sentence: str, tree: str
+) -> None:
+    assert restored(parse, sentence) == tree
 
 
 def test_the_average_that_parses_the_validation_set_best_parses_the_test_set(

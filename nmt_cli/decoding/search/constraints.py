@@ -5,14 +5,13 @@ of the next token, [R, V]: -inf forbids it. If all tokens are forbidden, the hyp
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
-from nmt_cli.decoding.search.tree_rules import PartialTree, TreeWanted, allowed_next, partial_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +108,6 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
     for *before, last in sequences:
         bans.setdefault(tuple(before), []).append(last)
     return bans
-
-
-@dataclass(slots=True)
-class WellFormedTrees:
-    """Allows only tokens that can continue a tree, in sentences whose translation is a tree."""
-
-    _trees: dict[tuple[int, ...], PartialTree] = field(default_factory=dict)
-    """The tree of each path of the previous step, which avoids parsing paths from their beginning."""
-
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that break a tree to -inf. Update the stored trees."""
-        before, self._trees = self._trees, {}
-        trees: list[tuple[PartialTree, TreeWanted] | None] = []
-        for tokens, item in zip(history.paths(), history.items_R, strict=True):
-            if (required := item.sentence.tree) is None:
-                trees.append(None)
-                continue
-            path = tuple(tokens)
-            parent = before.get(path[:-1]) if path else None
-            tree = parent.then(path[-1], required.symbols) if parent else partial_tree(path, required.symbols)
-            self._trees[path] = tree
-            trees.append((tree, required))
-        room = [item.room for item in history.items_R]
-        allowed_RV = allowed_next(trees, room, log_probs_RV.shape[1], end)
-        log_probs_RV.masked_fill_(~allowed_RV.to(log_probs_RV.device), -torch.inf)
 
 
 @dataclass(frozen=True, slots=True)

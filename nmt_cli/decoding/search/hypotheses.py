@@ -3,8 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nmt_cli.decoding.search.tree_rules import TreeWanted
-
 Bans = Mapping[tuple[int, ...], Sequence[int]]
 """Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
 
@@ -42,9 +40,6 @@ class Sentence:
     banned: Sequence[Sequence[int]] = ()
     """Sequences of ids that no translation contains, except in its prefix."""
 
-    tree: TreeWanted | None = None
-    """If set, translations are linearised trees over the words of the sentence."""
-
     certain: int = 0
     """Number of leading prefix tokens, such as a language code, whose log-probability counts as 0."""
 
@@ -58,9 +53,9 @@ class Sentence:
 
     @property
     def least_tokens(self) -> int:
-        """Minimum number of tokens, without the end mark, for the prefix, placeholders and tree."""
+        """Minimum number of tokens, without the end mark, for the prefix and placeholders."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
-        return max(len(self.prefix) + required, self.tree.words if self.tree else 0)
+        return len(self.prefix) + required
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ from nmt_cli.decoding.search.constraints import (
     RepetitionPenalty,
     RequiredPlaceholders,
     Rule,
-    WellFormedTrees,
 )
 from nmt_cli.decoding.search.expansion import random_draws
 from nmt_cli.decoding.search.hypotheses import BatchItem
@@ -91,7 +90,6 @@ class Planner:
         With `everywhere`, every slot is a row, in use or not. Then the host does not wait for the device.
         """
         self._config, self._end, self._everywhere = config, end, everywhere
-        self._trees = WellFormedTrees()
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
         """Return the plan of the next step of `items`, the sentences of `beams`. At least one is not done."""
@@ -136,8 +134,6 @@ class Planner:
             rules.append(NoRepeatedNgrams(config.no_repeat_ngram))
         if any(item.bans for item in items):
             rules.append(BannedSequences())
-        if any(item.sentence.tree for item in items):
-            rules.append(self._trees)
         if any(item.sentence.placeholders for item in items):
             rules.append(RequiredPlaceholders())
         if not rules:

@@ -54,7 +54,7 @@ class Search:
                 cache.begin_coverage()
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
-        # A prefix, placeholders or the words of a tree must fit, even if the settings allow fewer tokens.
+        # A prefix and placeholders must fit, even if the settings allow fewer tokens.
         items = [BatchItem(s, max(cap, s.least_tokens), bans_of(s.banned)) for cap, s in limits]
         caps_B = torch.tensor([item.cap for item in items], device=device)
         lengths_B = torch.tensor(lengths, device=device)

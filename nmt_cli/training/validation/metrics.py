@@ -11,7 +11,7 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.batching.cut import micro_batches
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Dataset, Sentences, Split, raw_lines
-from nmt_cli.decoding.config import InputConfig, OutputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.config import BleuConfig, ScoreConfig
@@ -166,7 +166,6 @@ def translating(config: TrainConfig) -> TranslateConfig:
         search=search,
         # `input.longest` does not count the end token.
         input=InputConfig(longest=longest_sentence(config) - 1),
-        output=OutputConfig(trees="linearised"),  # as the references are
     )
 
 

@@ -20,7 +20,6 @@ from nmt_cli.decoding.search.steppers import (
     TorchStepper,
     take_step,
 )
-from nmt_cli.decoding.search.tree_rules import TreeSymbols, TreeWanted
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
@@ -31,7 +30,6 @@ TINY = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_fo
 BEAM, AGE = SearchConfig(beam=3, n_best=3, cap_extra=9), 2
 PLAIN = Sentence(0, [5, 3, 8])
 PLACEHOLDERS = PlaceholdersWanted((8, 9), (8,), join=10)
-TREE = TreeWanted(TreeSymbols({5: 6}, frozenset({7, 8})), 2)
 
 CASES: dict[str, tuple[str, SearchConfig, Sentence]] = {
     "a prefix": ("forced", BEAM, replace(PLAIN, prefix=[4, 7, 9, 5], certain=3)),
@@ -40,7 +38,6 @@ CASES: dict[str, tuple[str, SearchConfig, Sentence]] = {
     "a repetition penalty": ("history", replace(BEAM, repetition_penalty=2.0), PLAIN),
     "no repeated n-grams": ("history", replace(BEAM, no_repeat_ngram=1), PLAIN),
     "banned sequences": ("history", BEAM, replace(PLAIN, banned=[[4], [5, 3]])),
-    "a tree": ("history", BEAM, replace(PLAIN, tree=TREE)),
     "placeholders": ("history", BEAM, replace(PLAIN, placeholders=PLACEHOLDERS)),
     "sampling": ("draws_R", SearchConfig(sample=True, n_best=3, cap_extra=9), PLAIN),
     "diversity": ("diversity", replace(BEAM, diversity=0.5), PLAIN),
