@@ -7,11 +7,6 @@ from typing import ClassVar, Literal
 from nmt_cli.config import Gone, check, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
-"""The metrics that compare text with text."""
-
-AnyMetric = Literal[Metric, "brackets"]
-"""All metrics. "brackets" compares trees with trees."""
-
 Test = Literal["bootstrap", "randomization"]
 
 BleuTokenizer = Literal[

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
-from nmt_cli.scoring import brackets, significance, texts
-from nmt_cli.scoring.config import AnyMetric, ScoreConfig, SignificanceConfig, Test
+from nmt_cli.scoring import significance, texts
+from nmt_cli.scoring.config import Metric, ScoreConfig, SignificanceConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
-DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
+DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
 """A text looks tokenised if this many lines end in a space and a full stop. sacrebleu has the same limit."""
 
@@ -33,9 +33,8 @@ class Evaluation:
     target_lang: str
     """If empty, the language is taken from the endings of the references."""
 
-    metrics: Sequence[AnyMetric]
-    """If empty, BLEU, chrF, and also BLEU by the paper's protocol if the language is known. References that
-    end in .trees are scored by brackets."""
+    metrics: Sequence[Metric]
+    """If empty, BLEU, chrF, and also BLEU by the paper's protocol if the language is known."""
 
     sentences: bool
     significance: Test | None
@@ -88,44 +87,16 @@ def evaluate(evaluation: Evaluation) -> Scores:
         _refuse_too_long_for_ter([*references, *systems])
     warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
-    if metrics == ["brackets"]:
-        results, repairs = _parsers(evaluation, references[0], systems)
-        warnings += repairs
-    else:
-        text_metrics = [metric for metric in metrics if metric != "brackets"]
-        results = _systems(
-            evaluation,
-            [Measure(metric, lines, evaluation.config, language) for metric in text_metrics],
-            systems,
-        )
+    measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]
     return Scores(
         [reference.name for reference in references],
         len(lines[0]),
         language,
-        results,
+        _systems(evaluation, measures, systems),
         next((text.places for text in (*references, *systems) if text.places), []),
         notes,
         warnings,
     )
-
-
-def _parsers(
-    evaluation: Evaluation, reference: texts.Text, systems: Sequence[texts.Text]
-) -> tuple[list[System], list[str]]:
-    """Return the scores of systems that parse, and a warning for each system with malformed trees."""
-    parsed, warnings = [], []
-    gold = brackets.read_references(reference.lines, reference.name)
-    for system in systems:
-        compared = brackets.compare(system.lines, gold)
-        sentences = [compared.sentences()] if evaluation.sentences else []
-        parsed.append(System(system.name, compared.scores(), [], sentences))
-        if compared.flaws:
-            number, flaw = next(iter(compared.flaws.items()))
-            warnings.append(
-                f"{system.name}: {len(compared.flaws):,} of {len(system.lines):,} lines are not a tree of "
-                f"their sentence; they were repaired and counted (line {number:,}: {flaw})."
-            )
-    return parsed, warnings
 
 
 def _systems(
@@ -160,12 +131,11 @@ def _scored(
     )
 
 
-def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
+def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
     """Return the distinct metrics to compute, and a note if a default metric is left out. Raise `UserError`
     if a requested metric cannot be computed.
     """
-    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
-    metrics = list(dict.fromkeys(evaluation.metrics or by_default))
+    metrics = list(dict.fromkeys(evaluation.metrics or DEFAULT))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
@@ -188,7 +158,7 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
                 raise UserError(f"{path} is given twice; give each text once.")
 
 
-def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
+def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
     """Raise one `UserError` that lists all settings and options without effect on these metrics."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
@@ -198,9 +168,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
         for name, section in sections.items()
         if not used.get(section, True)
     ]
-    if "brackets" in metrics:
-        problems += _problems_with_trees(evaluation, metrics)
-    elif evaluation.significance and len(evaluation.hypotheses) < 2:
+    if evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one; give at least two")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
@@ -224,19 +192,9 @@ def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
                 )
 
 
-def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> Iterator[str]:
-    """Yield a message for each option that does not work with brackets."""
-    if len(metrics) > 1:
-        yield "brackets compares trees, the other metrics text; use them in separate runs"
-    if len(evaluation.references) > 1:
-        yield "brackets takes one --reference; use separate runs for others"
-    if evaluation.significance:
-        yield "--significance does not support brackets; leave it out"
-
-
 def _warnings(
     evaluation: Evaluation,
-    metrics: Sequence[AnyMetric],
+    metrics: Sequence[Metric],
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
-from nmt_cli.scoring.config import AnyMetric, Metric, ScoreConfig
+from nmt_cli.scoring.config import Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LINES_AT_ONCE = 1000
 class Score:
     """The score of a text in one metric, with everything that a report needs."""
 
-    metric: AnyMetric
+    metric: Metric
     name: str
     """Name of the metric, such as "chrF2"."""
 
@@ -55,7 +55,7 @@ class Score:
 class SentenceScores:
     """A score for each sentence, in one metric."""
 
-    metric: AnyMetric
+    metric: Metric
     name: str
     signature: str
     values: list[float]

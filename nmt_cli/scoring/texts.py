@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.corpus import files, sgm, trees
+from nmt_cli.corpus import files, sgm
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.runtime.atomic import reporting_full_disk
@@ -112,11 +112,6 @@ def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
     languages = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
     languages &= known
     return languages.pop() if len(languages) == 1 else ""
-
-
-def are_trees(paths: Sequence[Path]) -> bool:
-    """Return whether all names end in .trees, possibly followed by one more ending such as .gz."""
-    return all(trees.SUFFIX in _suffixes(path) for path in paths)
 
 
 def _ending(path: Path) -> str:

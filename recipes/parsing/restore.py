@@ -25,6 +25,8 @@ def restored(parse: str, sentence: str) -> str:
 
 def main() -> None:
     """Read parses from stdin and print trees. Raise `ValueError` unless each has a line of WORDS."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     with Path(sys.argv[1]).open(encoding="utf-8") as sentences:
         for sentence, parse in zip(sentences, sys.stdin, strict=True):
             print(restored(parse, sentence.rstrip("\n")))

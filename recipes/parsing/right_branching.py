@@ -9,7 +9,7 @@ Punctuation at the end belongs to S. Only the tags of a line are used.
 import sys
 from collections.abc import Sequence
 
-PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+from recipes.parsing.score import PUNCTUATION
 
 
 def right_branching(tags: Sequence[str]) -> str:

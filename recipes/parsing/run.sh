@@ -34,7 +34,7 @@ module() { # NAME ARGUMENTS ...: a module of this recipe
 }
 
 score() { # SET PARSES ...
-    nmt score --metric brackets --json --reference "$data/$1.trees" "${@:2}"
+    module score "$data/$1.trees" "${@:2}"
 }
 
 choose_and_score() {

@@ -100,7 +100,6 @@ def cases(world: Path) -> list[Case]:
             *(nothing, 3, True),
         ),
         Case("scores", world / "scores", scores, nothing, 2, True),
-        Case("brackets", world / "trees", "score --reference {at}/ref.trees {at}/hyp", nothing, 1, True),
         Case(
             *("settings", world / "settings", "translate --settings --config {at}/settings.toml"),
             *(nothing, 2, True),
@@ -143,7 +142,7 @@ def tokens(at: Path, out: bytes) -> object:
 def make_world(world: Path) -> None:
     """Write the files of those commands that do not use golden ones."""
     english, german = ((GOLDEN / "corpus" / f"valid.{lang}").read_text("utf-8") for lang in ("en", "de"))
-    for name in ("text", "subwords", "corpora", "scores", "trees", "settings", "train settings"):
+    for name in ("text", "subwords", "corpora", "scores", "settings", "train settings"):
         (world / name).mkdir(parents=True)
     (world / "text" / "in.gz").write_bytes(gzip.compress(english.encode()))
     (world / "three.en").write_text("".join(english.splitlines(keepends=True)[:3]), "utf-8")
@@ -161,9 +160,6 @@ def make_world(world: Path) -> None:
         (corpora / f"d.{lang}.sgm").write_text(sgm, "utf-8")
     shutil.copy(corpora / "d.de.sgm", world / "scores" / "d.de.sgm")
     (world / "scores" / "hyp.xz").write_bytes(lzma.compress(english.encode()))
-    tree = "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))\n"
-    (world / "trees" / "ref.trees").write_text(tree * 5)
-    (world / "trees" / "hyp").write_text("(S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S\n" * 5)
     ended = forks.run(["translate", "--settings"], world, 60)
     shutil.copy(GOLDEN / "run" / "config.toml", world / "train settings" / "train.toml")
     (world / "settings" / "settings.toml").write_bytes(

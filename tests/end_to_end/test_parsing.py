@@ -13,6 +13,7 @@ import pytest
 from nmt_cli.corpus.trees import linearised, parse
 from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
+from recipes.parsing.score import compare
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -89,6 +90,6 @@ def test_a_treebank_becomes_a_dataset_whose_own_trees_score_100(tmp_path: Path, 
     trees = [parse(line) for line in (folder / "test.trees").read_text(encoding="utf-8").splitlines()]
     assert counts["pairs"] == len(trees)
     assert counts["target_tokens"] <= 1.001 * sum(len(tree.symbols) + 1 for tree in trees)
-    result = nmt("score", "--reference", folder / "test.trees", out / "test.target.raw.txt", "--json")
-    scores = {score["name"]: score["score"] for score in json.loads(result.stdout)["systems"][0]["scores"]}
+    linearised_lines = (out / "test.target.raw.txt").read_text(encoding="utf-8").splitlines()
+    scores = compare(linearised_lines, trees).scores()
     assert (scores["bracket F1"], scores["complete match"], scores["malformed"]) == (100, 100, 0)

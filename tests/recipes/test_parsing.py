@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from nmt_cli.config import preset_path, read
 from nmt_cli.corpus import trees
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.scoring.brackets import compare, read_references
 from nmt_cli.training.config import TrainConfig
 from recipes.parsing.phrases import phrases
 from recipes.parsing.restore import restored
 from recipes.parsing.right_branching import right_branching
+from recipes.parsing.score import compare, read_references
 
 Recipe = Callable[..., CompletedProcess[str]]
 

@@ -3,14 +3,27 @@
 import gc
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from nmt_cli.cli.options import FOLDER, CommandWithSettings, PathType, chosen, common, given, with_settings
-from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
 TEXT = PathType()
+
+
+class MetricType(click.Choice[Metric]):
+    """A metric as the type of an option. The error for the removed one names the command that replaces it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
+        """Return `value`. Raise `UserError` for the removed metric, and `BadParameter` for unknown ones."""
+        if value == "brackets":
+            raise UserError(
+                "--metric brackets was removed; use python -m recipes.parsing.score TREEBANK PARSES."
+            )
+        return super().convert(value, param, ctx)
 
 
 HELP = """Score translations with BLEU, chrF and others.
@@ -20,12 +33,11 @@ HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,
 zstd) or WMT .sgm.
 
 The default metrics are bleu and chrf, with paper-bleu if the language is
-known, and brackets if a reference is .trees:
+known:
 
 \b
 bleu, chrf, ter  as sacrebleu computes them
 paper-bleu       as "Attention Is All You Need": tokenised, compounds split
-brackets         F1 of parse trees, one a line, as EVALB computes it
 
 Compare paper-bleu only with published scores of the same kind.
 
@@ -47,7 +59,7 @@ log-probability per line.
 )
 @click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
-    "--metric", "metrics", multiple=True, type=click.Choice(get_args(AnyMetric)), help="Metric. Repeatable."
+    "--metric", "metrics", multiple=True, type=MetricType(get_args(Metric)), help="Metric. Repeatable."
 )
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option(
@@ -62,7 +74,7 @@ def score(
     hypotheses: tuple[Path, ...],
     references: tuple[Path, ...],
     target_lang: str | None,
-    metrics: tuple[AnyMetric, ...],
+    metrics: tuple[Metric, ...],
     sentences: bool,
     significance: Test | None,
     model: Path | None,

@@ -1,5 +1,6 @@
 """Bracket F1: the rules of EVALB, a comparison with EVALB on a damaged treebank, and malformed output."""
 
+import json
 import os
 import random
 import shutil
@@ -10,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.corpus.trees import Tree, bracketed, linearised, parse
-from nmt_cli.errors import UserError
-from nmt_cli.scoring.brackets import Comparison, Counts, compare, read_references
+from recipes.parsing.score import Comparison, Counts, compare, main, read_references
 
 COLLINS = """\
 DEBUG 0
@@ -242,8 +242,7 @@ def test_precision_recall_f1_and_complete_match_are_over_all_sentences() -> None
     references = read_references([perfect, "(S (NP NN NN )NP )S", skipped, "NN"], "ref")
     found = compare([perfect, "(S (VP (X NN )X NN )VP )S", skipped, "NN"], references)
     assert found.total == Counts(4, 5, 6)
-    scores = {score.name: score.value for score in found.scores()}
-    assert scores == pytest.approx(
+    assert found.scores() == pytest.approx(
         {
             "bracket F1": 100 * 8 / 11,
             "precision": 100 * 4 / 6,
@@ -252,12 +251,11 @@ def test_precision_recall_f1_and_complete_match_are_over_all_sentences() -> None
             "malformed": 0,
         }
     )
-    assert found.sentences().values == pytest.approx([100, 40, 100, 100])
 
 
 def test_nothing_to_divide_by_is_no_error() -> None:
     found = compare([". ."], read_references([". ."], "ref"))
-    assert [score.value for score in found.scores()] == [0] * 5
+    assert [*found.scores().values()] == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ def test_malformed_output_is_repaired_and_counts(
     found = compare([good, hypothesis, good], read_references([good] * 3, "ref"))
     assert found.lines == [Counts(3, 3, 3), Counts(*expected), Counts(3, 3, 3)]
     assert found.flaws == {2: flaw}
-    assert found.scores()[4].value == pytest.approx(100 / 3)
+    assert found.scores()["malformed"] == pytest.approx(100 / 3)
 
 
 def test_a_wrong_tag_hides_no_word_and_makes_no_error() -> None:
@@ -300,7 +298,7 @@ def test_one_odd_line_does_not_change_how_the_others_are_read() -> None:
 @pytest.mark.parametrize("bad", ["(S (NN a)", "", "(TOP)"])
 def test_a_reference_that_is_no_tree_is_named(bad: str) -> None:
     with pytest.raises(
-        UserError, match=r"^gold\.trees line 2: .*; a line must be one tree, bracketed such as"
+        SystemExit, match=r"^Error: gold\.trees line 2: .*; a line must be one tree, bracketed such as"
     ):
         read_references(["(S (NN a))", bad, "(S (NN a))"], "gold.trees")
 
@@ -310,3 +308,41 @@ def test_right_branching_trees_of_any_depth_are_scored() -> None:
     reference = read_references([f"(S {'NN ' * count})S"], "ref")
     branching = " ".join(["(S NN"] * count + [")S"] * count)
     assert compare([branching], reference).lines == [Counts(1, 1, count)]
+
+
+def test_the_command_prints_the_scores_of_each_file_and_warns_about_malformed_parses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trees = [
+        "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))",
+        "(TOP (S (NP (PRP It)) (VP (VBZ is))))",
+    ]
+    parses = ["(S (NP DT NN )NP (VP VBZ )VP . )S", "(S (NP PRP (VP VBZ"]
+    for name, lines in {"gold": trees, "parses": parses, "short": parses[:1]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    gold, hypotheses, short = (str(tmp_path / name) for name in ("gold", "parses", "short"))
+    monkeypatch.setattr("sys.argv", ["score", gold, hypotheses, gold])
+    main()
+    printed, warning = capsys.readouterr()
+    assert warning == (
+        f"Warning: {hypotheses}: 1 of 2 lines are not a tree of their sentence; they were repaired and "
+        "counted (line 2: (VP is not closed).\n"
+    )
+    first, second = json.loads(printed)["systems"]
+    assert first["system"] == hypotheses
+    assert {score["name"]: score["score"] for score in first["scores"]} == pytest.approx(
+        {
+            "bracket F1": 250 / 3,
+            "precision": 250 / 3,
+            "recall": 250 / 3,
+            "complete match": 50,
+            "malformed": 50,
+        }
+    )
+    assert first["brackets"] == {"matched": 5, "reference": 6, "hypothesis": 6}
+    assert [score["score"] for score in second["scores"]] == [100, 100, 100, 100, 0]
+    monkeypatch.setattr("sys.argv", ["score", gold, short])
+    with pytest.raises(
+        SystemExit, match=r"short has 1 lines and the treebank 2: they must match line for line"
+    ):
+        main()

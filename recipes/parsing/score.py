@@ -1,22 +1,25 @@
-"""Bracket F1: compare the labelled brackets of parses with those of a treebank, like EVALB.
+"""Compare the labelled brackets of parses with those of a treebank, like EVALB, and print bracket F1 as JSON.
 
-The rules are those of EVALB with its published settings (COLLINS.prm). Root brackets, punctuation, function
-labels and traces with the brackets around them do not count. ADVP and PRT are equal. Sentences of punctuation
-only do not count. There are two differences. EVALB skips a malformed parse, but this module repairs and
-counts it. Only the reference decides which words are punctuation. Trees are bracketed, such as (NP (DT the)
-(NN cat)), or linearised, such as (NP DT NN )NP.
+    python -m recipes.parsing.score TREEBANK PARSES ...
+
+Each line is a tree, bracketed such as (NP (DT the) (NN cat)) or linearised such as (NP DT NN )NP. The rules
+are those of EVALB with its published settings (COLLINS.prm). Root brackets, punctuation, function labels and
+traces with the brackets around them do not count. ADVP and PRT are equal. Sentences of punctuation only do
+not count. There are two differences. EVALB skips a malformed parse, but this module repairs and counts it.
+Only the reference decides which words are punctuation.
 """
 
+import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
+from pathlib import Path
 
 from nmt_cli import __version__
 from nmt_cli.corpus import trees
 from nmt_cli.corpus.trees import Tree
-from nmt_cli.errors import UserError
-from nmt_cli.scoring.metrics import Lines, Score, SentenceScores
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 LEFT_OUT = PUNCTUATION | set(trees.ROOTS)
@@ -86,46 +89,35 @@ class Comparison:
         counted = [line.complete for line in self.lines if line]
         return 100 * sum(counted) / len(counted) if counted else 0.0
 
-    def scores(self) -> list[Score]:
+    def scores(self) -> dict[str, float]:
         """Return F1, precision, recall, and the percentages of complete matches and malformed lines."""
-        total, malformed = self.total, len(self.flaws)
-        values = {
-            "bracket F1": total.f1,
-            "precision": total.precision,
-            "recall": total.recall,
+        return {
+            "bracket F1": self.total.f1,
+            "precision": self.total.precision,
+            "recall": self.total.recall,
             "complete match": self.complete_match,
-            "malformed": 100 * malformed / len(self.lines),
+            "malformed": 100 * len(self.flaws) / len(self.lines),
         }
-        detail = (
-            f"{total.matched:,} brackets match, of {total.reference:,} in the reference and "
-            f"{total.hypothesis:,} in the hypotheses; malformed and repaired: {malformed:,} lines"
-        )
-        return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
-
-    def sentences(self) -> SentenceScores:
-        """Return the F1 of each line in percent. It is 100 if neither side has a bracket that counts."""
-        values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
-        return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
 
 
-def read_references(lines: Lines, name: str) -> list[Tree]:
-    """Return a tree for each line. Most lines decide whether all are read as bracketed or linearised. Raise
-    `UserError`, which names the text `name`, for a malformed tree.
+def read_references(lines: Sequence[str], name: str) -> list[Tree]:
+    """Return a tree for each line. Most lines decide whether all are read as bracketed or linearised. Exit
+    with an error, which names the text `name`, for a malformed tree.
     """
     result = []
     read = _reader(lines)
     for number, line in enumerate(lines, start=1):
         tree, flaw = read(line, None)
         if flaw:
-            raise UserError(
-                f"{name} line {number:,}: {flaw}; a line must be one tree, bracketed such as "
+            sys.exit(
+                f"Error: {name} line {number:,}: {flaw}; a line must be one tree, bracketed such as "
                 "(TOP (NP (DT the) (NN cat))) or linearised such as (NP DT NN )NP."
             )
         result.append(tree)
     return result
 
 
-def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
+def compare(hypotheses: Sequence[str], references: Sequence[Tree]) -> Comparison:
     """Count the brackets of each hypothesis against its reference. Repair malformed hypotheses. Most lines
     decide whether all are read as bracketed or linearised. Raise `ValueError` if the numbers of lines differ.
     """
@@ -146,7 +138,7 @@ def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
     return Comparison(lines, flaws)
 
 
-def _reader(lines: Lines) -> Reader:
+def _reader(lines: Sequence[str]) -> Reader:
     """Return the reader for bracketed trees if most nonempty lines are bracketed, else for linearised."""
     # Only bracketed trees end in a bracket without a label.
     nonempty = [line for line in lines if line.strip()]
@@ -175,3 +167,45 @@ def _brackets(tree: Tree, before: Sequence[int]) -> Iterator[Bracket]:
                     yield ONE_LABEL.get(label, label), start, end
             case _:
                 word += 1
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines of a file, which end in line feeds only. Exit with an error if it is empty."""
+    lines = path.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
+    return lines if any(lines) else sys.exit(f"Error: {path} has no tree; give a file with one in each line.")
+
+
+def _scored(path: Path, references: Sequence[Tree]) -> dict[str, object]:
+    """Return the scores of the parses in a file, and warn on stderr about malformed ones. Exit with an error
+    unless the file has one line for each reference."""
+    hypotheses = _read_lines(path)
+    if len(hypotheses) != len(references):
+        sys.exit(
+            f"Error: {path} has {len(hypotheses):,} lines and the treebank {len(references):,}: "
+            "they must match line for line."
+        )
+    comparison = compare(hypotheses, references)
+    if comparison.flaws:
+        number, flaw = next(iter(comparison.flaws.items()))
+        print(
+            f"Warning: {path}: {len(comparison.flaws):,} of {len(hypotheses):,} lines are not a tree of "
+            f"their sentence; they were repaired and counted (line {number:,}: {flaw}).",
+            file=sys.stderr,
+        )
+    scores = [
+        {"name": name, "score": score, "signature": SIGNATURE} for name, score in comparison.scores().items()
+    ]
+    return {"system": str(path), "scores": scores, "brackets": asdict(comparison.total)}
+
+
+def main() -> None:
+    """Print the scores of each file of parses as JSON, in the form of `nmt score --json`."""
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    treebank, *parses = map(Path, sys.argv[1:])
+    references = read_references(_read_lines(treebank), str(treebank))
+    print(json.dumps({"systems": [_scored(path, references) for path in parses]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
