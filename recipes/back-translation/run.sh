@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Back-translation on Multi30k, English to German: run.sh [-d DATA] [-o OUT] [-s SEED] [UPDATES]
-# A third of the training pairs is the bitext, the German of the others the monolingual text. Scores a model of
-# the bitext alone, and one of that and of synthetic pairs. The same command again goes on where it stands.
+# A third of the training pairs is bitext. The German side of the other pairs is monolingual text. Scores a model
+# of the bitext, and a model of bitext and synthetic pairs. Run the same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -37,7 +37,7 @@ for language in en de; do
 done
 awk 'NR % 3 != 1' "$data/train.de" >"$out/synthetic.de"
 
-# The way back, which makes English of the monolingual text.
+# Translate the monolingual text into English.
 # shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/preprocess.toml" --source-lang de --target-lang en \
     --train "$out/bitext" --valid "$data/valid" --out "$out/back/dataset" ${PREPROCESS:-}
@@ -48,7 +48,7 @@ if [ ! -f "$out/sampled.en" ]; then
 fi
 sed 's/^./<BT> &/' "$out/sampled.en" >"$out/synthetic.en" # an empty line stays empty, and is left out
 
-# The way forth, without synthetic pairs and with them.
+# Train from English to German, without and with synthetic pairs.
 # shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/preprocess.toml" --set 'tokenizer.symbols=["<BT>"]' --source-lang en --target-lang de \
     --train "$out/bitext" --valid "$data/valid" --out "$out/without/dataset" ${PREPROCESS:-}

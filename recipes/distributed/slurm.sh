@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# sbatch slurm.sh DATASET RUN: a process for each GPU; before the time is up it saves, and the job goes on in the queue.
+# sbatch slurm.sh DATASET RUN: one process per GPU. The run saves before its time is up, and Slurm requeues it.
 #SBATCH --job-name=nmt
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8

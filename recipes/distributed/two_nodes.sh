@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two machines of eight GPUs each. On the first: two_nodes.sh 0 FIRST_HOST DATASET RUN; on the second: 1 for 0.
+# Two machines of eight GPUs each. On the first: two_nodes.sh 0 FIRST_HOST DATASET RUN. On the second: 1 instead of 0.
 set -euo pipefail
 rank=$1 first=$2 dataset=$3 run=$4
 

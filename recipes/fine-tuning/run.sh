@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fine-tune another toolkit's model on text of one's own, and hand it back.
-# run.sh SOURCE TEXT OLD VALID OUT [OPTIONS of nmt import ...]: SOURCE as nmt import takes it, the others prefixes as
-# nmt preprocess takes them: the new text, some of what the model was trained on, and text to choose by.
-# TRAIN names other settings of training than train.toml.
+# Fine-tune a model of another toolkit on your own text, and export it.
+# run.sh SOURCE TEXT OLD VALID OUT [OPTIONS of nmt import ...]: SOURCE is an argument of
+# nmt import. The others are prefixes of text: new text, text that the model was trained on, and a validation set.
+# TRAIN names a settings file to use instead of train.toml.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"

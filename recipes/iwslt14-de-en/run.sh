@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# IWSLT14 German-English from the published archive to scored translations, in FOLDER or in run beside this.
-# run.sh [FOLDER [OPTIONS of nmt train ...]]; README.md has the variables TRAIN and PREPROCESS.
+# IWSLT14 German-English from the published archive to scored translations, in FOLDER or in run/ beside this script.
+# run.sh [FOLDER [OPTIONS of nmt train ...]] README.md explains the variables TRAIN and PREPROCESS.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Cut a text into chunks that are translated by themselves.
-# split.sh TEXT CHUNKS [LINES]: CHUNKS/in.00000, CHUNKS/in.00001 …, of 100,000 lines each
+# Split a text into chunks that are translated separately.
+# split.sh TEXT CHUNKS [LINES]: CHUNKS/in.00000, CHUNKS/in.00001, ... with 100,000 lines each
 set -euo pipefail
 text=$1 chunks=$2 lines=${3:-100000}
 

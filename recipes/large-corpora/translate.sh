@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Translate one share of the chunks that split.sh made; what is translated already is left alone.
+# Translate one share of the chunks of split.sh. Chunks that are already translated are skipped.
 # translate.sh MODEL CHUNKS N/M [OPTIONS of nmt translate ...]: every M-th chunk, from the N-th on
 set -euo pipefail
 model=$1 chunks=$2 share=$3

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Bitext and synthetic pairs of Multi30k, mixed in stages: run.sh [-d DATA] [-o OUT] [-s SEED] [UPDATES]
-# A third of the pairs is the bitext; of the others noise has spoilt the English, as poor back-translation would.
-# The same command again goes on where it stands.
+# A third of the pairs is bitext. The English of the other pairs gets noise, like poor back-translation.
+# Run the same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -42,7 +42,7 @@ END
 # shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang de --out "$out/dataset" ${PREPROCESS:-}
 
-# The settings of the three models but for the mixture are the same.
+# The three models have the same settings, except for the mixture.
 cp "$here/train.toml" "$out/together.toml"
 (cat "$here/train.toml" && printf '\n[mixing]\nweights = { bitext = 1 }\n') >"$out/alone.toml"
 cat "$here/train.toml" "$here/stages.toml" >"$out/stages.toml"

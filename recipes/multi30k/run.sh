@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Multi30k from English: run.sh [-d DATA] [-o OUT] [-s SEED] [-p PENALTIES] SETTINGS LANGUAGE [UPDATES ...]
-# SETTINGS is raw/tiny, tok/tiny or another such file here, LANGUAGE de or fr. After each number of UPDATES it
-# chooses a model, a length penalty and a beam on the validation set, and scores the test sets. The same command
-# again goes on where it stands.
+# SETTINGS is raw/tiny, tok/tiny or another settings file here. LANGUAGE is de or fr. After each number of UPDATES,
+# the recipe chooses a model, a length penalty and a beam on the validation set, and scores the test sets. Run the
+# same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"

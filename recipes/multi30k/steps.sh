@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What each step towards better translations is worth: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
-# A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. Scored are the last checkpoint of the first one,
-# the model chosen there, that of each other STAGE, all of these models together, and of the beam of these the
-# translation that agrees most with the others (search.mbr), each with the length penalty and beam that the validation
-# set likes best, and compared with the one before by paired bootstrap. All goes into OUT/steps.
+# Measure the gain of each step towards better translations: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
+# A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. It scores the last checkpoint of the first
+# STAGE, the model chosen there, the model of each other STAGE, the ensemble of all of them, and the ensemble with
+# minimum Bayes risk (search.mbr). Each has the length penalty and beam that are best on the validation set, and is
+# compared with the previous one by paired bootstrap. All files go into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"

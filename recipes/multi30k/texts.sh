@@ -33,7 +33,7 @@ choose() { # FOLDER: sets $beam and $penalty to what was best on the validation 
     beam=${best%%-*} penalty=${best#*-}
 }
 
-# Chooses a length penalty, then a beam; compares with what is in the folder $before, if that is set.
+# Choose a length penalty, then a beam. If $before is set, compare with the translations in that folder.
 translate_and_score() { # FOLDER PENALTIES MODEL ...
     local to=$1 name
     rm -f "$to"/valid-*

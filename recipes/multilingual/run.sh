@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # English to German and to French on Multi30k, in one model and in two: run.sh [-d DATA] [-o OUT] [-s SEED] [UPDATES]
-# There is a fifth as much French as German. The same command again goes on where it stands.
+# There is a fifth as much French as German. Run the same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -31,7 +31,7 @@ mkdir -p "$out"
 awk 'NR % 5 == 1' "$data/train.en" >"$out/few.en"
 awk 'NR % 5 == 1' "$data/train.fr" >"$out/few.fr"
 
-# Both directions in one dataset, with a tag before each source line. Temperature brings the French up.
+# Both directions in one dataset, with a tag before each source line. Temperature sampling raises the share of French.
 cat "$here/preprocess.toml" - >"$out/corpora.toml" <<END
 [[corpus]]
 name = "en-de"
@@ -47,7 +47,7 @@ END
 nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang mul --out "$out/both/dataset" ${PREPROCESS:-}
 train both --set mixing.temperature=5
 
-# Each direction by itself, with the same vocabulary and as many updates.
+# Each direction alone, with the same vocabulary and number of updates.
 nmt preprocess --reuse-tokenizer "$out/both/dataset" --source-lang en --target-lang mul \
     --train "$data/train.en:$data/train.de" --out "$out/de/dataset"
 nmt preprocess --reuse-tokenizer "$out/both/dataset" --source-lang en --target-lang mul \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quickstart recipe, from a corpus to a score, in recipes/quickstart/run or the folder given.
+# From a generated corpus to a score, in FOLDER or recipes/quickstart/run.
 # run.sh [FOLDER [OPTIONS of generate.py ...]]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Table 3 of the paper: run.sh [-d DATA] [-f FACTOR] [-n UPDATES] [-o OUT] [-s SEED] CORPUS [ROW ...]
-# CORPUS is multi30k or wmt14; a ROW is a table of rows.toml, all of them but big if not given. Trains each row,
-# translates and scores the validation set. The same command again goes on where it stands.
+# CORPUS is multi30k or wmt14. A ROW is a table of rows.toml. The default is all rows except big. Trains each row,
+# translates and scores the validation set. Run the same command again to resume.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -41,7 +41,7 @@ for row in "${rows[@]}"; do # a row that isn't there is told now, not at its tur
 done
 
 train() { # OPTIONS; $settings are those of the row
-    # shellcheck disable=SC2086 # they are many words, and so may be TRAIN
+    # shellcheck disable=SC2086 # the variable holds several words
     ${TRAIN:-nmt train} "$dataset" --preset vaswani2017-base --config "$here/$corpus.toml" $settings \
         --seed "$seed" --max-steps "$updates" --out "$run/training" "$@"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# WMT14 English-French from the published archives to scored translations, in FOLDER or in run beside this.
-# run.sh [FOLDER [OPTIONS of nmt train ...]]; README.md has the variables MODEL, TRAIN and PREPROCESS.
+# WMT14 English-French from the published archives to scored translations, in FOLDER or in run/ beside this script.
+# run.sh [FOLDER [OPTIONS of nmt train ...]] README.md explains the variables MODEL, TRAIN and PREPROCESS.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"

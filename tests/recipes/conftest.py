@@ -1,4 +1,4 @@
-"""What the tests of recipes share: copying and running a recipe, and archives that stand in for downloads."""
+"""Fixtures for the tests of recipes: copy and run a recipe, toy text, and archives in place of downloads."""
 
 import hashlib
 import io
@@ -10,8 +10,10 @@ import sys
 import tarfile
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -22,14 +24,17 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 @pytest.fixture(scope="session")
 def recipe(nmt_script: Path) -> Callable[..., CompletedProcess[str]]:
-    """Runs `run.sh`, or another SCRIPT, of `recipes/NAME`, or of the folder given, with these arguments and
-    variables, and the `nmt` under test, started by the fork server."""
+    """Return a function that runs `run.sh` of a recipe: `recipe(name_or_folder, *arguments, KEY=value)`.
+
+    SCRIPT names another script. FIRST is put first on the PATH. Other keywords are environment variables. The
+    script runs the `nmt` under test, which the fork server starts.
+    """
 
     def run(name: str | Path, *arguments: object, **variables: object) -> CompletedProcess[str]:
         script = str(variables.pop("SCRIPT", "run.sh"))
         first, python = str(variables.pop("FIRST", "")), str(Path(sys.executable).parent)
-        places = [first, str(nmt_script.parent), python, os.environ["PATH"]]
-        environment = {**os.environ, "PATH": ":".join(filter(None, places)), "OMP_NUM_THREADS": "1"}
+        path = [first, str(nmt_script.parent), python, os.environ["PATH"]]
+        environment = {**os.environ, "PATH": ":".join(filter(None, path)), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             ["bash", str(RECIPES / name / script), *map(str, arguments)],
             env=environment | {key: str(value) for key, value in variables.items()},
@@ -43,21 +48,24 @@ def recipe(nmt_script: Path) -> Callable[..., CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def recipe_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Copies `recipes/NAME`, without what was run or kept there, and what all recipes share beside it."""
+    """Return a function that copies `recipes/NAME` without results, and the files that all recipes share."""
 
     def copy(name: str) -> Path:
-        place = tmp_path_factory.mktemp(name) / "recipes"
-        shutil.copytree(RECIPES / name, place / name, ignore=shutil.ignore_patterns("run", "results.jsonl"))
+        folder = tmp_path_factory.mktemp(name) / "recipes"
+        shutil.copytree(RECIPES / name, folder / name, ignore=shutil.ignore_patterns("run", "results.jsonl"))
         for shared in ("environment.sh", "results.py", "README.md"):
-            shutil.copy(RECIPES / shared, place)
-        return place / name
+            shutil.copy(RECIPES / shared, folder)
+        return folder / name
 
     return copy
 
 
 @pytest.fixture(scope="session")
 def toy_text() -> Callable[..., Path]:
-    """Write pairs of the demo grammar to FOLDER/NAME.LANGUAGE, for each name and size.."""
+    """Return a function that writes pairs of the demo grammar: `toy_text(folder, languages, train=90, ...)`.
+
+    It writes FOLDER/NAME.LANGUAGE for each name and returns the folder.
+    """
 
     def write(folder: Path, languages: Sequence[str] = ("en", "de"), **sizes: int) -> Path:
         folder.mkdir(parents=True)
@@ -71,28 +79,71 @@ def toy_text() -> Callable[..., Path]:
     return write
 
 
+@dataclass(frozen=True)
+class ToyRun:
+    """A finished run of a recipe on toy text."""
+
+    recipe: Path
+    text: Path
+    out: Path
+    printed: str
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a file of the results."""
+        return (self.out / name).read_text("utf-8").splitlines()
+
+    def records(self, name: str) -> list[Any]:
+        """Return the JSON values of a file of the results, one per line."""
+        return [json.loads(line) for line in self.lines(name)]
+
+    def fingerprint(self, system: str) -> str:
+        """Return the fingerprint of the tokenizers of a system's dataset."""
+        dataset = json.loads((self.out / system / "dataset" / "dataset.json").read_bytes())
+        return str(dataset["tokenizer"]["fingerprint"])
+
+
+@pytest.fixture(scope="session")
+def toy_run(
+    recipe: Callable[..., CompletedProcess[str]],
+    recipe_copy: Callable[[str], Path],
+    toy_text: Callable[..., Path],
+    tiny_settings: str,
+) -> Callable[..., ToyRun]:
+    """Return a function that runs a copy of a recipe: `toy_run(name, updates, languages, train=90)`."""
+
+    def run(name: str, updates: int, languages: Sequence[str] = ("en", "de"), **sizes: int) -> ToyRun:
+        copied = recipe_copy(name)
+        (copied / "train.toml").write_text(tiny_settings, encoding="utf-8")
+        text = toy_text(copied.parents[1] / "text", languages, **sizes)
+        out = copied.parents[1] / "out"
+        done = recipe(copied, "-d", text, "-o", out, updates, NMT_DATA="", PREPROCESS="--vocab-size 120")
+        assert done.returncode == 0, done.stderr
+        return ToyRun(copied, text, out, done.stdout)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
-    """Packs archives like those of a list in `recipes/`; returns the list with their addresses and checksums.
+    """Return a function that packs stand-ins for the archives of a list in `recipes/`.
 
-    `content` says what is in each file, by the name that the recipe gives it.
+    `content(name)` returns the content of a file, by its name in the recipe. The function returns the path of
+    a list of these archives with their addresses and checksums.
     """
 
     def pack(downloads: str, folder: Path, content: Callable[[str], bytes]) -> Path:
         tables = []
         for archive in tomllib.loads((RECIPES / downloads).read_text("utf-8"))["archive"]:
-            place = folder / archive["name"]
-            with tarfile.open(place, "w" if place.suffix == ".tar" else "w:gz") as tar:
+            path = folder / archive["name"]
+            with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
                 for member, name in archive["members"].items():
                     _add(tar, member, content(name))
             algorithm = next((kind for kind in ("sha256", "md5") if kind in archive), None)
-            checksum = (
-                {algorithm: hashlib.new(algorithm, place.read_bytes()).hexdigest()} if algorithm else {}
-            )
-            tables.append(archive | {"urls": [place.as_uri()]} | checksum)
-        made = folder / "downloads.toml"
-        made.write_text("\n".join(map(_toml, tables)), "utf-8")
-        return made
+            checksum = {algorithm: hashlib.new(algorithm, path.read_bytes()).hexdigest()} if algorithm else {}
+            tables.append(archive | {"urls": [path.as_uri()]} | checksum)
+        list_path = folder / "downloads.toml"
+        list_path.write_text("\n".join(map(_toml, tables)), "utf-8")
+        return list_path
 
     return pack
 
@@ -104,7 +155,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _toml(table: dict[str, object]) -> str:
-    """A table of the list; strings and lists of them are written alike in JSON and TOML."""
+    """Return a table of the list in TOML. Strings and lists of strings look the same in JSON and TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if key != "members"]
     members = table["members"]
     assert isinstance(members, dict)

@@ -54,3 +54,9 @@ def test_every_recipe_finds_its_environment_and_takes_options_of_preprocess(path
     commands = re.findall(r"^ *nmt preprocess (?:.*\\\n)*.*", text, re.M)
     learning = [command for command in commands if "--reuse-tokenizer" not in command]
     assert all(command.endswith("${PREPROCESS:-}") for command in learning)
+
+
+@pytest.mark.parametrize("name", ["back-translation", "mixing", "multilingual"])
+def test_a_recipe_without_text_prints_its_usage(name: str) -> None:
+    refused = run(f"bash {RECIPES / name}/run.sh", NMT_DATA="")
+    assert refused.returncode == 2 and "run.sh [-d DATA]" in refused.stderr

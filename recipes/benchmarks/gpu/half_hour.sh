@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in three calls of at most ten minutes each, on a machine without internet.
+# Run everything that needs a GPU, in three calls of at most ten minutes each. The machine needs no internet.
 #
-# Where there is internet, in the root of a checkout; makes .gpu/ of wheels and data, 49 MB:
+# First, with internet, in the root of a checkout. This makes .gpu/ with wheels and data, 49 MB:
 #     recipes/benchmarks/gpu/half_hour.sh prepare /path/to/multi30k
-# On the machine with the GPU, in a copy of the checkout with .gpu/ in it; OUT names the folder for results:
-#     recipes/benchmarks/gpu/half_hour.sh a     is it right? how fast is attention?
+# Then on the machine with the GPU, in a copy of the checkout with .gpu/. OUT names the folder for results:
+#     recipes/benchmarks/gpu/half_hour.sh a     correctness, and the speed of attention
 #     recipes/benchmarks/gpu/half_hour.sh b     whole training steps
-#     recipes/benchmarks/gpu/half_hour.sh c     as a user trains and translates, CTranslate2 beside it
-# Back in the checkout, with the results:
+#     recipes/benchmarks/gpu/half_hour.sh c     nmt train and nmt translate, beside CTranslate2
+# At last, in the first checkout, with the results:
 #     recipes/benchmarks/gpu/half_hour.sh keep FOLDER
-# Every part has a limit of its own, so that one that hangs costs its share and no more.
+# Every part has its own time limit, so a part that hangs does not stop the others.
 set -uo pipefail
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 here=$PWD/.gpu
@@ -83,7 +83,7 @@ call_c() {
     cp $run/log.jsonl "$OUT/train-log.jsonl"
     part "nmt translate" 60 bash -c "time python3 -m nmt_cli translate $run --device cuda < $text/test_2016_flickr.en > $OUT/test_2016.de && python3 -m nmt_cli score --reference $text/test_2016_flickr.de $OUT/test_2016.de"
     part "search" 110 python3 -m $bench.gpu.search "$OUT/search-nmt.json" $run nmt
-    # CTranslate2 asks for cuBLAS 12 by name; where there is only 13, its functions of these names are the same.
+    # CTranslate2 loads cuBLAS 12 by name. The functions that it uses are the same in cuBLAS 13.
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/ct2 "$here"/ct2/*.whl
     cublas=$(python3 -c 'import glob, sys; print(next(iter(p for d in sys.path for p in glob.glob(d + "/nvidia/*/lib/libcublas.so.1[23]"))))')
     mkdir -p /tmp/shim && ln -sf "$cublas" /tmp/shim/libcublas.so.12 && ln -sf "${cublas/libcublas/libcublasLt}" /tmp/shim/libcublasLt.so.12
