@@ -20,6 +20,7 @@ from nmt_cli import __version__
 from nmt_cli.cli.commands.average_checkpoints import average_checkpoints
 from nmt_cli.cli.commands.demo import demo
 from nmt_cli.cli.commands.export import export
+from nmt_cli.cli.commands.help import help_pages
 from nmt_cli.cli.commands.import_model import import_model
 from nmt_cli.cli.commands.info import info
 from nmt_cli.cli.commands.preprocess import preprocess
@@ -47,7 +48,8 @@ GROUPS = {
     "Data and training": (preprocess, train, average_checkpoints),
     "Translating": (translate, serve, score),
     "Other toolkits' models": (import_model, export),
-    "Inspecting": (info, report, demo),
+    "Inspecting": (info, report),
+    "Learning": (demo, help_pages),
 }
 """The commands by workflow, in the order of the help."""
 
@@ -90,7 +92,7 @@ class _Group(click.Group):
     cls=_Group,
     invoke_without_command=True,
     subcommand_metavar="COMMAND",
-    epilog="Run nmt COMMAND --help for its options. Try nmt demo: it takes four minutes.",
+    epilog="Run nmt COMMAND --help for its options. nmt help lists the documentation.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option(

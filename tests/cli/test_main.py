@@ -242,6 +242,7 @@ OPTIONS = {
     "info": "",
     "report": "out",
     "demo": "out",
+    "help": "",
 }
 """All options. Values that rarely change from run to run are settings instead."""
 

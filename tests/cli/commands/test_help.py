@@ -1,0 +1,71 @@
+"""`nmt help`: the list of pages, one page, and the suggestions for an unknown one."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from nmt_cli.cli.commands.help import PAGES, pages, summary
+
+
+def test_every_page_has_its_own_topic_title_and_first_sentence(
+    nmt: Callable[..., CompletedProcess[str]],
+) -> None:
+    files = [file for file in PAGES.rglob("*.md") if file.stem != "README"]
+    assert sorted(pages()) == sorted(file.stem for file in files)
+    listed = " ".join(nmt("help").stdout.split())
+    assert [topic for topic, page in pages().items() if f"{topic} {summary(page)}" not in listed] == []
+    assert [topic for topic, page in pages().items() if summary(page)[-1] not in ".:"] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("# BLEU\n\nIt counts *n-grams*. More.", "BLEU. It counts n-grams."),
+        ("# A\n\n```\nnmt info\n```\n\n![p](p.png)\n\nSee [b](b.md) of\n`c`. D.", "A. See b of c."),
+    ],
+)
+def test_the_summary_of_a_page_is_its_title_and_first_sentence(page: str, expected: str) -> None:
+    assert summary(page) == expected
+
+
+def test_a_page_in_a_pipe_is_its_markdown(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    assert nmt("help", "training").stdout.strip() == pages()["training"].strip()
+
+
+@pytest.mark.slow
+def test_a_page_on_a_terminal_has_styles_and_commands_instead_of_links() -> None:
+    terminal, inside = pty.openpty()
+    environment = {**os.environ, "PAGER": "cat", "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "nmt_cli", "help", "server"]
+    process = subprocess.Popen(command, stdout=inside, stdin=subprocess.DEVNULL, env=environment)
+    os.close(inside)
+    shown = b""
+    try:
+        while block := os.read(terminal, 1 << 16):
+            shown += block
+    except OSError:  # the end of a terminal
+        pass
+    assert process.wait() == 0
+    assert b"\x1b[" in shown
+    assert b"```" not in shown
+
+
+def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    assert nmt("help", "train").stdout == nmt("train", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("topic", "hint"),
+    [("serv", "Did you mean server?"), ("xyzzy", "nmt help lists all pages."), ("BLEU", "Did you mean ")],
+)
+def test_an_unknown_topic_gets_a_suggestion(
+    nmt: Callable[..., CompletedProcess[str]], topic: str, hint: str
+) -> None:
+    result = nmt("help", topic)
+    assert result.returncode == 2
+    assert f"Error: There is no page '{topic}'. {hint}" in result.stderr
