@@ -22,6 +22,14 @@ POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
 }
 """Our `model.positions` for the sinusoids of each toolkit."""
 
+ACTIVATIONS: Mapping[str, Literal["relu", "gelu", "swish"]] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "swish": "swish",
+    "silu": "swish",
+}
+"""Our `model.activation` for each name in Hugging Face and fairseq."""
+
 TRAINING = "train.toml"
 """Settings file beside the model. `nmt train --config` continues training with it."""
 
@@ -42,10 +50,10 @@ class ImportOptions:
     target_lang: str | None = None
     positions: PositionRule | None = None
 
-    def languages(self, source: str | None, target: str | None, where: Path) -> tuple[str, str]:
+    def languages(self, source: str, target: str, where: Path) -> tuple[str, str]:
         """Return the source and target language: the option, or else `source` or `target` from the model.
 
-        Raise `UserError` if either language is None or empty. The error names the model path `where`.
+        Raise `UserError`, which names the model path `where`, if either language is empty.
         """
         languages = self.source_lang or source, self.target_lang or target
         if not languages[0] or not languages[1]:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shorten
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.setting_values import converted, is_unicode, wanted
+
+Choice = TypeVar("Choice")
 
 
 class ForeignSettings:
@@ -61,6 +63,15 @@ class ForeignSettings:
         actual = self._values.get(name)
         return type(actual) is type(value) and bool(actual == value)
 
+    def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
+        """Return the value in `choices` whose key is the setting, or else `default`. Raise `UserError` if
+        there is none.
+        """
+        key = self.text(name, default)
+        if key not in choices:
+            raise UserError(f"{self.where}: {name} is {key}. nmt supports {', '.join(choices)}.")
+        return choices[key]
+
     def demand(self, name: str, *choices: object) -> None:
         """Raise `UserError` if a setting is present and is not one of `choices`."""
         value = self._values.get(name, choices[0])
@@ -93,3 +104,16 @@ def read_json(path: Path) -> Any:
 def read_settings(path: Path) -> ForeignSettings:
     """Return the settings in a JSON file. Raise `UserError` if the file is missing or not a JSON object."""
     return ForeignSettings(read_json(path), str(path))
+
+
+def read_settings_if_any(path: Path) -> ForeignSettings:
+    """Return the settings in a JSON file, or no settings if it is missing. Then errors name its folder."""
+    return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raise `UserError` if it is not UTF-8."""
+    try:
+        return read_ordinary(path).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text. Copy it again.") from error

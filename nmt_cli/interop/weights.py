@@ -5,7 +5,8 @@ half of the channels and cosines the second half. In ours, sines and cosines alt
 reorders the channels.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,35 +15,26 @@ from nmt_cli.checkpoints.model_folder import REAL
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 
-OWN, CROSS = "self_attn", "encoder_attn"
-INWARD = {
-    "attention.query_key_value": [f"{OWN}.{part}_proj" for part in "qkv"],
-    "cross.query": [f"{CROSS}.q_proj"],
-    "cross.key_value": [f"{CROSS}.{part}_proj" for part in "kv"],
-    "feed_forward.inner": ["fc1"],
-}
-"""Modules that read a token's channels. Each of ours combines one or more modules of other toolkits."""
-
-OUTWARD = {
-    "attention.output": f"{OWN}.out_proj",
-    "cross.output": f"{CROSS}.out_proj",
-    "feed_forward.outer": "fc2",
-    "after_attention.norm": f"{OWN}_layer_norm",
-    "after_cross.norm": f"{CROSS}_layer_norm",
-    "after_feed_forward.norm": "final_layer_norm",
-}
-"""Modules that write a token's channels, including norms."""
-
-SSRU = {"attention.value": "ssru.value", "attention.forget": "ssru.forget"}
-"""Modules of an SSRU, the decoder's substitute for self-attention. They read and write a token's channels."""
-
-UNBIASED = "attention.value"
-
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
 
+TIED_BY = {TARGET: ("all", "decoder"), SOURCE: ("all",)}
+"""Values of `model.tie` that make an embedding equal to the output matrix."""
+
 MAX_ROWS = 1 << 24  # no vocabulary has more entries
+
+
+class Correspondence(NamedTuple):
+    """One of our tensors, and the other toolkits' tensors that it consists of."""
+
+    ours: str
+
+    theirs: Mapping[str, Sequence[int]]
+    """Shapes of the other toolkits' tensors by common name. Joined along axis 0, they are our tensor."""
+
+    channel_axes: Sequence[int] = ()
+    """Axes that are a token's channels. The toolkits order these differently."""
 
 
 def common_tensors(
@@ -70,43 +62,11 @@ def common_tensors(
     tensors_by_name = rename(tensors)
     if OUTPUT not in tensors_by_name:
         raise UserError(f"{where} has no output projection, so nmt does not support this model.")
-    for name in (OUTPUT, SOURCE, TARGET):
-        if name in tensors_by_name and (
-            tensors_by_name[name].dim() != 2 or len(tensors_by_name[name]) > MAX_ROWS
-        ):
-            raise UserError(
-                f"{where}: {name} is {list(tensors_by_name[name].shape)}, not a matrix of embeddings."
-            )
+    for name in [name for name in (OUTPUT, SOURCE, TARGET) if name in tensors_by_name]:
+        matrix = tensors_by_name[name]
+        if matrix.dim() != 2 or len(matrix) > MAX_ROWS:
+            raise UserError(f"{where}: {name} is {list(matrix.shape)}, not a matrix of embeddings.")
     return tensors_by_name
-
-
-class TensorReader:
-    """Read tensors by their common names one by one, and remember which were read."""
-
-    def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Keep the tensors by name. Error messages name the file `where`."""
-        self._tensors, self._where = tensors, where
-        self._taken: set[str] = set()
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor in fp32. Raise `UserError` if it is missing, not finite, or not of `shape`."""
-        if name not in self._tensors:
-            raise UserError(f"{self._where} has no {name}, so nmt does not support this model.")
-        self._taken.add(name)
-        tensor = self._tensors[name].detach()
-        if tuple(tensor.shape) != shape:
-            raise UserError(f"{self._where}: {name} is {list(tensor.shape)}, not {list(shape)}.")
-        tensor = tensor.float()
-        if not tensor.isfinite().all():
-            raise UserError(f"{self._where}: {name} has values that are not finite.")
-        return tensor
-
-    def refuse_rest(self) -> None:
-        """Raise `UserError` if `take` has not read every tensor."""
-        if left := sorted(self._tensors.keys() - self._taken):
-            raise UserError(
-                f"{self._where} has {left[0]}, which nmt's Transformer lacks. It is another kind of model."
-            )
 
 
 def channel_order(width: int) -> Tensor:
@@ -119,33 +79,42 @@ def to_halves(rows: Tensor) -> Tensor:
     return rows[:, channel_order(rows.shape[1]).argsort()].contiguous()
 
 
-def import_tensors(reader: TensorReader, config: ModelConfig, source: int, target: int) -> dict[str, Tensor]:
-    """Return our tensors by name, for vocabularies of `source` and `target` entries. `reader` checks them."""
+def import_tensors(
+    tensors: Mapping[str, Tensor], where: str, config: ModelConfig, source: int, target: int
+) -> dict[str, Tensor]:
+    """Return our tensors in fp32 by our names, for vocabularies of `source` and `target` entries.
+
+    `tensors` have common names. An embedding that `config.tie` makes equal to the output is ignored. Raise
+    `UserError`, which names the file `where`, for a missing, unexpected, misshaped or infinite tensor.
+    """
     order = channel_order(config.width)
-    tensors_by_name: dict[str, Tensor] = {}
-    output = reader.take(OUTPUT, target, config.width)
-    tensors_by_name["output_matrix"] = output[:, order]
-    if config.output_bias:
-        tensors_by_name["output_bias"] = reader.take(BIAS, target)
-    if config.tie != "all":
-        tensors_by_name["source_embedding.matrix"] = reader.take(SOURCE, source, config.width)[:, order]
-    if config.tie == "none":
-        tensors_by_name["target_embedding.matrix"] = reader.take(TARGET, target, config.width)[:, order]
-    if config.positions == "learned":
-        for module, name in POSITIONS.items():
-            tensors_by_name[f"{module}.positions.table"] = reader.take(
-                f"{name}.weight", config.longest, config.width
-            )[:, order]
-    for stack, number, module, kind in _layer_parameters(config):
-        tensors_by_name[f"{stack}.{number}.{module}.{kind}"] = _import_parameter(
-            reader, config, f"{stack}.layers.{number}", module, kind
+    imported: dict[str, Tensor] = {}
+    left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
+    for one in correspondences(config, source, target):
+        tensor = torch.cat([_taken(left, name, shape, where) for name, shape in one.theirs.items()])
+        for axis in one.channel_axes:
+            tensor = tensor.index_select(axis, order)
+        imported[one.ours] = tensor
+    if left:
+        raise UserError(
+            f"{where} has {min(left)}, which nmt's Transformer lacks. It is another kind of model."
         )
-    for stack in ("encoder", "decoder") if config.norm == "pre" else ():
-        for kind in ("weight", "bias"):
-            tensors_by_name[f"{stack}_norm.{kind}"] = reader.take(f"{stack}.layer_norm.{kind}", config.width)[
-                order
-            ]
-    return {name: tensor.contiguous() for name, tensor in tensors_by_name.items()}
+    return imported
+
+
+def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: str) -> Tensor:
+    """Remove a tensor from `tensors`, and return it in fp32. Raise `UserError`, which names the file `where`,
+    if the tensor is missing, not finite, or not of `shape`.
+    """
+    if name not in tensors:
+        raise UserError(f"{where} has no {name}, so nmt does not support this model.")
+    tensor = tensors.pop(name).detach()
+    if tuple(tensor.shape) != tuple(shape):
+        raise UserError(f"{where}: {name} is {list(tensor.shape)}, not {list(shape)}.")
+    tensor = tensor.float()
+    if not tensor.isfinite().all():
+        raise UserError(f"{where}: {name} has values that are not finite.")
+    return tensor
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -154,34 +123,28 @@ def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[s
     Source and target embeddings are always present, even if tied. Attention always gets biases, zeros if the
     model has none.
     """
+    target = tensors.get("target_embedding.matrix", tensors["output_matrix"])
+    source = tensors.get("source_embedding.matrix", target)
+    exported = {TARGET: to_halves(target), SOURCE: to_halves(source)}
     back = channel_order(config.width).argsort()
-    output = tensors["output_matrix"]
-    target = tensors.get("target_embedding.matrix", output)
-    tensors_by_name = {OUTPUT: output[:, back], TARGET: target[:, back]}
-    tensors_by_name[SOURCE] = tensors.get("source_embedding.matrix", target)[:, back]
-    if "output_bias" in tensors:
-        tensors_by_name[BIAS] = tensors["output_bias"]
-    if config.positions == "learned":
-        for module, name in POSITIONS.items():
-            tensors_by_name[f"{name}.weight"] = tensors[f"{module}.positions.table"][:, back]
-    for stack, number, module, kind in _layer_parameters(config):
-        ours = tensors[f"{stack}.{number}.{module}.{kind}"]
-        prefix = f"{stack}.layers.{number}"
-        if outward := (OUTWARD | SSRU).get(module):
-            square = module in SSRU and kind == "weight"
-            tensors_by_name[f"{prefix}.{outward}.{kind}"] = ours[back][:, back] if square else ours[back]
-            continue
-        parts = INWARD[module]
-        for part, rows in zip(parts, torch.split(ours, _part_rows(config, module)), strict=True):
-            tensors_by_name[f"{prefix}.{part}.{kind}"] = rows[:, back] if kind == "weight" else rows
-    for name in [name for name in tensors_by_name if "_proj.weight" in name]:
-        tensors_by_name.setdefault(
-            name.replace(".weight", ".bias"), tensors_by_name[name].new_zeros(len(tensors_by_name[name]))
-        )
-    for stack in ("encoder", "decoder") if config.norm == "pre" else ():
-        for kind in ("weight", "bias"):
-            tensors_by_name[f"{stack}.layer_norm.{kind}"] = tensors[f"{stack}_norm.{kind}"][back]
-    return {name: tensor.detach().contiguous() for name, tensor in tensors_by_name.items()}
+    for one in correspondences(config, len(source), len(target)):
+        parts = torch.split(tensors[one.ours], [rows for rows, *_ in one.theirs.values()])
+        for name, part in zip(one.theirs, parts, strict=True):
+            for axis in one.channel_axes:
+                part = part.index_select(axis, back)
+            exported[name] = part
+    exported = with_attention_biases(exported)
+    return {name: tensor.detach().contiguous() for name, tensor in exported.items()}
+
+
+def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return `tensors`, which have common names, with zeros for each missing bias of attention."""
+    biases = {
+        name.replace(".weight", ".bias"): tensor.new_zeros(len(tensor))
+        for name, tensor in tensors.items()
+        if name.endswith("_proj.weight")
+    }
+    return biases | dict(tensors)
 
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -192,47 +155,60 @@ def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if name not in zero}
 
 
-def _layer_parameters(config: ModelConfig) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the stack, layer, module and kind (weight or bias) of each parameter in the layers."""
+def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
+    """Yield a correspondence for each of our tensors, for vocabularies of `source` and `target` entries."""
+    width = config.width
+    yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
+    if config.output_bias:
+        yield Correspondence("output_bias", {BIAS: (target,)})
+    if config.tie != "all":
+        yield Correspondence("source_embedding.matrix", {SOURCE: (source, width)}, [1])
+    if config.tie == "none":
+        yield Correspondence("target_embedding.matrix", {TARGET: (target, width)}, [1])
+    if config.positions == "learned":
+        for module, name in POSITIONS.items():
+            table = {f"{name}.weight": (config.longest, width)}
+            yield Correspondence(f"{module}.positions.table", table, [1])
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        modules = [module for module in (*INWARD, *OUTWARD) if stack == "decoder" or "cross" not in module]
-        if stack == "decoder" and config.decoder_history == "ssru":
-            modules = [*SSRU, *(module for module in modules if not module.startswith("attention"))]
         for number in range(layers):
-            for module in modules:
-                attends = module.startswith(("attention", "cross")) and module not in SSRU
-                bare = module == UNBIASED or (attends and not config.attention_bias)
-                yield from (
-                    (stack, number, module, kind) for kind in (["weight"] if bare else WEIGHT_AND_BIAS)
-                )
+            yield from _of_layer(config, stack, number)
+    for stack in ("encoder", "decoder") if config.norm == "pre" else ():
+        for kind in ("weight", "bias"):
+            yield Correspondence(f"{stack}_norm.{kind}", {f"{stack}.layer_norm.{kind}": (width,)}, [0])
 
 
-WEIGHT_AND_BIAS = ["weight", "bias"]
+def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
+    """Yield the correspondences of layer `number` of a stack, "encoder" or "decoder"."""
+    for (ours, theirs, channel_axes), biased in _modules(config, stack):
+        for kind, axes in (("weight", 2), ("bias", 1)) if biased else (("weight", 2),):
+            yield Correspondence(
+                f"{stack}.{number}.{ours}.{kind}",
+                {f"{stack}.layers.{number}.{name}.{kind}": shape[:axes] for name, shape in theirs.items()},
+                [axis for axis in channel_axes if axis < axes],
+            )
 
 
-def _part_rows(config: ModelConfig, module: str) -> list[int]:
-    """Return the row count of each of the other toolkits' matrices that our `module` combines."""
+def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
+    """Yield the weights of each module in a layer of a stack, "encoder" or "decoder", and whether the module
+    has a bias. Names are those within the layer. Biases have the rows of the weights.
+    """
+    width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
-    rows = {"q": keys, "k": keys, "v": values}
-    return [rows[part[-6]] if "_proj" in part else config.feed_forward for part in INWARD[module]]
-
-
-def _import_parameter(
-    reader: TensorReader, config: ModelConfig, prefix: str, module: str, kind: str
-) -> Tensor:
-    """Return our parameter `kind` (weight or bias) of `module`, joined from the other toolkit's tensors."""
-    order, width = channel_order(config.width), config.width
-    if module in SSRU:
-        square = reader.take(
-            f"{prefix}.{SSRU[module]}.{kind}", *((width, width) if kind == "weight" else (width,))
-        )
-        return square[order][:, order] if kind == "weight" else square[order]
-    if module in OUTWARD:
-        inner = config.feed_forward if "feed_forward.outer" in module else config.heads * config.d_v
-        matrix = kind == "weight" and not module.endswith("norm")
-        shape = (width, inner) if matrix else (width,)
-        return reader.take(f"{prefix}.{OUTWARD[module]}.{kind}", *shape)[order]
-    sizes = zip(INWARD[module], _part_rows(config, module), strict=True)
-    if kind == "bias":
-        return torch.cat([reader.take(f"{prefix}.{part}.bias", rows) for part, rows in sizes])
-    return torch.cat([reader.take(f"{prefix}.{part}.weight", rows, width)[:, order] for part, rows in sizes])
+    if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention
+        yield Correspondence("attention.value", {"ssru.value": [width, width]}, [0, 1]), False
+        yield Correspondence("attention.forget", {"ssru.forget": [width, width]}, [0, 1]), True
+    else:
+        joined = {"self_attn.q_proj": [keys, width], "self_attn.k_proj": [keys, width]}
+        joined |= {"self_attn.v_proj": [values, width]}
+        yield Correspondence("attention.query_key_value", joined, [1]), biased
+        yield Correspondence("attention.output", {"self_attn.out_proj": [width, values]}, [0]), biased
+    yield Correspondence("after_attention.norm", {"self_attn_layer_norm": [width]}, [0]), True
+    if stack == "decoder":
+        joined = {"encoder_attn.k_proj": [keys, width], "encoder_attn.v_proj": [values, width]}
+        yield Correspondence("cross.query", {"encoder_attn.q_proj": [keys, width]}, [1]), biased
+        yield Correspondence("cross.key_value", joined, [1]), biased
+        yield Correspondence("cross.output", {"encoder_attn.out_proj": [width, values]}, [0]), biased
+        yield Correspondence("after_cross.norm", {"encoder_attn_layer_norm": [width]}, [0]), True
+    yield Correspondence("feed_forward.inner", {"fc1": [inner, width]}, [1]), True
+    yield Correspondence("feed_forward.outer", {"fc2": [width, inner]}, [0]), True
+    yield Correspondence("after_feed_forward.norm", {"final_layer_norm": [width]}, [0]), True

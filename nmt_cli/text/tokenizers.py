@@ -205,12 +205,14 @@ def kind_of_file(path: Path) -> Kind:
 
 
 def numbered_tokenizers(
-    recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
+    recipe: Recipe, models: Mapping[Side, Mapping[str, bytes]], vocabularies: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Build tokenisers with existing vocabularies by name, such as those of models of other toolkits.
-    `models` has the files of each subword model, by its name and by file ending. Pieces without an entry in
-    the vocabulary are unknown."""
-    return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
+    """Build tokenisers with the existing vocabulary of each side, such as those of other toolkits' models.
+    `models` has the files of each side's subword model by file ending. Pieces without an entry in the
+    vocabulary are unknown."""
+    contents = {name: models[side] for side, name in recipe.model_names().items()}
+    by_name = {name: vocabularies[side] for side, name in recipe.vocabulary_names().items()}
+    return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
 TYPES: Mapping[str, type] = {

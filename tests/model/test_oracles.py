@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.fast.packed import pack
-from nmt_cli.interop.weights import TensorReader, import_tensors
+from nmt_cli.interop.importers.huggingface import usual_names
+from nmt_cli.interop.weights import import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -49,9 +50,8 @@ def marian(**settings: Any) -> "MarianMTModel":
 def copied(theirs: "MarianMTModel", config: ModelConfig, vocabulary: Vocabulary = KNOWN) -> Transformer:
     """Return our model with their weights, as an import would have it."""
     model = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
-    tensors = {name.removeprefix("model."): tensor for name, tensor in theirs.state_dict().items()}
-    tensors |= {"output.weight": theirs.lm_head.weight, "output.bias": theirs.final_logits_bias[0]}
-    imported = import_tensors(TensorReader(tensors, "Marian"), config, VOCABULARY, VOCABULARY)
+    tensors = usual_names(theirs.state_dict())
+    imported = import_tensors(tensors, "Marian", config, VOCABULARY, VOCABULARY)
     assert imported.keys() == weights(model).keys()
     model.load_state_dict(imported, strict=False)  # it has names for each use of a shared matrix
     return model

@@ -9,10 +9,14 @@ import sentencepiece
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TextConfig
+from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 
-TEXTS = {"source": ["the cat sat on the mat"] * 30, "target": ["die katze sitzt auf der matte"] * 30}
+TEXTS: dict[Side, list[str]] = {
+    "source": ["the cat sat on the mat"] * 30,
+    "target": ["die katze sitzt auf der matte"] * 30,
+}
 RECIPE = Recipe("sentencepiece", True, "en", "de", TextConfig(words="raw"), own_models=True)
 LACKING = "▁the"
 """A piece without an entry in the vocabulary."""
@@ -45,7 +49,7 @@ def shared() -> Vocabulary:
 
 
 def marian() -> Tokenizers:
-    return numbered_tokenizers(RECIPE, MODELS, {"joint": shared()})
+    return numbered_tokenizers(RECIPE, MODELS, dict.fromkeys(SIDES, shared()))
 
 
 def test_half_of_a_surrogate_pair_is_not_an_entry() -> None:
@@ -53,9 +57,9 @@ def test_half_of_a_surrogate_pair_is_not_an_entry() -> None:
         Vocabulary(("</s>", "<unk>", "a\ud800"), end=0, start=None, unknown=1)
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_two_models_share_a_vocabulary(side: str) -> None:
-    tokenizer = marian().source if side == "source" else marian().target
+@pytest.mark.parametrize("side", SIDES)
+def test_two_models_share_a_vocabulary(side: Side) -> None:
+    tokenizer = marian().side(side)
     entries = list(shared().entries)
     for line in TEXTS[side][:1]:
         pieces = PROCESSORS[side].encode(line, out_type=str)
@@ -77,17 +81,14 @@ def test_special_tokens_written_in_the_text_never_become_special() -> None:
 def test_special_tokens_of_every_kind_come_back_from_a_folder(tmp_path: Path, start: int | None) -> None:
     vocabulary = shared()
     vocabulary = Vocabulary(vocabulary.entries, vocabulary.end, start, vocabulary.unknown, vocabulary.never)
-    saved = numbered_tokenizers(RECIPE, MODELS, {"joint": vocabulary})
+    saved = numbered_tokenizers(RECIPE, MODELS, dict.fromkeys(SIDES, vocabulary))
     saved.save(tmp_path / "tokenizer")
     again = load_tokenizers(tmp_path / "tokenizer")
     assert again.recipe == RECIPE and again.fingerprint == saved.fingerprint
     assert again.source.vocabulary == again.target.vocabulary == vocabulary
-    for side in ("source", "target"):
+    for side in SIDES:
         line = TEXTS[side][0]
-        mine, theirs = (
-            tokenizers.source if side == "source" else tokenizers.target for tokenizers in (saved, again)
-        )
-        assert mine.encode(line) == theirs.encode(line)
+        assert saved.side(side).encode(line) == again.side(side).encode(line)
 
 
 def change_entry(folder: Path) -> None:

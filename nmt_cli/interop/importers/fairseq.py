@@ -1,26 +1,17 @@
 """Read fairseq's Transformer: a checkpoint, and beside it the dictionaries and a subword model."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Foreign, ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings
-from nmt_cli.interop.importers.huggingface import ACTIVATIONS
+from nmt_cli.interop.foreign import ACTIVATIONS, Foreign, ImportOptions
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
 from nmt_cli.interop.importers.pickled import Inert, read_pickled
-from nmt_cli.interop.weights import (
-    OUTPUT,
-    POSITIONS,
-    SOURCE,
-    TARGET,
-    TensorReader,
-    common_tensors,
-    import_tensors,
-)
+from nmt_cli.interop.weights import OUTPUT, POSITIONS, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.config import TextConfig
@@ -78,10 +69,8 @@ def read(path: Path, options: ImportOptions) -> Foreign:
     sides = {side: _vocabulary(file.parent / f"dict.{names[side]}.txt") for side in SIDES}
     tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
-    reader = TensorReader(tensors, str(file))
-    tensors_by_name = import_tensors(reader, config, *(len(sides[side]) for side in SIDES))
-    reader.refuse_rest()
-    return Foreign("fairseq", config, _tokenizers(file.parent, names, sides), tensors_by_name, SEARCH)
+    imported = import_tensors(tensors, str(file), config, *(len(sides[side]) for side in SIDES))
+    return Foreign("fairseq", config, _tokenizers(file.parent, names, sides), imported, SEARCH)
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -112,9 +101,7 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
     """Return the language of each side. Raise `UserError` if a dictionary `dict.LANG.txt` is missing."""
-    languages = options.languages(
-        settings.text("source_lang", "") or None, settings.text("target_lang", "") or None, folder
-    )
+    languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
     for lang in languages:
         if not (folder / f"dict.{lang}.txt").is_file():
             raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
@@ -125,12 +112,8 @@ def _vocabulary(path: Path) -> Vocabulary:
     """Read a dictionary: the special tokens, then the pieces, one per line before its count. Filler pieces
     and pieces spelt like special tokens become empty. Raise `UserError` for another line or a repeated piece.
     """
-    try:
-        lines = read_ordinary(path).decode().split("\n")
-    except ValueError as error:
-        raise UserError(f"{path} is not UTF-8 text. Copy it again.") from error
     entries: list[str] = list(MARKS)
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         line = line.removesuffix(OVERWRITE).rstrip()
@@ -141,10 +124,17 @@ def _vocabulary(path: Path) -> Vocabulary:
             )
         # Filler entries and text spelt like special tokens have embeddings, but must not match text.
         entries.append("" if piece.startswith(FILLER) or piece in MARKS else piece)
+    return vocabulary_of(entries, path)
+
+
+def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
+    """Return a vocabulary whose `entries` begin with `MARKS`. Search never produces `<s>`, padding, and the
+    entries in `never`. Raise `UserError`, which names the path `where`, for a repeated entry.
+    """
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
-        raise UserError(f"{path} has a piece twice. Copy it again.")
-    never = (START, PADDING, *(i for i, entry in enumerate(entries) if not entry))
-    return Vocabulary(tuple(entries), END, END, UNKNOWN, never)
+        raise UserError(f"{where} has a piece twice. Copy it again.")
+    ids = (START, PADDING, *(i for i, entry in enumerate(entries) if entry in never))
+    return Vocabulary(tuple(entries), END, END, UNKNOWN, ids)
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -182,7 +172,7 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. Remove tied duplicates and unused position rows from `tensors`."""
+    """Return the architecture. Remove unused rows of learned positions from `tensors`."""
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
@@ -198,15 +188,8 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     learned = settings.flag("encoder_learned_pos", False)
     settings.demand("decoder_normalize_before", pre)
     settings.demand("decoder_learned_pos", learned)
-    activation = settings.text("activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        raise UserError(
-            f"{settings.where}: activation_fn is {activation}. nmt supports {', '.join(ACTIVATIONS)}."
-        )
     shared = settings.flag("share_all_embeddings", False)
     tied = shared or settings.flag("share_decoder_input_output_embed", False)
-    for name in ((SOURCE,) if shared else ()) + ((TARGET,) if tied else ()):
-        tensors.pop(name, None)
     longest = _cut_positions(tensors) if learned else ModelConfig().longest
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
@@ -216,7 +199,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
         heads=settings.integer("encoder_attention_heads"),
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
-        activation=ACTIVATIONS[activation],  # type: ignore[arg-type]  # their values are our choices
+        activation=settings.choice("activation_fn", ACTIVATIONS, "relu"),
         positions="learned" if learned else "marian",
         first_position=0 if learned else FIRST,
         attention_bias=True,
@@ -249,44 +232,42 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
             f"{folder} has neither codes of subword-nmt (codes) nor a SentencePiece model (*.model). "
             "Copy the subword model of the training text there."
         )
-    files = pieces or codes
-    value = dict(zip(SIDES, _of_sides(files, names), strict=True))
+    files = _of_sides(pieces or codes, names)
     recipe = Recipe(
         kind="sentencepiece" if pieces else "bpe",
         joint=joint,
         source_lang=names["source"],
         target_lang=names["target"],
         text=TextConfig(unicode="none", words="raw" if pieces else "moses"),
-        own_models=joint and value["source"] != value["target"],
+        own_models=joint and files["source"] != files["target"],
     )
-    contents = {}
+    models = {}
     for side in SIDES:
-        entries = sides[side].entries if not joint else [*sides["source"].entries, *sides["target"].entries]
-        content = read_ordinary(value[side])
-        contents[recipe.model_names()[side]] = (
-            {"model": content} if pieces else {"codes": content, "characters.txt": _alphabet(entries)}
-        )
-    vocabularies = {recipe.vocabulary_names()[side]: sides[side] for side in SIDES}
-    return numbered_tokenizers(recipe, contents, vocabularies)
+        content = read_ordinary(files[side])
+        alphabet = _alphabet(sides[side].entries)
+        models[side] = {"model": content} if pieces else {"codes": content, "characters.txt": alphabet}
+    return numbered_tokenizers(recipe, models, sides)
 
 
-def _of_sides(files: list[Path], names: Mapping[Side, str]) -> list[Path]:
-    """Return each side's file: the only one, or the one with its language in the name. Else `UserError`."""
+def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
+    """Return each side's file: the only one of `files`, or the one with the side's language, in `names`, as a
+    part of its name. Raise `UserError` if a side has no such file or several.
+    """
     if len(files) == 1:
-        return [files[0], files[0]]
-    checkpoint = []
+        return dict.fromkeys(SIDES, files[0])
+    chosen: dict[Side, Path] = {}
     for side in SIDES:
         candidates = [path for path in files if names[side] in path.name.split(".")]
         if len(candidates) != 1:
-            settings = ", ".join(path.name for path in files)
+            listed = ", ".join(path.name for path in files)
             raise UserError(
-                f"{files[0].parent} has {settings}. Keep one, or one with .{names[side]} in its name."
+                f"{files[0].parent} has {listed}. Keep one, or one with .{names[side]} in its name."
             )
-        checkpoint.append(candidates[0])
-    return checkpoint
+        chosen[side] = candidates[0]
+    return chosen
 
 
-def _alphabet(entries: Any) -> bytes:
+def _alphabet(entries: Iterable[str]) -> bytes:
     """Return all characters of `entries`, sorted, in UTF-8, without the mark `@@`, spaces and newlines."""
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -15,23 +15,23 @@ from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import UNTOUCHED
-from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings
-from nmt_cli.interop.importers import m2m100
+from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings, read_settings_if_any
+from nmt_cli.interop.importers import fairseq, m2m100
 from nmt_cli.interop.importers.pickled import read_pickled
 from nmt_cli.interop.weights import (
     BIAS,
     OUTPUT,
     SOURCE,
     TARGET,
-    TensorReader,
     common_tensors,
     import_tensors,
+    with_attention_biases,
     without_zero_biases,
 )
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
-from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -46,14 +46,11 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 EPSILON = 1e-5
 """Layer norm epsilon of these classes."""
 
-NORMS = {"marian": "post", "pegasus": "pre", m2m100.KIND: "pre"}
+NORMS: Mapping[str, Literal["post", "pre"]] = {"marian": "post", "pegasus": "pre", m2m100.KIND: "pre"}
 NAMES = {"marian": "Hugging Face Marian", "pegasus": "Hugging Face Pegasus", m2m100.KIND: "M2M100 or NLLB"}
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 """Folder names of OPUS-MT. They end with both language codes."""
-
-TheirConfig = tuple[ForeignSettings, ModelConfig]
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
@@ -82,16 +79,14 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     if target.start is None and options.positions == "marian" and target.never:
         tensors, source, target = _without_padding(tensors, source, target)
     tokenizers = _tokenizers(folder, options, source, target)
-    reader = TensorReader(tensors, str(folder))
-    tensors_by_name = import_tensors(reader, config, len(source), len(target))
-    reader.refuse_rest()
+    imported = import_tensors(tensors, str(folder), config, len(source), len(target))
     if config.positions == "sinusoidal":
         notes.append(
             "positions are those of transformers. If Marian trained the model, as for OPUS-MT, "
             "--positions marian restores the positions of training"
         )
     longest = settings.integer("max_position_embeddings", 512)
-    return Foreign(name, config, tokenizers, tensors_by_name, _search(folder, settings), longest, notes)
+    return Foreign(name, config, tokenizers, imported, _search(folder, settings), longest, notes)
 
 
 def _of_many_languages(
@@ -100,22 +95,19 @@ def _of_many_languages(
     """Return a model of M2M100 or NLLB. Its tokenisers have one default language pair."""
     if options.positions:
         raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
-    config = replace(_config(settings, tensors, options), positions="marian", first_position=m2m100.FIRST)
+    config = replace(_config(settings, tensors, options), positions="marian", first_position=fairseq.FIRST)
     rows = len(tensors[OUTPUT])
     tokenizers = m2m100.tokenizers(folder, settings, rows, options)
-    reader = TensorReader(tensors, str(folder))
-    tensors_by_name = import_tensors(reader, config, rows, rows)
-    reader.refuse_rest()
+    imported = import_tensors(tensors, str(folder), config, rows, rows)
     notes = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])]
     longest = settings.integer("max_position_embeddings", 1024)
-    return Foreign(
-        NAMES[m2m100.KIND], config, tokenizers, tensors_by_name, _search(folder, settings), longest, notes
-    )
+    name, search = NAMES[m2m100.KIND], _search(folder, settings)
+    return Foreign(name, config, tokenizers, imported, search, longest, notes)
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
     """Return a model that nmt exported: settings and tokenisers of the export, weights from `tensors`. `kind`
-    is the toolkit's name. `tensors` loses padding rows and duplicates, and gets missing biases.
+    is the toolkit's name. Padding rows are removed from `tensors`, and missing biases are zero.
     """
     settings = read_json(folder / OURS)
     try:
@@ -129,7 +121,6 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
             tensors[name] = tensors[name][:rows]  # drop the padding rows
     if BIAS in tensors and not tensors[BIAS].any():
         del tensors[BIAS]
-    _drop_tied(tensors, config.tie)
     biases = any(name.endswith("_proj.bias") for name in tensors)
     config = replace(
         config,
@@ -138,12 +129,10 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
     )
     if config.output_bias:
         tensors.setdefault(BIAS, tensors[OUTPUT].new_zeros(target))
-    for name in [name for name in tensors if name.endswith("_proj.weight")] if config.attention_bias else ():
-        tensors.setdefault(name.replace(".weight", ".bias"), tensors[name].new_zeros(len(tensors[name])))
-    reader = TensorReader(tensors, str(folder))
-    tensors_by_name = import_tensors(reader, config, source, target)
-    reader.refuse_rest()
-    return Foreign(kind, config, tokenizers, tensors_by_name, trained_on=trained_on)
+    if config.attention_bias:
+        tensors = with_attention_biases(tensors)
+    imported = import_tensors(tensors, str(folder), config, source, target)
+    return Foreign(kind, config, tokenizers, imported, trained_on=trained_on)
 
 
 def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
@@ -185,45 +174,33 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return without_zero_biases(tensors_by_name)
 
 
-def _config(settings: ForeignSettings, tensors: dict[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture. Remove duplicates of tied tensors from `tensors`."""
+def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
+    """Return the architecture, with biases if `tensors`, which have common names, contain any. Raise
+    `UserError` for a setting that nmt does not support.
+    """
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
         settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))
-    activation = settings.text("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
-        raise UserError(
-            f"{settings.where}: activation_function is {activation}. nmt supports {', '.join(ACTIVATIONS)}."
-        )
     shared = settings.flag("share_encoder_decoder_embeddings", True)
-    tie = ("all" if shared else "decoder") if settings.flag("tie_word_embeddings", True) else "none"
-    _drop_tied(tensors, tie)
-    rule = POSITIONS[options.positions or "huggingface"]
+    tied = settings.flag("tie_word_embeddings", True)
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
         decoder_layers=settings.integer("decoder_layers"),
         width=settings.integer("d_model"),
         feed_forward=settings.integer("encoder_ffn_dim"),
         heads=settings.integer("encoder_attention_heads"),
-        norm="pre" if NORMS[settings.text("model_type")] == "pre" else "post",
+        norm=NORMS[settings.text("model_type")],
         norm_epsilon=EPSILON,
-        activation=ACTIVATIONS[activation],  # type: ignore[arg-type]  # their values are our choices
-        positions=rule,
+        activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),
+        positions=POSITIONS[options.positions or "huggingface"],
         attention_bias=any(name.endswith("_proj.bias") for name in tensors),
         output_bias=BIAS in tensors,
-        tie=tie,  # type: ignore[arg-type]  # it is one of ours
+        tie=("all" if shared else "decoder") if tied else "none",
         residual_dropout=settings.number("dropout", 0.1),
         embedding_dropout=settings.number("dropout", 0.1),
         attention_dropout=settings.number("attention_dropout", 0.0),
         activation_dropout=settings.number("activation_dropout", 0.0),
     )
-
-
-def _drop_tied(tensors: dict[str, Tensor], tie: str) -> None:
-    """Remove from `tensors` the embeddings that `tie` makes equal to the output matrix."""
-    for name, ties in ((TARGET, ("all", "decoder")), (SOURCE, ("all",))):
-        if tie in ties:
-            tensors.pop(name, None)
 
 
 def _vocabularies(
@@ -254,8 +231,8 @@ def _vocabularies(
 
 
 def _separate(folder: Path) -> bool:
-    exists = (folder / TOKENIZER).is_file()
-    return exists and read_settings(folder / TOKENIZER).flag("separate_vocabs", False)
+    """Return whether each side has its own vocabulary."""
+    return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
 
 
 def _ids(path: Path, rows: int) -> dict[str, int]:
@@ -307,24 +284,17 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    files = [folder / SOURCE_SPM, folder / TARGET_SPM]
-    if missing := [path for path in files if not path.is_file()]:
+    files: dict[Side, Path] = {"source": folder / SOURCE_SPM, "target": folder / TARGET_SPM}
+    if missing := [path for path in files.values() if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing. Download the whole folder.")
-    models = [read_ordinary(path) for path in files]
-    settings = (
-        read_settings(folder / TOKENIZER)
-        if (folder / TOKENIZER).is_file()
-        else ForeignSettings({}, str(folder))
-    )
+    models = {side: read_ordinary(path) for side, path in files.items()}
+    settings = read_settings_if_any(folder / TOKENIZER)
     match = NAME.match(folder.resolve().name)
-    guesses = match.groups() if match else (None, None)
+    source_lang, target_lang = match.groups() if match else ("", "")
     languages = options.languages(
-        settings.text("source_lang", guesses[0] or "") or None,
-        settings.text("target_lang", guesses[1] or "") or None,
-        folder,
+        settings.text("source_lang", source_lang), settings.text("target_lang", target_lang), folder
     )
-    sides: Mapping[Side, Vocabulary] = {"source": source, "target": target}
-    return tokenizers_from_models(languages, dict(zip(SIDES, models, strict=True)), sides)
+    return tokenizers_from_models(languages, models, {"source": source, "target": target})
 
 
 def tokenizers_from_models(
@@ -341,9 +311,7 @@ def tokenizers_from_models(
         symbols=tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry)),
         own_models=joint and models["source"] != models["target"],
     )
-    contents = {name: {"model": models[side]} for side, name in recipe.model_names().items()}
-    vocabularies = {name: sides[side] for side, name in recipe.vocabulary_names().items()}
-    return numbered_tokenizers(recipe, contents, vocabularies)
+    return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:

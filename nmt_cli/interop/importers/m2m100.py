@@ -10,9 +10,11 @@ from pathlib import Path
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import UNTOUCHED
 from nmt_cli.interop.foreign import ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings, read_settings_if_any
+from nmt_cli.interop.importers.fairseq import END, MARKS, PADDING, vocabulary_of
 from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -20,12 +22,8 @@ KIND = "m2m_100"
 """Model type of both in `config.json`."""
 
 SPM, VOCABULARY, FAST = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json"
-TOLD = ("special_tokens_map.json", "tokenizer_config.json")
-MARKS = ("<s>", "<pad>", "</s>", "<unk>")
-START, PADDING, END, UNKNOWN = range(4)
+SPECIAL_TOKENS, TOKENIZER = "special_tokens_map.json", "tokenizer_config.json"
 MASK = "<mask>"
-FIRST = PADDING + 1
-"""First row of the position table."""
 
 SHOWN = 6
 """Number of languages that an error lists."""
@@ -54,11 +52,8 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
         raise UserError(
             f"{folder} has {len(entries):,} pieces and codes, but the model only {rows:,} entries."
         )
-    if len({*filter(None, entries)}) < sum(map(bool, entries)):
-        raise UserError(f"{folder} has a piece twice. Copy it again.")
     entries += [""] * (rows - len(entries))
-    never = (START, PADDING, *(i for i, entry in enumerate(entries) if not entry or entry == MASK))
-    vocabulary = Vocabulary(tuple(entries), END, END, UNKNOWN, never)
+    vocabulary = vocabulary_of(entries, folder, never=("", MASK))
     return _of_pair(folder, options, [code for code in codes.values() if code != MASK], content, vocabulary)
 
 
@@ -92,18 +87,17 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
         added = read_settings(folder / FAST).parts("added_tokens")
         by_id = {token.integer("id"): token.text("content") for token in added}
         return _sane(folder, {i: token for i, token in by_id.items() if i >= len(MARKS)})
-    for name in TOLD:
-        if (folder / name).is_file():
-            settings = read_settings(folder / name)
-            codes = settings.texts("additional_special_tokens") or settings.texts("extra_special_tokens")
-            if codes:
-                mask = [] if (folder / VOCABULARY).is_file() else [MASK]
-                return _sane(folder, dict(enumerate([*codes, *mask], start=pieces)))
-    raise UserError(f"{folder} names no languages ({FAST}, {TOLD[0]}). Download the whole folder.")
+    for name in (SPECIAL_TOKENS, TOKENIZER):
+        settings = read_settings_if_any(folder / name)
+        codes = settings.texts("additional_special_tokens") or settings.texts("extra_special_tokens")
+        if codes:
+            mask = [] if (folder / VOCABULARY).is_file() else [MASK]
+            return _sane(folder, dict(enumerate([*codes, *mask], start=pieces)))
+    raise UserError(f"{folder} names no languages ({FAST}, {SPECIAL_TOKENS}). Download the whole folder.")
 
 
 def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
-    """Return `codes` unchanged. Raise `UserError` for an empty code, one with spaces, or a huge id."""
+    """Return `codes`, which has a code by id. Raise `UserError` for an empty code, a space, or a huge id."""
     max_id = 1 << 24
     if wrong := [
         code for i, code in codes.items() if i > max_id or not code.strip() or len(code.split()) > 1
@@ -115,12 +109,8 @@ def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
 def _of_pair(
     folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
 ) -> Tokenizers:
-    settings = (
-        read_settings(folder / TOLD[1]) if (folder / TOLD[1]).is_file() else ForeignSettings({}, str(folder))
-    )
-    pair = options.languages(
-        settings.text("src_lang", "") or None, settings.text("tgt_lang", "") or None, folder
-    )
+    settings = read_settings_if_any(folder / TOKENIZER)
+    pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     recipe = Recipe(
         kind="sentencepiece",
         joint=True,
@@ -130,7 +120,8 @@ def _of_pair(
         symbols=tuple(codes),
         begins=tuple(_code(folder, lang, codes) for lang in pair),
     )
-    return numbered_tokenizers(recipe, {"joint": {"model": spm}}, {"joint": vocabulary})
+    models = {side: {"model": spm} for side in SIDES}
+    return numbered_tokenizers(recipe, models, dict.fromkeys(SIDES, vocabulary))
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.huggingface import tokenizers_from_models
 from nmt_cli.interop.weights import (
@@ -22,7 +22,6 @@ from nmt_cli.interop.weights import (
     OUTPUT,
     SOURCE,
     TARGET,
-    TensorReader,
     common_tensors,
     import_tensors,
     without_zero_biases,
@@ -112,16 +111,13 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
-    positions = POSITIONS[options.positions or "marian"]
     tensors = _each_layers_own(tensors, settings)
-    config = _config(settings, tensors, positions)
+    config = _config(settings, tensors, options)
     decoder = _decoder(file)
     tokenizers = _tokenizers(file.parent, decoder, options, tensors)
     sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
-    reader = TensorReader(tensors, str(file))
-    tensors_by_name = import_tensors(reader, config, *sizes)
-    reader.refuse_rest()
-    return Foreign("Marian", config, tokenizers, tensors_by_name, _search(decoder))
+    imported = import_tensors(tensors, str(file), config, *sizes)
+    return Foreign("Marian", config, tokenizers, imported, _search(decoder))
 
 
 def _of_browsers(path: Path) -> UserError:
@@ -207,17 +203,19 @@ def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> d
         return tensors
     tensors_by_name = {name: tensor for name, tensor in tensors.items() if not LAYER.match(name)}
     layers = [(match, tensor) for name, tensor in tensors.items() if (match := LAYER.match(name))]
-    for number, of in enumerate(shared):
+    for number, origin in enumerate(shared):  # Marian counts layers from 1
         tensors_by_name |= {
             f"decoder.layers.{number}.{match[2]}": tensor
             for match, tensor in layers
-            if int(match[1]) == of - 1
+            if int(match[1]) == origin - 1
         }
     return tensors_by_name
 
 
-def _config(settings: ForeignSettings, tensors: dict[str, Tensor], positions: Any) -> ModelConfig:
-    """Return the architecture. Remove duplicates of tied tensors from `tensors`."""
+def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
+    """Return the architecture, with biases if `tensors`, which have common names, contain any. Raise
+    `UserError` for a setting that nmt does not support.
+    """
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
         settings.demand(name, *choices)
@@ -233,8 +231,6 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor], positions: An
     tied = all_tied or settings.flag("tied-embeddings", False)
     if tensors[OUTPUT].numel() and not tied and tensors[OUTPUT] is tensors.get(TARGET):
         raise UserError(f"{settings.where} has no output matrix, so it is damaged.")
-    for name in ((SOURCE,) if all_tied else ()) + ((TARGET,) if tied else ()):
-        tensors.pop(name, None)
     swish = settings.text("transformer-ffn-activation", "swish") == "swish"
     return ModelConfig(
         encoder_layers=settings.integer("enc-depth"),
@@ -245,7 +241,7 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor], positions: An
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
         activation="swish" if swish else "relu",
-        positions=positions,
+        positions=POSITIONS[options.positions or "marian"],
         decoder_history="ssru" if recurrent else "attention",
         attention_bias=any(name.endswith("_proj.bias") for name in tensors),
         output_bias=BIAS in tensors,
@@ -282,7 +278,7 @@ def _tokenizers(
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms = {side: _spm(folder, side, files[side]) for side in SIDES}
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
-    languages = options.languages(None, None, folder)
+    languages = options.languages("", "", folder)
     # Two files may hold the same vocabulary.
     joint = sides["source"].entries == sides["target"].entries
     return tokenizers_from_models(
@@ -321,10 +317,7 @@ def _vocabulary(file: Path, rows: int) -> Vocabulary:
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:
-        try:
-            ids = marian_yaml.vocabulary(read_ordinary(file).decode(), str(file))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{file} is not UTF-8 text. Copy it again.") from error
+        ids = marian_yaml.vocabulary(read_text(file), str(file))
     marks = {
         name: i for piece, i in ids.items() for name in ("</s>", "<unk>") if piece.lstrip("\u2581") == name
     }
