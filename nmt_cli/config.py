@@ -227,7 +227,9 @@ def describe(config: type[object]) -> list[Setting]:
         Setting(
             name=f"{section}.{key.name}",
             default=_default(key),
-            takes=" | ".join(map(str, _choices(kind))) or str(key.metadata.get("bounds", "")),
+            takes=" | ".join(map(str, get_args(kind)))
+            if get_origin(kind) is Literal
+            else str(key.metadata.get("bounds", "")),
             meaning=meanings.get(key.name, ""),
             everyday=key.metadata.get("everyday", False),
             needs=key.metadata.get("needs", ""),
@@ -362,10 +364,6 @@ def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
     return ((key, hints[key.name]) for key in fields(section))
 
 
-def _choices(kind: Any) -> tuple[object, ...]:
-    return get_args(kind) if get_origin(kind) is Literal else ()
-
-
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
     """Return the message about an entry whose name is not in `keys`, with a suggestion."""
     section, _, name = entry.name.partition(".")
@@ -387,11 +385,6 @@ def _built(
         return section(**values)
     except UserError as error:
         typed = {key.name: Entry(f"{name}.{key.name}", None, "--set") for key in fields(section)}
-        typed |= {
-            key.name: entry
-            for key in fields(section)
-            for entry in entries
-            if entry.name == f"{name}.{key.name}"
-        }
+        typed |= {key: entry for entry in entries for key in typed if entry.name == f"{name}.{key}"}
         problems += [with_full_names(str(message), typed) for message in error.args]
         return None

@@ -1,11 +1,13 @@
 """Write folders and files completely or not at all, even if the process or the machine stops."""
 
+import ctypes
 import errno
 import fcntl
 import gzip
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,12 +17,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.exchange import exchanged
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.runtime.locks import take_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, a quota, and a file size limit."""
+
+AT_WORKING_FOLDER = -100
+RENAME_EXCHANGE = 2
+"""Linux's number. RENAME_SWAP of macOS has the same one."""
 
 SECONDS_TO_LOCK = 60
 """Age up to which a temporary folder without a lock may belong to a process that is about to lock it."""
@@ -186,6 +191,22 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
             recover(target)
             raise
     reach_disk(target.parent)
+
+
+def exchanged(folder: Path, other: Path) -> bool:
+    """Exchange the names of two folders on one disk atomically. Return whether the system could do it."""
+    names = os.fsencode(folder), os.fsencode(other)
+    library = ctypes.CDLL(None)
+    try:
+        if sys.platform == "darwin":
+            code = library.renamex_np(*names, RENAME_EXCHANGE)
+        else:
+            code = library.renameat2(
+                AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], RENAME_EXCHANGE
+            )
+    except AttributeError:  # a C library from before 2018
+        return False
+    return bool(code == 0)
 
 
 @contextmanager

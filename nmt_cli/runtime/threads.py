@@ -101,8 +101,5 @@ def join_wholly(thread: threading.Thread) -> None:
 
 def _in_new_thread(work: Callable[[], Result]) -> Result:
     """Call `work` in a new thread, and return its result."""
-    results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    thread.join()
-    return results[0]
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()

@@ -50,10 +50,10 @@ def application(service: Service, keys: Keys) -> Middleware:
 
 def _public_routes(service: Service, keys: Keys) -> list[Route]:
     """Return the GET routes that need no key, except `/languages`."""
-    translate_page = page.Page(service, keys.needed)
+    html = page.start_page(service, keys.needed)
 
     async def index(_: Request) -> Response:
-        return translate_page.response()
+        return Response(html, media_type="text/html", headers=page.HEADERS)
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})

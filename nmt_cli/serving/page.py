@@ -24,7 +24,7 @@ POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'self'"
 )
-HEADERS = {
+HEADERS = {  # other sites must not embed a page
     "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -41,23 +41,17 @@ Pair = tuple[str, str]
 """A sentence and its translation."""
 
 
-class Page:
-    """The self-contained start page, built once with the languages and limits of `service`."""
-
-    def __init__(self, service: Service, needs_key: bool) -> None:
-        served = service.directions
-        data = {
-            "languages": {one: name_of(one) for one in served.languages},
-            "targets": {one: served.targets(one) for one in served.sources},
-            "maxCharacters": service.config.most_characters,
-            "needsKey": needs_key,
-        }
-        parts = files("nmt_cli.serving") / "page"
-        self._page = compose("Translate", parts, SCRIPTS, data, POLICY, "tool")
-
-    def response(self) -> Response:
-        """Return the page as an HTTP response, with headers that forbid other sites to embed it."""
-        return Response(self._page, media_type="text/html", headers=HEADERS)
+def start_page(service: Service, needs_key: bool) -> str:
+    """Return the self-contained HTML page that translates in the browser, with the languages and limits of
+    `service`. If `needs_key`, the page asks for an API key."""
+    served = service.directions
+    data = {
+        "languages": {one: name_of(one) for one in served.languages},
+        "targets": {one: served.targets(one) for one in served.sources},
+        "maxCharacters": service.config.most_characters,
+        "needsKey": needs_key,
+    }
+    return compose("Translate", files("nmt_cli.serving") / "page", SCRIPTS, data, POLICY, "tool")
 
 
 async def align(service: Service, fields: Fields) -> Response:

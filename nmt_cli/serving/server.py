@@ -111,21 +111,16 @@ def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
     """Return a socket that listens at this host and port. If `shared`, other processes may listen on the same
     port. Raises `UserError` if the host is invalid or the port is not free."""
     host, port = address
-    listening = None
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(target)
-        listening.listen(BACKLOG)
+        family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # "::" then accepts IPv4, too
+        return socket.create_server(
+            target, family=family, backlog=BACKLOG, reuse_port=shared, dualstack_ipv6=dual
+        )
     except socket.gaierror as error:
         raise UserError(f"--host {host}: {error.strerror}. Use a name or address of this machine.") from error
     except UnicodeError as error:  # from the encoding of host names
         raise UserError(f"--host {host}: each part of a host name has 1 to 63 letters.") from error
     except OSError as error:
-        if listening:
-            listening.close()
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}. Use another --port.") from error
-    return listening
+        reason = os.strerror(error.errno or 0)  # without the address that Python adds
+        raise UserError(f"cannot listen on {host}:{port}: {reason}. Use another --port.") from error

@@ -35,7 +35,7 @@ class Service:
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 
-        self._seconds_per_sentence = 0.01
+        self._seconds_per_sentence = 0.01  # a moving average over requests
         self._one_at_a_time = asyncio.Semaphore()
 
     def check_size(self, texts: Sequence[str]) -> None:
@@ -79,7 +79,9 @@ class Service:
                     self.waiting -= 1
                     self.metrics.flags.update(translation.flags)
                     yield translation
-            self._update_pace(time.monotonic() - start, ahead + count)
+            if sentences := ahead + count:
+                seconds = (time.monotonic() - start) / sentences
+                self._seconds_per_sentence += 0.1 * (seconds - self._seconds_per_sentence)
         except UserError as error:
             raise Refused(503, str(error)) from error
         finally:
@@ -119,11 +121,6 @@ class Service:
             seconds = math.ceil(self.waiting * self._seconds_per_sentence)
             seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
             raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
-
-    def _update_pace(self, seconds: float, sentences: int) -> None:
-        """Update the moving average of the time per sentence with a request."""
-        if sentences:
-            self._seconds_per_sentence += 0.1 * (seconds / sentences - self._seconds_per_sentence)
 
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:

@@ -1,6 +1,6 @@
 """Scores and alignments of existing translations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,22 +32,15 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """The pairs of lines of two files. `source_name` is the name of the first file."""
-
-    source_name: str
-    pairs: Sequence[Pair]
-
-
-@dataclass(frozen=True, slots=True)
 class Forced:
-    """The scores of the given translations in two files, in order."""
+    """The scores of existing translations, in order."""
 
     lines: Sequence[Scored]
     words: int
     """Number of target words, plus one for the end of each line."""
 
-    warnings: Sequence[str]
+    warning: str
+    """A message about sources that are longer than `nmt translate` takes at once. Empty if there are none."""
 
     @property
     def perplexity(self) -> float:
@@ -64,19 +57,30 @@ class Forced:
         return -sum(line.log_probability for line in self.lines)
 
 
-def read_texts(source: Path, hypotheses: Path) -> Texts:
+def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
     """Read two files line by line. Raise `UserError` for different numbers of lines, or if both are stdin."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
-    return Texts(sources.name, list(zip(sources.lines, targets.lines, strict=True)))
+    return list(zip(sources.lines, targets.lines, strict=True))
 
 
-def force(scores: Sequence[Scored], tokenizers: Tokenizers, longest: int, texts: Texts) -> Forced:
-    """Return the `scores` of all pairs of `texts`, with the number of words and a warning about long sources.
-    A source is long if it has more than `longest` tokens, without the end mark."""
-    words = sum(len(target.split()) + 1 for _, target in texts.pairs)
-    return Forced(scores, words, list(_warnings(tokenizers.source, longest, texts)))
+def with_perplexity(
+    scores: Sequence[Scored], tokenizer: Tokenizer, longest: int, pairs: Sequence[Pair]
+) -> Forced:
+    """Return the `scores` of `pairs` with the number of words, and a warning about sources that have more
+    than `longest` tokens without the end mark. `tokenizer` is that of the sources."""
+    words = sum(len(target.split()) + 1 for _, target in pairs)
+    counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in pairs]
+    long = [number for number, count in enumerate(counts, start=1) if count > longest]
+    warning = (
+        f"{len(long):,} of {len(counts):,} sources have more than the {longest:,} tokens that nmt translate "
+        f"takes at once (the first is line {long[0]:,}). They are scored as one sentence, although nmt "
+        "translate would split them."
+        if long
+        else ""
+    )
+    return Forced(scores, words, warning)
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
@@ -94,16 +98,15 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
     """Return the alignment of each pair, from the attention of the first model."""
     tokenizers = loaded.translator.tokenizers
-    return [_alignment(loaded, *ids_of(tokenizers, pair)) for pair in pairs]
-
-
-def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignment:
-    tokenizers = loaded.translator.tokenizers
-    return Alignment(
-        source=[tokenizers.source.vocabulary.entries[i] for i in source],
-        target=[tokenizers.target.vocabulary.entries[i] for i in target],
-        links=alignment(loaded.models[0], [source], [target]),
-    )
+    sources, targets = tokenizers.source.vocabulary.entries, tokenizers.target.vocabulary.entries
+    return [
+        Alignment(
+            source=[sources[i] for i in source],
+            target=[targets[i] for i in target],
+            links=alignment(loaded.models[0], [source], [target]),
+        )
+        for source, target in (ids_of(tokenizers, pair) for pair in pairs)
+    ]
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
@@ -111,15 +114,3 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
-
-
-def _warnings(tokenizer: Tokenizer, longest: int, texts: Texts) -> Iterator[str]:
-    """Yield at most one warning: about sources with more than `longest` tokens."""
-    counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
-    long = [number for number, pieces in enumerate(counts, start=1) if pieces > longest]
-    if long:
-        yield (
-            f"{texts.source_name}: {len(long):,} of {len(counts):,} lines have more than the {longest:,} "
-            f"pieces that nmt translate takes at once (the first is line {long[0]:,}). They are scored "
-            "as one sentence, although nmt translate would split them."
-        )

@@ -123,9 +123,9 @@ def _by_model(
 
     from nmt_cli.api import load
     from nmt_cli.cli.reports.score import show_forced
-    from nmt_cli.translation.given_pairs import force, read_texts
+    from nmt_cli.translation.given_pairs import read_pairs, with_perplexity
 
-    texts = read_texts(source, hypotheses)
+    pairs = read_pairs(source, hypotheses)
     with load(model, precision="fp32", threads=1) as loaded:
-        forced = force(loaded.token_scores(texts.pairs), loaded.tokenizers, loaded.max_source_tokens, texts)
-        show_forced(forced, as_json, quiet)
+        scores, longest = loaded.token_scores(pairs), loaded.max_source_tokens
+        show_forced(with_perplexity(scores, loaded.tokenizers.source, longest, pairs), as_json, quiet)

@@ -10,6 +10,7 @@ from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
 from nmt_cli.checkpoints.foreign import foreign_kind
 from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.config import read
 from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
@@ -46,8 +47,8 @@ def _facts(path: Path) -> Facts:
         case "run":
             return _of_run(path)
         case "checkpoint":
-            run = path.resolve().parent.parent
-            sentences = _settings(run).validation.sentences if (run / SETTINGS).is_file() else 0
+            settings = path.resolve().parent.parent / SETTINGS
+            sentences = read(TrainConfig, settings).validation.sentences if settings.is_file() else 0
             state = _of_state(read_state(path), sentences=sentences)
             return {"kind": "checkpoint folder", **state, **_of_model(path)}
         case "model":
@@ -127,7 +128,7 @@ def _of_run(run: Path) -> Facts:
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
     newest = folders[max(folders)]
-    state, settings = read_state(newest), _settings(run)
+    state, settings = read_state(newest), read(TrainConfig, run / SETTINGS)
     best = (run / BEST).resolve().name if (run / BEST).exists() else ""
     steps = f"of steps {min(folders):,} to {max(folders):,}"
     steps = f"of step {min(folders):,}" if len(folders) == 1 else steps
@@ -147,12 +148,6 @@ def _losses(run: Path) -> Facts:
     history.add(whole_lines(read_if_exists(run / LOG))[0])
     loss = history.losses.smoothed
     return {} if math.isnan(loss) else {"training loss": f"{loss:.3f} (with label smoothing)"}
-
-
-def _settings(run: Path) -> TrainConfig:
-    from nmt_cli.config import read
-
-    return read(TrainConfig, run / SETTINGS)
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:

@@ -1,22 +1,18 @@
 """The output of `nmt preprocess`: warnings and tables on stderr."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.cli.options import printer, warn
+from nmt_cli.cli.reports.tables import table_console
 from nmt_cli.data.cleaning.filters import REASONS
-from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
+from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import printable
-
-PIPED_WIDTH = 160
-"""The width of tables if the output is not a terminal."""
 
 NAMES_SHOWN = 5
 """Number of damaged parts that the warning names."""
@@ -40,7 +36,7 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
         warn(warning)
     if quiet:
         return
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else PIPED_WIDTH)
+    console = table_console(stderr=True)
     console.print(_filter_table(outcome.report))
     console.print(_split_table(outcome))
     tokenizer = outcome.manifest["tokenizer"]
@@ -67,21 +63,17 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
 
 
 def _filter_table(report: FilterReport) -> Table:
+    """Return a table of the training corpora, with a column for each reason to drop a pair that occurred."""
+    corpora = report.of_role("train")
+    reasons = [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
     table = Table(title="Training pairs", title_justify="left")
     table.add_column("corpus")
-    for name in ("read", "kept", *_reasons(report.of_role("train"))):
+    for name in ("read", "kept", *reasons):
         table.add_column(name, justify="right")
-    for corpus in report.of_role("train"):
-        dropped = [corpus.dropped.counts[reason] for reason in _reasons(report.of_role("train"))]
-        table.add_row(
-            Text(printable(corpus.name)), *(f"{number:,}" for number in (corpus.read, corpus.kept, *dropped))
-        )
+    for corpus in corpora:
+        numbers = (corpus.read, corpus.kept, *(corpus.dropped.counts[reason] for reason in reasons))
+        table.add_row(Text(printable(corpus.name)), *(f"{number:,}" for number in numbers))
     return table
-
-
-def _reasons(corpora: list[CorpusReport]) -> list[str]:
-    """Return the reasons for which some pair was dropped, in the order of `REASONS`."""
-    return [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
 
 
 def _split_table(outcome: Outcome) -> Table:
@@ -90,10 +82,7 @@ def _split_table(outcome: Outcome) -> Table:
         table.add_column(name)
     for name in ("pairs", "source tokens", "unknown", "target tokens", "unknown"):
         table.add_column(name, justify="right")
+    keys = ("pairs", "source_tokens", "source_unknowns", "target_tokens", "target_unknowns")
     for name, split in outcome.manifest["splits"].items():
-        numbers = [
-            split[key]
-            for key in ("pairs", "source_tokens", "source_unknowns", "target_tokens", "target_unknowns")
-        ]
-        table.add_row(Text(printable(name)), split["role"], *(f"{number:,}" for number in numbers))
+        table.add_row(Text(printable(name)), split["role"], *(f"{split[key]:,}" for key in keys))
     return table

@@ -1,6 +1,5 @@
 """The output of `nmt score`."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
@@ -8,11 +7,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.cli.options import printer, warn
+from nmt_cli.cli.reports.tables import table_console
 from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
@@ -21,9 +20,6 @@ from nmt_cli.units import counted
 
 if TYPE_CHECKING:
     from nmt_cli.translation.given_pairs import Forced  # which loads torch
-
-PIPED_WIDTH = 160
-"""The width of tables if the output is not a terminal."""
 
 SIGNIFICANT = 0.05
 """The p-value below which a difference gets a star."""
@@ -40,9 +36,7 @@ def show(outcome: Scores, quiet: bool) -> None:
             click.echo("\t".join(row))
     if by_line and quiet:
         return
-    terminal = sys.stderr.isatty() if by_line else sys.stdout.isatty()
-    console = Console(stderr=by_line, width=None if terminal else PIPED_WIDTH, highlight=False)
-    console.print(_table(outcome))
+    table_console(stderr=by_line).print(_table(outcome))
     for line in _explanations(outcome):
         click.echo(line, err=by_line)
 
@@ -64,8 +58,8 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
     """Print the log-probability of each line to stdout, and perplexities to stderr unless `quiet`. If
     `as_json`, print everything as JSON to stdout. Warnings always go to stderr."""
-    for warning in forced.warnings:
-        warn(warning)
+    if forced.warning:
+        warn(forced.warning)
     if as_json:
         lines = [
             {

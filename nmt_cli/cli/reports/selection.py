@@ -5,15 +5,12 @@ from collections.abc import Sequence
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.cli.reports.tables import table_console
 from nmt_cli.errors import printable
 from nmt_cli.training.validation.selection import Trial
-
-PIPED_WIDTH = 160
-"""The width of tables if the output is not a terminal."""
 
 
 def trial_line(trial: Trial) -> str:
@@ -27,9 +24,8 @@ def trial_line(trial: Trial) -> str:
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
     """Print a table of all candidates to stdout, with a star at the winner `won`, and metric signatures."""
-    terminal = sys.stdout.isatty()
     # Programs that read the output get columns without lines around them.
-    table = Table(box=box.HEAVY_HEAD if terminal else None)
+    table = Table(box=box.HEAVY_HEAD if sys.stdout.isatty() else None)
     table.add_column("")
     table.add_column("candidate")
     for judgement in trials[0].judgements:
@@ -45,7 +41,7 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
         steps = ", ".join(map(str, trial.steps))
         candidate = Text(printable(trial.average.name))
         table.add_row("*" if trial is won else "", candidate, *values, steps)
-    Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
+    table_console().print(table)
     judged = printable(won.judgements[0].name)
     click.echo(f"* is the best by {won.metric} on {judged} (the first of equal ones)")
     for score in won.judgements[0].scores:

@@ -22,7 +22,7 @@ from nmt_cli.translation.translator import Candidate, Translation
 from nmt_cli.units import counted, duration
 
 if TYPE_CHECKING:
-    from nmt_cli.cli.reports.translate_bar import LinesBar
+    from rich.progress import Progress
 
 MAX_LINES_ON_PAGE = 100
 """Maximum number of lines on an attention page. Each adds tens of kilobytes."""
@@ -87,21 +87,15 @@ class AttentionPage:
         """
         if not self._with_alignments:
             return None
-        parts = translation.candidates[0].parts if translation.candidates else ()
-        sources = [sentence.tokens for sentence in translation.line.sentences[: len(parts)]]
-        return alignment(self._model, sources, [part.tokens for part in parts])
+        best = translation.candidates[:1]
+        return alignment(self._model, *_tokens(translation, best[0])) if best else []
 
     def links(self, translation: Translation) -> list[str] | None:
         """Return the word alignment of each candidate in the Pharaoh format, or None if not requested."""
         if not self._with_alignments:
             return None
-        lines = []
-        for candidate in translation.candidates:
-            targets = [part.tokens for part in candidate.parts]
-            sources = [sentence.tokens for sentence in translation.line.sentences[: len(targets)]]
-            aligned = alignment(self._model, sources, targets)
-            lines.append(pharaoh(self._tokenizers, sources, targets, aligned))
-        return lines
+        pairs = [_tokens(translation, candidate) for candidate in translation.candidates]
+        return [pharaoh(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
 
     def add(self, translation: Translation) -> None:
         """Add a translated line to the page. Beyond `MAX_LINES_ON_PAGE` sentences, only count it."""
@@ -121,6 +115,14 @@ class AttentionPage:
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
         if self._left_out:
             click.echo(f"The page of --attention shows only the first {MAX_LINES_ON_PAGE} lines.", err=True)
+
+
+def _tokens(
+    translation: Translation, candidate: Candidate
+) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
+    """Return the source tokens and the target tokens of each part of a candidate."""
+    sources = [sentence.tokens for sentence in translation.line.sentences[: len(candidate.parts)]]
+    return sources, [part.tokens for part in candidate.parts]
 
 
 class Reporter:
@@ -177,7 +179,8 @@ class Reporter:
             self.failed.add(line.number)
             self._error(f"line {line.number:,} ({line.pieces:,} tokens) does not fit into memory.")
         if self._bar:
-            self._bar.show(self._lines, self._lines / max(time.monotonic() - self._since, 1e-9))
+            rate = self._lines / max(time.monotonic() - self._since, 1e-9)
+            self._bar.update(self._bar.task_ids[0], completed=self._lines, rate=f"{rate:,.1f} lines/s")
 
     def restarts(self, count: int) -> None:
         """Warn once if worker processes died. `count` is the number of deaths since the start."""
@@ -217,7 +220,12 @@ class Reporter:
         click.echo(f"Error: {text}", err=True)
 
 
-def _bar() -> "LinesBar":
-    from nmt_cli.cli.reports.translate_bar import LinesBar  # loads rich, which takes time
+def _bar() -> "Progress":
+    """Return a display of the translated lines, the rate and the elapsed time on stderr."""
+    from rich.console import Console  # takes time to load
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    return LinesBar()
+    columns = TextColumn("{task.completed:,.0f} lines"), TextColumn("{task.fields[rate]}")
+    bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
+    bar.add_task("", total=None, rate="")
+    return bar
