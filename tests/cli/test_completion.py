@@ -4,19 +4,19 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from nmt_cli.cli.main import nmt as group
 from nmt_cli.config import describe, preset_names
 from nmt_cli.training.config import TrainConfig
+from tests.cli.conftest import Nmt
 
 Complete = Callable[[str], list[tuple[str, str]]]
 
 
 @pytest.fixture
-def complete(nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> Complete:
+def complete(nmt: Nmt, monkeypatch: pytest.MonkeyPatch) -> Complete:
     """Return a function that completes the last word of a line as bash does, to kinds and values."""
 
     def complete(line: str) -> list[tuple[str, str]]:
@@ -67,9 +67,7 @@ def test_parameters_for_folders_complete_folders(complete: Complete, line: str) 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(
-    nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch, shell: str
-) -> None:
+def test_each_shell_has_a_script(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
     monkeypatch.setenv("_NMT_COMPLETE", f"{shell}_source")
     result = nmt()
     assert result.returncode == 0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import Popen
 
 import click
 import pytest
@@ -21,17 +21,8 @@ from nmt_cli import __version__
 from nmt_cli.cli.main import nmt as group
 from nmt_cli.cli.options import SettingOption
 from nmt_cli.config import preset_names
-
-SHOW_MODULES = """
-import sys
-import time
-from nmt_cli.cli.main import main
-sys.argv = ["nmt", *sys.argv[1:]]
-try:
-    main()
-finally:
-    print(*sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
-"""
+from tests.cli.conftest import SHOW_MODULES, Nmt, python
+from tests.conftest import LANGUAGES
 
 INTERRUPTED_IN_EXEC = """
 from nmt_cli.cli import main as module
@@ -87,10 +78,6 @@ main.main()
 """
 
 
-def python(*arguments: object) -> CompletedProcess[str]:
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
-
-
 @pytest.mark.parametrize(
     "name", ["", "preprocess", "train", "translate", "average-checkpoints", "score", "info"]
 )
@@ -111,10 +98,9 @@ def test_score_and_preprocess_load_nothing_that_only_models_need(tmp_path: Path)
     loaded = set(result.stderr.split())
     assert "sacrebleu" in loaded
     assert not loaded & (models | {"numpy", "sacremoses", "joblib", "sentencepiece", "subword_nmt"})
-    languages = ("--source-lang", "en", "--target-lang", "de")
     # The command fails at the missing corpus, after all imports of this process.
     result = python(
-        "-c", SHOW_MODULES, "preprocess", *languages, "--train", "none", "--out", tmp_path / "out"
+        "-c", SHOW_MODULES, "preprocess", *LANGUAGES, "--train", "none", "--out", tmp_path / "out"
     )
     loaded = set(result.stderr.split())
     assert "sentencepiece" in loaded
@@ -153,7 +139,7 @@ def test_the_module_is_the_command() -> None:
 
 
 def test_the_version_shows_python_pytorch_and_the_device(
-    nmt: Callable[..., CompletedProcess[str]],
+    nmt: Nmt,
 ) -> None:
     message = nmt("--version").stdout.splitlines()[1]
     assert f"Python {platform.python_version()}" in message
@@ -208,7 +194,7 @@ def test_an_interrupt_within_exec_exits_with_130(tmp_path: Path, monkeypatch: py
     assert (result.returncode, result.stderr) == (130, "Error: interrupted.\n")
 
 
-def test_the_help_lists_every_command_with_a_short_summary(nmt: Callable[..., CompletedProcess[str]]) -> None:
+def test_the_help_lists_every_command_with_a_short_summary(nmt: Nmt) -> None:
     result = nmt("--help")
     assert result.returncode == 0
     summaries = dict(
@@ -274,23 +260,19 @@ def test_help_texts_of_options_have_at_most_60_characters() -> None:
         ("no-such-command",),
         ("preprocess",),
         ("preprocess", "--no-such-flag"),
-        ("preprocess", "--source-lang", "en", "--target-lang", "de", "--train", "c"),
-        ("preprocess", "--source-lang", "en", "--target-lang", "de", "--train", "c", "--out"),
+        ("preprocess", *LANGUAGES, "--train", "c"),
+        ("preprocess", *LANGUAGES, "--train", "c", "--out"),
     ],
     ids=" ".join,
 )
-def test_wrong_usage_exits_with_2(
-    nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]
-) -> None:
+def test_wrong_usage_exits_with_2(nmt: Nmt, arguments: tuple[str, ...]) -> None:
     result = nmt(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert "Error: " in result.stderr
 
 
-def test_a_failure_exits_with_1_and_one_line(
-    nmt_preprocess: Callable[..., CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_failure_exits_with_1_and_one_line(nmt_preprocess: Nmt, tmp_path: Path) -> None:
     arguments = ("--train", tmp_path / "none", "--out", tmp_path / "out")
     result = nmt_preprocess(*arguments)
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
@@ -298,9 +280,8 @@ def test_a_failure_exits_with_1_and_one_line(
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    languages = ("--source-lang", "en", "--target-lang", "de")
-    arguments = (*languages, "--train", tmp_path / "none", "--out", tmp_path / "out")
-    result = python("-m", "nmt_cli", "preprocess", *arguments, "--debug")
+    arguments = (*LANGUAGES, "--train", tmp_path / "none", "--out", tmp_path / "out", "--debug")
+    result = python("-m", "nmt_cli", "preprocess", *arguments)
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert "UserError" in result.stderr.splitlines()[-1]
@@ -352,9 +333,8 @@ def test_ctrl_c_exits_with_130_even_with_a_closed_pipe() -> None:
 def test_a_signal_while_waiting_for_input_ends_with_its_code(
     tmp_path: Path, start_nmt: Callable[..., Popen[str]], number: int, code: int, words: str
 ) -> None:
-    languages = ("--source-lang", "en", "--target-lang", "de")
     read, write = os.pipe()
-    process = start_nmt("preprocess", *languages, "--train", "-", "--out", tmp_path / "out", stdin=read)
+    process = start_nmt("preprocess", *LANGUAGES, "--train", "-", "--out", tmp_path / "out", stdin=read)
     os.close(read)
     while not any(tmp_path.iterdir()):
         assert process.poll() is None
@@ -380,7 +360,7 @@ def test_a_program_runs_exit_functions_but_destroys_no_objects(arguments: list[s
         "try: program()\n"
         "finally: print('wrapped')"
     )
-    result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    result = python("-c", script, *arguments)
     assert result.returncode == code
     assert result.stdout.endswith("wrapped\ndue")
 
@@ -396,8 +376,7 @@ def test_closed_standard_streams_cause_no_bug(tmp_path: Path, closed: str) -> No
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["train", "data", "--out", "run"], ["--debug"]])
 def test_windows_is_refused_in_one_sentence(arguments: list[str]) -> None:
-    command = [sys.executable, "-c", ON_WINDOWS, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = python("-c", ON_WINDOWS, *arguments)
     assert result.stderr == "Error: nmt runs on Linux and macOS; on Windows use WSL.\n"
     assert (result.returncode, result.stdout) == (1, "")
 
@@ -417,7 +396,7 @@ def test_a_caution_is_one_line_and_does_not_stop_the_command(tmp_path: Path) -> 
         "sys.argv = ['nmt', 'write']\n"
         "main.main()\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    result = python("-c", script)
     assert result.returncode == 0
     assert result.stderr == (
         f"Warning: the file system of {tmp_path} has no locks (No locks available), so nothing keeps two "
@@ -435,9 +414,7 @@ def test_a_caution_is_one_line_and_does_not_stop_the_command(tmp_path: Path) -> 
     ],
     ids=["wrong usage", "score", "preprocess"],
 )
-def test_control_characters_in_names_are_escaped(
-    nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]
-) -> None:
+def test_control_characters_in_names_are_escaped(nmt: Nmt, arguments: tuple[str, ...]) -> None:
     result = nmt(*arguments)
     assert result.returncode
     assert "\\x1b[31m\\x9b2J\\u202e" in result.stderr
@@ -455,7 +432,7 @@ def test_a_full_disk_of_stdout_is_reported() -> None:
     )
 
 
-def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., CompletedProcess[str]]) -> None:
+def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Nmt) -> None:
     result = nmt("score", "--reference", "x" * 5000)
     assert result.returncode == 1
     assert len(result.stderr) < 2100
@@ -472,12 +449,12 @@ def test_truncating_a_mapped_file_prints_the_stack(tmp_path: Path) -> None:
         "message.facts = facts; sys.argv = ['nmt', 'info', sys.argv[1]]; main()"
     )
     (tmp_path / "file").write_bytes(b"x" * 10_000)
-    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "file"], capture_output=True, text=True)
+    ended = python("-c", script, tmp_path / "file")
     assert ended.returncode == -signal.SIGBUS
     assert "Bus error" in ended.stderr
     assert "in facts" in ended.stderr
 
 
-def test_without_a_command_the_help_is_printed(nmt: Callable[..., CompletedProcess[str]]) -> None:
+def test_without_a_command_the_help_is_printed(nmt: Nmt) -> None:
     bare = nmt()
     assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", nmt("--help").stdout)

@@ -3,20 +3,13 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.errors import Caution
+from tests.cli.conftest import SET_TINY, Nmt, assert_one_line
 
-Nmt = Callable[..., CompletedProcess[str]]
-
-
-TINY = (
-    *("model.width=16", "model.feed_forward=32", "model.heads=2"),
-    *("model.encoder_layers=1", "model.decoder_layers=1", "batch.tokens=400", "checkpoints.keep_best=2"),
-)
 STEPS = [2, 3, 4, 5, 6]
 
 
@@ -24,9 +17,8 @@ STEPS = [2, 3, 4, 5, 6]
 def run(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: Callable[..., bytes]) -> Path:
     """A run of six steps with checkpoints of the last five. Steps 3 and 6 are validated. Read only."""
     out = tmp_path_factory.mktemp("averaging") / "run"
-    settings = [word for assignment in TINY for word in ("--set", assignment)]
     when = ("--max-steps", "6", "--save-every", "1", "--validate-every", "3", "--device", "cpu", "--quiet")
-    run_nmt("train", toy_dataset, "--out", out, *settings, *when)
+    run_nmt("train", toy_dataset, "--out", out, *SET_TINY, "--set", "checkpoints.keep_best=2", *when)
     return out
 
 
@@ -41,14 +33,6 @@ def checkpoint(run: Path, step: int) -> Path:
 
 def steps_in(out: Path) -> list[int]:
     return [part["step"] for part in read_model(out).description["averaged"]]
-
-
-def assert_one_line(result: CompletedProcess[str], code: int, *message: str) -> None:
-    assert (result.returncode, result.stdout) == (code, "")
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert all(part in result.stderr for part in message)
-    if code == 1:
-        assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,15 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
 
 from nmt_cli.cli.commands import demo as command
 from nmt_cli.demo import corpus
+from tests.cli.conftest import Nmt
 from tests.forked import Forked
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -31,7 +28,7 @@ def tiny(tmp_path: Path, tiny_settings: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_the_demo_runs_the_pipeline_and_shows_each_command(
-    tiny: Path, nmt: Run, fork_server: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, nmt: Nmt, fork_server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forked(words: list[str]) -> Forked[bytes]:
         assert words[:3] == [sys.executable, "-m", "nmt_cli"]
@@ -48,7 +45,7 @@ def test_the_demo_runs_the_pipeline_and_shows_each_command(
     assert (tiny / "training" / "report.html").exists()
 
 
-def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "commands", lambda out: [["info", "/no/such/place"], ["info", str(out)]])
     result = nmt("demo", "--out", tiny)
     assert result.returncode == 1

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import Nmt, assert_one_line
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -21,7 +21,7 @@ def described(result: CompletedProcess[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in rows}
 
 
-def test_a_dataset_is_described_with_its_sizes(nmt: Run) -> None:
+def test_a_dataset_is_described_with_its_sizes(nmt: Nmt) -> None:
     assert described(nmt("info", GOLDEN / "dataset")) == {
         "kind": "dataset folder",
         "languages": "en -> de",
@@ -32,7 +32,7 @@ def test_a_dataset_is_described_with_its_sizes(nmt: Run) -> None:
 
 
 def test_the_corpora_of_a_dataset_are_described_with_weight_and_tag(
-    nmt: Run, tmp_path: Path, make: Callable[..., object], toy: str
+    nmt: Nmt, tmp_path: Path, make: Callable[..., object], toy: str
 ) -> None:
     tables = f'{{name="real", path="{toy}", weight=1}}, {{name="made", path="{toy}", weight=2, tag="<BT>"}}'
     make(tmp_path / "out", (), f"corpus.named=[{tables}]")
@@ -47,12 +47,12 @@ MODEL = {
 }
 
 
-def test_a_model_is_described_with_its_shape_and_averaged_steps(nmt: Run) -> None:
+def test_a_model_is_described_with_its_shape_and_averaged_steps(nmt: Nmt) -> None:
     facts = described(nmt("info", GOLDEN / "model"))
     assert facts == {"kind": "model folder", **MODEL, "average of": "steps 240"}
 
 
-def test_a_run_is_described_with_its_progress_and_best_checkpoint(nmt: Run) -> None:
+def test_a_run_is_described_with_its_progress_and_best_checkpoint(nmt: Nmt) -> None:
     facts = described(nmt("info", GOLDEN / "run"))
     assert facts.items() >= {"kind": "run folder", **MODEL}.items()
     assert facts["step"].startswith("240 of 240, epoch 40, ")
@@ -60,7 +60,7 @@ def test_a_run_is_described_with_its_progress_and_best_checkpoint(nmt: Run) -> N
     assert "bleu 1.72" in facts["validated"]
 
 
-def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Run, tmp_path: Path) -> None:
+def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Nmt, tmp_path: Path) -> None:
     run = shutil.copytree(GOLDEN / "run", tmp_path / "run", symlinks=True)
     settings = (run / "config.toml").read_text(encoding="utf-8")
     (run / "config.toml").write_text(re.sub(r"(?m)^sentences = \d+$", "sentences = 5", settings))
@@ -70,12 +70,12 @@ def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Ru
         assert facts["validated"].endswith(" (BLEU and chrF on up to 5 sentences)")
 
 
-def test_a_run_without_checkpoints_is_described(nmt: Run, tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_is_described(nmt: Nmt, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").touch()
     assert described(nmt("info", tmp_path)) == {"kind": "run folder", "checkpoints": "none yet"}
 
 
-def test_a_model_of_another_toolkit_is_described(nmt: Run, tmp_path: Path) -> None:
+def test_a_model_of_another_toolkit_is_described(nmt: Nmt, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
     assert described(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
 
@@ -92,25 +92,21 @@ def test_a_model_of_another_toolkit_is_described(nmt: Run, tmp_path: Path) -> No
     ],
 )
 def test_a_text_is_described_with_its_length(
-    nmt: Run, tmp_path: Path, name: str, content: bytes, kind: dict[str, str]
+    nmt: Nmt, tmp_path: Path, name: str, content: bytes, kind: dict[str, str]
 ) -> None:
     (tmp_path / name).write_bytes(content)
     assert described(nmt("info", tmp_path / name)) == kind
 
 
-def test_a_parent_folder_is_refused_with_the_folders_in_it(nmt: Run, tmp_path: Path) -> None:
+def test_a_parent_folder_is_refused_with_the_folders_in_it(nmt: Nmt, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "model", tmp_path / "model")
-    result = nmt("info", tmp_path)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "Use one in it: model (model)." in result.stderr
+    assert_one_line(nmt("info", tmp_path), 1, "Use one in it: model (model).")
 
 
-def test_unknown_files_and_folders_are_refused(nmt: Run, tmp_path: Path) -> None:
+def test_unknown_files_and_folders_are_refused(nmt: Nmt, tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(b"\0\1\2")
     for path in (tmp_path, tmp_path / "noise"):
-        result = nmt("info", path)
-        assert (result.returncode, result.stdout) == (1, "")
-        assert "is not a dataset, run, checkpoint or model folder" in result.stderr
+        assert_one_line(nmt("info", path), 1, "is not a dataset, run, checkpoint or model folder")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +119,7 @@ def test_unknown_files_and_folders_are_refused(nmt: Run, tmp_path: Path) -> None
     ],
 )
 def test_a_forged_description_is_named(
-    nmt: Run, tmp_path: Path, folder: str, name: str, entry: str, value: object
+    nmt: Nmt, tmp_path: Path, folder: str, name: str, entry: str, value: object
 ) -> None:
     forged = Path(shutil.copytree(GOLDEN / folder, tmp_path / Path(folder).name))
     content = json.loads((forged / name).read_bytes())
@@ -132,6 +128,5 @@ def test_a_forged_description_is_named(
     content["sha256"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     (forged / name).write_text(json.dumps(content))
     result = nmt("info", forged)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: {forged}")
+    assert_one_line(result, 1, f"Error: {forged}")
     assert "bug in nmt" not in result.stderr

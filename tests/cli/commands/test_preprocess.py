@@ -5,15 +5,14 @@ import gzip
 import json
 import lzma
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from nmt_cli.data.config import FilterConfig
-
-Run = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import Nmt, assert_one_line
+from tests.conftest import LANGUAGES
 
 
 def manifest_settings(out: Path) -> dict[str, dict[str, object]]:
@@ -21,21 +20,12 @@ def manifest_settings(out: Path) -> dict[str, dict[str, object]]:
     return settings
 
 
-def test_options_override_set_which_overrides_the_file(nmt: Run, tmp_path: Path, toy: str) -> None:
+def test_options_override_set_which_overrides_the_file(nmt: Nmt, tmp_path: Path, toy: str) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nmin_count = 3\n[filter]\nmax_words = 7\n')
-    languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
-    arguments = (
-        "--config",
-        file,
-        "--set",
-        "tokenizer.kind=bpe",
-        "--set",
-        "tokenizer.min_count=1",
-        "--tokenizer",
-        "word",
-    )
-    result = nmt("preprocess", *languages, "--train", toy, "--out", tmp_path / "out", *arguments)
+    changes = ("--config", file, "--set", "tokenizer.kind=bpe", "--set", "tokenizer.min_count=1")
+    arguments = ("--train", toy, "--out", tmp_path / "out", *changes, "--tokenizer", "word")
+    result = nmt("preprocess", *LANGUAGES, "--workers", "1", *arguments)
     assert result.returncode == 0
     settings = manifest_settings(tmp_path / "out")
     tokenizer = settings["tokenizer"]
@@ -54,7 +44,7 @@ def test_options_override_set_which_overrides_the_file(nmt: Run, tmp_path: Path,
     ],
 )
 def test_an_option_sets_its_setting(
-    nmt_preprocess: Run, tmp_path: Path, toy: str, flag: tuple[str, ...], key: str, value: object
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, flag: tuple[str, ...], key: str, value: object
 ) -> None:
     assert nmt_preprocess("--train", toy, "--out", tmp_path / "out", *flag).returncode == 0
     assert manifest_settings(tmp_path / "out")["tokenizer"][key] == value
@@ -72,28 +62,28 @@ def test_an_option_sets_its_setting(
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_the_right_one(
-    nmt_preprocess: Run, tmp_path: Path, toy: str, arguments: tuple[str, ...], message: str
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, arguments: tuple[str, ...], message: str
 ) -> None:
     result = nmt_preprocess("--train", toy, "--out", tmp_path / "out", *arguments)
-    assert_one_line(result, [message])
+    assert_one_line(result, 1, message)
     assert not any(tmp_path.iterdir())
 
 
-def test_an_invalid_settings_file_is_named(nmt_preprocess: Run, tmp_path: Path, toy: str) -> None:
+def test_an_invalid_settings_file_is_named(nmt_preprocess: Nmt, tmp_path: Path, toy: str) -> None:
     (tmp_path / "bad.toml").write_text("[filter\nmax_words = 3")
     arguments = ("--config", tmp_path / "bad.toml", "--out", tmp_path / "out")
-    assert_one_line(nmt_preprocess("--train", toy, *arguments), ["bad.toml is not a TOML file", "line 1"])
+    result = nmt_preprocess("--train", toy, *arguments)
+    assert_one_line(result, 1, "bad.toml is not a TOML file", "line 1")
 
 
 @pytest.mark.parametrize(
     "flag", [("--tokenizer", "char"), ("--joint",), ("--separate",), ("--vocab-size", "99")]
 )
 def test_options_without_effect_on_a_reused_tokenizer_are_wrong_usage(
-    nmt: Run, tmp_path: Path, toy: str, toy_dataset: Path, flag: tuple[str, ...]
+    nmt: Nmt, tmp_path: Path, toy: str, toy_dataset: Path, flag: tuple[str, ...]
 ) -> None:
-    languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
     arguments = ("--train", toy, "--out", tmp_path / "out", "--reuse-tokenizer", toy_dataset)
-    result = nmt("preprocess", *languages, *arguments, *flag)
+    result = nmt("preprocess", *LANGUAGES, "--workers", "1", *arguments, *flag)
     assert result.returncode == 2
     assert f"{flag[0]} has no effect with --reuse-tokenizer; remove it." in result.stderr
 
@@ -176,7 +166,7 @@ BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
 @pytest.mark.parametrize("role", ["--train", "--valid"])
 @pytest.mark.parametrize(("files", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
 def test_bad_input_is_one_clear_line_and_leaves_nothing(
-    nmt_preprocess: Run, tmp_path: Path, toy: str, role: str, files: Files, words: list[str]
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, role: str, files: Files, words: list[str]
 ) -> None:
     (tmp_path / "in").mkdir()
     for name, content in files.items():
@@ -190,7 +180,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     if role == "--valid" and "No training pair is left (empty side: 3)" in words:
         assert result.returncode == 0
         return
-    assert_one_line(result, words)
+    assert_one_line(result, 1, *words)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -216,7 +206,7 @@ def spelling(folder: Path, files: Files) -> str:
     ],
 )
 def test_unusable_files_are_one_clear_line(
-    nmt_preprocess: Run, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
+    nmt_preprocess: Nmt, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     (tmp_path / "b").mkdir()
     for name in ("a.en", "a.de", "b/a.en", "b/a.de", "b/train.en", "b/train.de"):
@@ -224,18 +214,18 @@ def test_unusable_files_are_one_clear_line(
     before = sorted(tmp_path.rglob("*"))
     out = () if "--out" in arguments else ("--out", tmp_path / "out")
     result = nmt_preprocess(*(word.format(tmp_path) for word in arguments), *out)
-    assert_one_line(result, words)
+    assert_one_line(result, 1, *words)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 def test_a_vocabulary_larger_than_the_text_names_one_that_works(
-    nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, kind: str
 ) -> None:
     arguments = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
     result = nmt_preprocess(*arguments, "--vocab-size", "5000")
-    assert_one_line(result, ["5,000", "more than the text supports", "--vocab-size"])
+    assert_one_line(result, 1, "5,000", "more than the text supports", "--vocab-size")
     assert not any(tmp_path.iterdir())
     cure = re.search(r"--vocab-size (\d+) or less", result.stderr)
     assert cure
@@ -245,27 +235,19 @@ def test_a_vocabulary_larger_than_the_text_names_one_that_works(
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 def test_a_vocabulary_too_small_for_the_alphabet_is_one_clear_line(
-    nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, kind: str
 ) -> None:
     arguments = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
     result = nmt_preprocess(*arguments, "--vocab-size", "10")
-    assert_one_line(result, ["a vocabulary of 10 is too small", "raise --vocab-size"])
+    assert_one_line(result, 1, "a vocabulary of 10 is too small", "raise --vocab-size")
     assert not any(tmp_path.iterdir())
 
 
 def test_an_empty_current_folder_can_be_the_output(
-    nmt_preprocess: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str
+    nmt_preprocess: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str
 ) -> None:
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")
     result = nmt_preprocess("--train", toy, "--out", ".")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "out" / "dataset.json").exists()
-
-
-def assert_one_line(result: CompletedProcess[str], words: list[str]) -> None:
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
-    assert [word for word in words if word not in result.stderr] == []

@@ -3,9 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import torch
@@ -15,8 +13,7 @@ from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import load_tokenizers
-
-Nmt = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import Nmt, assert_one_line
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, norm="pre")
 
@@ -129,15 +126,13 @@ def test_model_without_source_is_wrong_usage(
 ) -> None:
     names = {"MODEL": str(model), "SOURCE": str(source)}
     result = nmt("score", *(names.get(word, word) for word in arguments))
-    assert result.returncode == 2
-    assert message in result.stderr
+    assert_one_line(result, 2, message)
 
 
 @pytest.mark.parametrize("texts", [("--source", "-", "-"), ("--source", "-")], ids=" ".join)
 def test_both_texts_from_stdin_are_one_line_of_error(nmt: Nmt, model: Path, texts: tuple[str, ...]) -> None:
     result = nmt("score", "--model", model, *texts)
-    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert result.stderr.startswith("Error: stdin can be read only once; give files for ")
+    assert_one_line(result, 1, "Error: stdin can be read only once; give files for ")
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "--quiet")], ids=["text", "json"])
@@ -151,8 +146,8 @@ def test_long_lines_are_scored_without_splitting_and_cause_a_warning(
     assert result.returncode == 0
     (warning,) = (line for line in result.stderr.splitlines() if line.startswith("Warning: "))
     assert warning.startswith(
-        f"Warning: {tmp_path / 'source'}: 2 of 4 lines have more than the 11 pieces that nmt translate takes "
-        "at once (the first is line 2). "
+        "Warning: 2 of 4 sources have more than the 11 tokens that nmt translate takes at once (the first is "
+        "line 2). "
     )
     if not form:
         total = sum(scores(model, "abc abc abc abc", "abc abc abc abc"))
@@ -166,6 +161,4 @@ def test_texts_of_different_lengths_are_one_line_of_error(
 ) -> None:
     (tmp_path / "short").write_text("ab\n")
     result = nmt("score", "--model", model, "--source", source, tmp_path / "short")
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "1 lines" in result.stderr
-    assert "4" in result.stderr
+    assert_one_line(result, 1, "1 lines", "4")

@@ -1,12 +1,10 @@
 """`nmt serve`: its settings and errors. Tests of the answers are in tests/serving."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Nmt = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import Nmt, assert_one_line
 
 
 def test_a_missing_library_is_named_with_the_remedy(
@@ -16,9 +14,9 @@ def test_a_missing_library_is_named_with_the_remedy(
         "nmt_cli.cli.commands.serve.find_spec", lambda name: None if name == "uvicorn" else name
     )
     result = nmt("serve", made_models / "copies")
-    assert result.returncode == 1
-    message = "nmt serve needs uvicorn, which is not installed: pip install '.[serve]'."
-    assert result.stderr == f"Error: {message}\n"
+    assert_one_line(
+        result, 1, "Error: nmt serve needs uvicorn, which is not installed: pip install '.[serve]'."
+    )
 
 
 def test_serve_has_the_settings_of_search_input_and_server(nmt: Nmt) -> None:
@@ -32,5 +30,5 @@ def test_serve_has_the_settings_of_search_input_and_server(nmt: Nmt) -> None:
 def test_two_models_for_one_language_pair_are_refused(nmt: Nmt, made_models: Path) -> None:
     folders = made_models / "copies", made_models / "silent"
     result = nmt("serve", *folders, "--device", "cpu", "--threads", "1", "--port", "0")
-    assert result.returncode == 1
-    assert "silent translates from en to de, and so does another model. Use only one." in result.stderr
+    message = "silent translates from en to de, and so does another model. Use only one."
+    assert_one_line(result, 1, message)

@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -21,16 +20,7 @@ from nmt_cli.scoring.metrics import score
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Doing, Note, Progress, Saved, Spent, Validated
 from nmt_cli.training.validation.metrics import Judgement
-
-Run = Callable[..., CompletedProcess[str]]
-
-
-TINY = {
-    "model": "width=16\nfeed_forward=32\nheads=2\nencoder_layers=1\ndecoder_layers=1",
-    "batch": "tokens=400",
-    "training": "max_steps=2\nlog_every=1",
-    "validation": "every_steps=0",
-}
+from tests.cli.conftest import TINY, Nmt, assert_one_line
 
 
 @contextmanager
@@ -44,25 +34,19 @@ def signals_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nmt]:
     """Run `nmt train` with a tiny model on the CPU, in this process and one thread."""
     monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
     file = tmp_path / "tiny.toml"
-    file.write_text("\n".join(f"[{name}]\n{keys}\n" for name, keys in TINY.items()), encoding="utf-8")
+    file.write_text(
+        "\n".join([*TINY, "training.max_steps=2", "training.log_every=1", "validation.every_steps=0"])
+    )
     with signals_as_before():
         yield lambda *arguments: nmt("train", *arguments, "--config", file, "--device", "cpu")
 
 
-def assert_one_line(result: CompletedProcess[str], code: int, *message: str) -> None:
-    assert (result.returncode, result.stdout) == (code, "")
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert all(part in result.stderr for part in message)
-    if code == 1:
-        assert result.stderr.count("\n") == 1
-
-
 def test_a_run_reports_on_stderr_and_prints_nothing_to_stdout(
-    run: Run, toy_dataset: Path, tmp_path: Path
+    run: Nmt, toy_dataset: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     result = run(toy_dataset, "--out", out)
@@ -75,7 +59,7 @@ def test_a_run_reports_on_stderr_and_prints_nothing_to_stdout(
     assert done == f"{out}: complete"
 
 
-def test_quiet_prints_nothing_if_all_goes_well(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+def test_quiet_prints_nothing_if_all_goes_well(run: Nmt, toy_dataset: Path, tmp_path: Path) -> None:
     result = run(toy_dataset, "--out", tmp_path / "run", "--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "run/last").exists()
@@ -101,7 +85,7 @@ def test_quiet_prints_nothing_if_all_goes_well(run: Run, toy_dataset: Path, tmp_
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_options_are_settings_that_the_run_folder_records(
-    run: Run, toy_dataset: Path, tmp_path: Path, flags: tuple[str, ...], setting: str, value: object
+    run: Nmt, toy_dataset: Path, tmp_path: Path, flags: tuple[str, ...], setting: str, value: object
 ) -> None:
     assert run(toy_dataset, "--out", tmp_path / "run", *flags).returncode == 0
     config = settings.read(TrainConfig, tmp_path / "run/config.toml")
@@ -109,7 +93,7 @@ def test_options_are_settings_that_the_run_folder_records(
     assert getattr(getattr(config, section), key) == value
 
 
-def test_the_same_command_with_more_steps_resumes(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, tmp_path: Path) -> None:
     run(toy_dataset, "--out", tmp_path / "run")
     result = run(toy_dataset, "--out", tmp_path / "run", "--max-steps", "3")
     assert result.stderr.splitlines()[:3] == [
@@ -138,7 +122,7 @@ def test_the_same_command_with_more_steps_resumes(run: Run, toy_dataset: Path, t
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
 )
 def test_wrong_usage_exits_with_2(
-    nmt: Run, toy_dataset: Path, arguments: tuple[str, ...], message: str
+    nmt: Nmt, toy_dataset: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     result = nmt("train", toy_dataset, *arguments)
     assert_one_line(result, 2, message)
@@ -201,7 +185,7 @@ def test_wrong_usage_exits_with_2(
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_invalid_settings_are_reported_in_one_line_before_training(
-    run: Run, toy_dataset: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+    run: Nmt, toy_dataset: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert_one_line(run(toy_dataset, "--out", tmp_path / "run", *arguments), 1, message)
     assert not (tmp_path / "run/checkpoints").exists()
@@ -209,7 +193,7 @@ def test_invalid_settings_are_reported_in_one_line_before_training(
 
 @pytest.mark.parametrize("devices", [(), ("--devices", "2")], ids=["one process", "two"])
 def test_a_folder_without_a_dataset_is_reported_in_one_line(
-    run: Run, tmp_path: Path, devices: tuple[str, ...]
+    run: Nmt, tmp_path: Path, devices: tuple[str, ...]
 ) -> None:
     result = run(tmp_path, "--out", tmp_path / "run", *devices)
     assert_one_line(result, 1, f"{tmp_path} is not a dataset folder because it has no dataset.json")
@@ -245,7 +229,7 @@ def test_a_signal_that_nohup_ignores_stays_ignored(number: int) -> None:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)]
 )
 def test_a_signal_saves_and_explains_how_to_resume(
-    run: Run, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+    run: Nmt, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
     out, show = tmp_path / "run", Reporter.__call__
 
@@ -347,7 +331,7 @@ def test_each_event_is_a_plain_line(
     assert capsys.readouterr() == ("", f"{line}\n")
 
 
-def test_threads_sets_the_number_of_threads(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
+def test_threads_sets_the_number_of_threads(run: Nmt, tmp_path: Path, toy_dataset: Path) -> None:
     assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
     (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
     assert json.loads(facts)["threads"] == 2

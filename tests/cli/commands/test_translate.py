@@ -4,9 +4,8 @@ import importlib
 import io
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import torch
@@ -22,8 +21,7 @@ from nmt_cli.translation.checks.input_checks import OddInput
 from nmt_cli.translation.checks.output_checks import Flag
 from nmt_cli.translation.translator import Candidate, Line, Translation
 from nmt_cli.translation.workers import pool as workers
-
-Run = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import Nmt, assert_one_line
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(nmt: Run, made_models: Path, text: Path) -> Run:
+def run(nmt: Nmt, made_models: Path, text: Path) -> Nmt:
     """Run `nmt translate` with a model that copies on the CPU, in this process and one thread."""
     return lambda *arguments: nmt(
         *("translate", made_models / "copies", "--input", text, "--device", "cpu", "--threads", "1"),
@@ -42,16 +40,8 @@ def run(nmt: Run, made_models: Path, text: Path) -> Run:
     )
 
 
-def assert_one_line(result: CompletedProcess[str], code: int, expected: str) -> None:
-    assert (result.returncode, result.stdout) == (code, "")
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert expected in result.stderr
-    if code == 1:
-        assert result.stderr.count("\n") == 1
-
-
 @pytest.mark.slow
-def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Run) -> None:
+def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Nmt) -> None:
     result = run()
     assert (result.returncode, result.stdout) == (0, "abc\nde\n")
     assert result.stderr.startswith("2 lines in ")
@@ -60,7 +50,7 @@ def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cramped")
-def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Run) -> None:
+def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Nmt) -> None:
     result = run("--quiet")
     assert (result.returncode, result.stdout) == (1, "\nde\n")
     assert "Error: 1 of 2 lines did not fit into memory and have empty translations: line 1." in (
@@ -69,7 +59,7 @@ def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Run) -
 
 
 def test_a_line_on_stdin_that_is_too_long_makes_the_command_fail(
-    nmt: Run, made_models: Path, monkeypatch: pytest.MonkeyPatch
+    nmt: Nmt, made_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = importlib.import_module("nmt_cli.cli.commands.translate")
     monkeypatch.setattr(command, "LONGEST_HELD", 10)
@@ -81,7 +71,7 @@ def test_a_line_on_stdin_that_is_too_long_makes_the_command_fail(
 
 
 def test_search_settings_of_a_model_have_the_same_bounds(
-    made_models: Path, tmp_path: Path, nmt: Run, text: Path
+    made_models: Path, tmp_path: Path, nmt: Nmt, text: Path
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(made_models / "copies", folder)
@@ -93,13 +83,13 @@ def test_search_settings_of_a_model_have_the_same_bounds(
         load(folder)
 
 
-def test_quiet_prints_nothing_if_all_goes_well(run: Run) -> None:
+def test_quiet_prints_nothing_if_all_goes_well(run: Nmt) -> None:
     result = run("--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "abc\nde\n", "")
 
 
 @pytest.mark.parametrize("arguments", [("--beam", "3"), ("--set", "search.beam=3")], ids=["flag", "setting"])
-def test_beam_sets_the_number_of_hypotheses(run: Run, arguments: Sequence[str]) -> None:
+def test_beam_sets_the_number_of_hypotheses(run: Nmt, arguments: Sequence[str]) -> None:
     assert run(*arguments, "--n-best", "3").stdout.count("\n") == 6
     beam = "--beam" if arguments[0] == "--beam" else "search.beam"
     message = f"n-best is 4, but a beam of 3 finds no more than 3; raise {beam}, or set search.sample to true"
@@ -107,7 +97,7 @@ def test_beam_sets_the_number_of_hypotheses(run: Run, arguments: Sequence[str]) 
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_the_length_penalty_is_the_exponent_of_the_rule(run: Run, penalty: float) -> None:
+def test_the_length_penalty_is_the_exponent_of_the_rule(run: Nmt, penalty: float) -> None:
     out = run("--length-penalty", penalty, "--set", "search.length_rule=power", "--format", "json").stdout
     for line, length in zip(out.splitlines(), (4, 3), strict=True):
         best = json.loads(line)["hypotheses"][0]
@@ -115,7 +105,7 @@ def test_the_length_penalty_is_the_exponent_of_the_rule(run: Run, penalty: float
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_an_available_precision_is_used(run: Run, precision: str) -> None:
+def test_an_available_precision_is_used(run: Nmt, precision: str) -> None:
     result = run("--precision", precision)
     if "can't compute in" in result.stderr:
         pytest.skip(f"this CPU has no {precision}")
@@ -123,7 +113,7 @@ def test_an_available_precision_is_used(run: Run, precision: str) -> None:
 
 
 @pytest.mark.parametrize("expected", [1, 3])
-def test_threads_sets_the_number_of_workers(run: Run, monkeypatch: pytest.MonkeyPatch, expected: int) -> None:
+def test_threads_sets_the_number_of_workers(run: Nmt, monkeypatch: pytest.MonkeyPatch, expected: int) -> None:
     seen: list[int] = []
     original = workers.Workers
 
@@ -136,7 +126,7 @@ def test_threads_sets_the_number_of_workers(run: Run, monkeypatch: pytest.Monkey
     assert seen == [expected]
 
 
-def test_options_override_assignments_which_override_the_file(run: Run, tmp_path: Path) -> None:
+def test_options_override_assignments_which_override_the_file(run: Nmt, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[search]\nbeam = 2\nn_best = 2\nmin_length = 1\n")
     assert run("--config", file).stdout.count("\n") == 4
@@ -157,7 +147,7 @@ def test_options_override_assignments_which_override_the_file(run: Run, tmp_path
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], expected: str) -> None:
+def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected: str) -> None:
     assert_one_line(run(*arguments), 2, expected)
 
 
@@ -207,26 +197,26 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], expected
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_invalid_settings_are_reported_in_one_line(
-    run: Run, tmp_path: Path, arguments: tuple[str, ...], expected: str
+    run: Nmt, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     assert_one_line(run(*arguments, "--output", tmp_path / "out"), 1, expected)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_a_page_and_translations_need_two_files(run: Run, tmp_path: Path) -> None:
+def test_a_page_and_translations_need_two_files(run: Nmt, tmp_path: Path) -> None:
     page = ("--attention", tmp_path / "same", "--output", tmp_path / "x" / ".." / "same")
     (tmp_path / "x").mkdir()
     assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}; use two files.")
 
 
-def test_a_page_in_a_missing_folder_is_reported_before_translating(run: Run, tmp_path: Path) -> None:
+def test_a_page_in_a_missing_folder_is_reported_before_translating(run: Nmt, tmp_path: Path) -> None:
     result = run("--attention", tmp_path / "missing" / "page.html")
     assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another path.")
     assert not result.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_page_without_disk_space_loses_no_translation(run: Run, tmp_path: Path) -> None:
+def test_a_page_without_disk_space_loses_no_translation(run: Nmt, tmp_path: Path) -> None:
     result = run("--attention", "/dev/full", "--output", tmp_path / "out", "--quiet")
     assert_one_line(result, 1, "/dev/full can't be written: No space left on device; free some space")
     assert (tmp_path / "out").read_text() == "abc\nde\n"
@@ -244,7 +234,7 @@ XML = """<?xml version="1.0" encoding="utf-8"?>
 
 
 def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments(
-    run: Run, nmt: Run, tmp_path: Path
+    run: Nmt, nmt: Nmt, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "set.sgm", tmp_path / "out.sgm"
     source.write_text(SGM)
@@ -262,7 +252,7 @@ def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments
     assert scored["systems"][0]["scores"][0]["score"] == 100
 
 
-def test_a_current_xml_test_set_becomes_xml_that_nmt_score_reads(run: Run, nmt: Run, tmp_path: Path) -> None:
+def test_a_current_xml_test_set_becomes_xml_that_nmt_score_reads(run: Nmt, nmt: Nmt, tmp_path: Path) -> None:
     source, out = tmp_path / "set.xml", tmp_path / "out.xml"
     source.write_text(XML)
     assert run("--input", source, "--output", out).returncode == 0
@@ -275,7 +265,7 @@ def test_a_current_xml_test_set_becomes_xml_that_nmt_score_reads(run: Run, nmt: 
     assert len(json.loads(result.stdout)["systems"]) == 1
 
 
-def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Run, tmp_path: Path) -> None:
+def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Nmt, tmp_path: Path) -> None:
     source = tmp_path / "pairs.tsv"
     source.write_text("abc\tignored\t0.5\nde\n\n")
     assert run("--input", source).stdout == "abc\tabc\nde\tde\n\t\n"
@@ -284,7 +274,7 @@ def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Run,
 
 @pytest.mark.parametrize("arguments", [("--output", "out.txt"), ("--n-best", "2"), ("--format", "json")])
 def test_options_for_lines_give_lines_for_a_test_set(
-    run: Run, tmp_path: Path, arguments: tuple[str, str]
+    run: Nmt, tmp_path: Path, arguments: tuple[str, str]
 ) -> None:
     (tmp_path / "set.sgm").write_text(SGM)
     option, value = arguments
@@ -295,14 +285,14 @@ def test_options_for_lines_give_lines_for_a_test_set(
         assert (tmp_path / value).read_text() == "abc\nde\n\nfg\n"
 
 
-def test_a_test_set_on_stdin_causes_a_warning(run: Run, nmt: Run, made_models: Path, tmp_path: Path) -> None:
+def test_a_test_set_on_stdin_causes_a_warning(run: Nmt, nmt: Nmt, made_models: Path, tmp_path: Path) -> None:
     (tmp_path / "set").write_text(SGM)
     result = nmt("translate", made_models / "copies", "--device", "cpu", "--input", tmp_path / "set")
     assert "looks like a WMT test set. Name the .sgm or .xml file with --input." in result.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_reported(nmt: Run, made_models: Path, text: Path) -> None:
+def test_a_missing_gpu_is_reported(nmt: Nmt, made_models: Path, text: Path) -> None:
     result = nmt("translate", made_models / "copies", "--input", text, "--device", "cuda")
     assert_one_line(result, 1, "this machine has no GPU that PyTorch can use; use --device cpu.")
 
@@ -318,14 +308,14 @@ def test_a_missing_gpu_is_reported(nmt: Run, made_models: Path, text: Path) -> N
     ids=["no model", "another folder", "no input", "no place for output"],
 )
 def test_missing_files_are_reported(
-    nmt: Run, made_models: Path, text: Path, model: str, arguments: tuple[str, ...], code: int, expected: str
+    nmt: Nmt, made_models: Path, text: Path, model: str, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     result = nmt("translate", made_models / model, "--device", "cpu", "--input", text, *arguments)
     assert_one_line(result, code, expected)
 
 
 def test_a_missing_file_of_the_model_is_named(
-    run: Run, made_models: Path, monkeypatch: pytest.MonkeyPatch
+    run: Nmt, made_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "model/part")
@@ -368,7 +358,7 @@ def test_alignments_are_a_last_column() -> None:
     assert as_text(NOTHING, 2, Lines(), []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
 
 
-def test_a_model_that_copies_aligns_each_word_with_itself(run: Run, text: Path) -> None:
+def test_a_model_that_copies_aligns_each_word_with_itself(run: Nmt, text: Path) -> None:
     text.write_text("abc de f\n\ng\n")
     result = run("--set", "output.alignments=true")
     assert result.stdout == "abc de f ||| 0-0 1-1 2-2\n ||| \ng ||| 0-0\n"
@@ -388,8 +378,8 @@ def test_json_is_one_object_per_line() -> None:
     assert json.loads(as_json(GOOD, [0, 1]))["alignment"] == [0, 1]
 
 
-def told_of(capsys: pytest.CaptureFixture[str], *translations: Translation, quiet: bool = True) -> list[str]:
-    with Reporter(quiet, prompt=False) as report:
+def warnings_about(capsys: pytest.CaptureFixture[str], *translations: Translation) -> list[str]:
+    with Reporter(quiet=True, prompt=False) as report:
         report.begin(OddInput("char", Numbering.new((), []).vocabulary))
         for translation in translations:
             report.line(translation)
@@ -402,7 +392,7 @@ def test_a_line_that_does_not_fit_into_memory_is_an_error_at_once_and_at_the_end
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = Translation(a_line(1234, pieces=5000), (), (), failed=True)
-    assert told_of(capsys, GOOD, failed) == [
+    assert warnings_about(capsys, GOOD, failed) == [
         "Error: line 1,234 (5,000 tokens) does not fit into memory.",
         "Error: 1 of 2 lines did not fit into memory and have empty translations: line 1,234. "
         "Use a smaller --beam or shorter lines.",
@@ -416,7 +406,7 @@ def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureF
         Translation(a_line(number, too_long=number % 2 == 0), [a_candidate("x", -1.0, -1.0)], some, False)
         for number, some in flags.items()
     ]
-    assert told_of(capsys, *odd) == [
+    assert warnings_about(capsys, *odd) == [
         "Warning: line 2 is too long to translate at once (2 tokens).",
         "Warning: 1 of 4 translations is empty: line 2",
         "Warning: 2 of 4 translations loop: lines 4, 5",

@@ -1,18 +1,13 @@
 """`nmt train --dry-run`: prints the plan of a run, and trains and writes nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
+from tests.cli.conftest import SET_TINY, Nmt
 
-TINY = (
-    *("--set", "model.width=16", "--set", "model.feed_forward=32", "--set", "model.heads=2"),
-    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1", "--batch-tokens", "400"),
-    *("--device", "cpu", "--max-steps", "6", "--validate-every", "3"),
-)
+FLAGS = (*SET_TINY, "--device", "cpu", "--max-steps", "6", "--validate-every", "3")
 
 NAMES = (
     *("parameters", "batches per epoch", "tokens per batch", "padding", "steps", "memory", "checkpoints"),
@@ -21,13 +16,13 @@ NAMES = (
 
 
 @pytest.fixture
-def dry_run(nmt: Run, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def dry_run(nmt: Nmt, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nmt]:
     monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
-    command = ("train", toy_dataset, "--out", tmp_path / "run", *TINY)
+    command = ("train", toy_dataset, "--out", tmp_path / "run", *FLAGS)
     yield lambda *arguments: nmt(*command, *arguments)
 
 
-def test_the_plan_is_all_of_stdout_and_nothing_is_written(dry_run: Run, tmp_path: Path) -> None:
+def test_the_plan_is_all_of_stdout_and_nothing_is_written(dry_run: Nmt, tmp_path: Path) -> None:
     result = dry_run("--dry-run")
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -35,19 +30,19 @@ def test_the_plan_is_all_of_stdout_and_nothing_is_written(dry_run: Run, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_ranks_than_cores_cause_a_warning(dry_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_cores_cause_a_warning(dry_run: Nmt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.training.setup.build.available_cores", lambda: 2)
     result = dry_run("--dry-run", "--devices", "4")
     assert "4 processes share 2 CPU cores, which is slower than --devices 2." in result.stderr
 
 
-def test_several_devices_are_planned_for_and_not_started(dry_run: Run, tmp_path: Path) -> None:
+def test_several_devices_are_planned_for_and_not_started(dry_run: Nmt, tmp_path: Path) -> None:
     result = dry_run("--dry-run", "--devices", "8")
     assert "on each of 8 cpu" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_run_is_reported_without_a_plan(dry_run: Run, tmp_path: Path) -> None:
+def test_an_error_of_the_run_is_reported_without_a_plan(dry_run: Nmt, tmp_path: Path) -> None:
     result = dry_run("--dry-run", "--init-from", tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {tmp_path} is not a model: ")
@@ -55,7 +50,7 @@ def test_an_error_of_the_run_is_reported_without_a_plan(dry_run: Run, tmp_path: 
 
 
 def test_the_model_to_start_from_gets_an_absolute_path(
-    dry_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dry_run: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dry_run("--quiet")
     (tmp_path / "run").rename(tmp_path / "model")
@@ -64,7 +59,7 @@ def test_the_model_to_start_from_gets_an_absolute_path(
     assert result.stderr.splitlines()[0].startswith(f"starting from {tmp_path}/model/")
 
 
-def test_the_run_folder_records_the_command(dry_run: Run, tmp_path: Path) -> None:
+def test_the_run_folder_records_the_command(dry_run: Nmt, tmp_path: Path) -> None:
     dry_run("--quiet")
     line = (tmp_path / "run/environment.jsonl").read_text(encoding="utf-8")
     assert '"command": ["nmt", "train", ' in line

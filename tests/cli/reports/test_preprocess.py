@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
+
+from tests.cli.conftest import Nmt
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -18,7 +19,7 @@ def rows(text: str, head: str) -> list[list[str]]:
 
 
 def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
-    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    nmt_preprocess: Nmt,
     tmp_path: Path,
     write_pairs: Callable[[Path, Pairs], str],
     dev: str,
@@ -44,7 +45,7 @@ def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
 
 
 def test_both_separate_vocabularies_are_shown(
-    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    nmt_preprocess: Nmt,
     tmp_path: Path,
     write_pairs: Callable[[Path, Pairs], str],
 ) -> None:
@@ -56,7 +57,7 @@ def test_both_separate_vocabularies_are_shown(
 
 
 def test_each_odd_evaluation_set_causes_a_warning_with_a_line_number(
-    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    nmt_preprocess: Nmt,
     tmp_path: Path,
     toy: str,
     write_pairs: Callable[[Path, Pairs], str],

@@ -1,6 +1,5 @@
 """Progress: a bar on a terminal, otherwise a line every few seconds, and nothing with --quiet."""
 
-import io
 import sys
 from types import SimpleNamespace
 
@@ -8,6 +7,7 @@ import pytest
 
 from nmt_cli.cli.reports import progress
 from nmt_cli.cli.reports.progress import SECONDS_BETWEEN_LINES, shown_progress
+from tests.cli.conftest import Terminal
 
 
 class Clock:
@@ -15,13 +15,6 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
-
-
-class Terminal(io.StringIO):
-    """A stream that stores its output and claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

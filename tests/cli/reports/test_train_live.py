@@ -18,6 +18,7 @@ from nmt_cli.cli.reports.train_live import LiveReporter, shown_run
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 from nmt_cli.training.validation.metrics import Judgement
+from tests.cli.conftest import SET_TINY, Terminal
 
 RUN = Path("runs/base[b]")
 
@@ -37,13 +38,6 @@ PROGRESS = Progress(
     memory=7_250_000_000,
     bleu=(21.3, 22.1),
 )
-
-
-class Terminal(io.StringIO):
-    """A stream that stores its output and claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 class Gone(Terminal):
@@ -140,15 +134,8 @@ def test_messages_stay_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
             report(event)
         report.end(RUN, complete=True)
     text = terminal.getvalue()
-    for line in (
-        *(
-            "resuming from step 5",
-            "Warning: nearly full",
-            "step 5,000: dev: BLEU 100.00",
-            "1.5e+15 model FLOPs",
-        ),
-        f"{RUN}: complete",
-    ):
+    lines = ("resuming from step 5", "Warning: nearly full", "step 5,000: dev: BLEU 100.00")
+    for line in (*lines, "1.5e+15 model FLOPs", f"{RUN}: complete"):
         assert re.search(rf"{re.escape(line)}.*\n", text)
     assert "step 1,203 of 100,000" in text
 
@@ -182,11 +169,9 @@ def test_a_closed_terminal_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_nmt_train_shows_the_panel(toy_dataset: Path, tmp_path: Path, nmt_script: Path) -> None:
-    settings = ("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1")
-    more = ("model.decoder_layers=1", "batch.tokens=400", "training.max_steps=3", "training.log_every=1")
-    words = [word for setting in (*settings, *more) for word in ("--set", setting)]
-    command = [nmt_script, "train", toy_dataset, "--out", tmp_path / "run", *words]
-    text = on_a_terminal([str(word) for word in (*command, "--device", "cpu")])
+    more = ("--max-steps", "3", "--set", "training.log_every=1", "--device", "cpu")
+    command = [nmt_script, "train", toy_dataset, "--out", tmp_path / "run", *SET_TINY, *more]
+    text = on_a_terminal(list(map(str, command)))
     assert "step 3 of 3" in text
     assert "real tokens/s" in text
     assert text.count("run: complete") == 1
