@@ -1,6 +1,5 @@
 """Writes and reads arrays and texts piece by piece, so that memory never holds all of them."""
 
-import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +11,8 @@ LINES_AT_ONCE = 100
 
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
+Extent = tuple[Path, int, int]
+"""The position of lines in a text file: the file, the first byte, and the end of the last line."""
 
 
 class ArrayWriter:
@@ -60,14 +61,15 @@ class OffsetsWriter(ArrayWriter):
 
 
 class TextWriter:
-    """Writes lines of text, and an index of their offsets."""
+    """Writes lines of text to PREFIX.txt, and their offsets to PREFIX.lines.npy."""
 
-    def __init__(self, text: Path, offsets: Path) -> None:
+    def __init__(self, prefix: Path) -> None:
+        text = Path(f"{prefix}.txt")
         self._text = text.open("wb")
-        self._offsets = OffsetsWriter(offsets)
+        self._offsets = OffsetsWriter(Path(f"{prefix}.lines.npy"))
 
     def append(self, content: bytes, lengths: Array) -> None:
-        """Add lines that end in line feeds. `lengths` are their bytes, line feeds included."""
+        """Add lines that end in line feeds. `lengths` has the bytes of each line, line feed included."""
         self._text.write(content)
         self._offsets.append(lengths)
 
@@ -82,25 +84,27 @@ class TextWriter:
 class TextReader:
     """Reads lines that `TextWriter` wrote, in any order. Holds neither text nor offsets in memory."""
 
-    def __init__(self, text: Path, offsets: Path) -> None:
-        self.path = text
-        self.offsets: Offsets = np.load(offsets, mmap_mode="r")
-        self._file = os.open(text, os.O_RDONLY)
+    def __init__(self, prefix: Path) -> None:
+        self._path = Path(f"{prefix}.txt")
+        self._offsets: Offsets = np.load(f"{prefix}.lines.npy", mmap_mode="r")
+        self._file = self._path.open("rb")
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self._offsets) - 1
 
-    def extent(self, start: int, stop: int) -> tuple[Path, int, int]:
-        """Return the file, the first byte and the end of lines [`start`, `stop`), for other processes."""
-        return self.path, int(self.offsets[start]), int(self.offsets[stop])
+    def extent(self, start: int, stop: int) -> Extent:
+        """Return the position of lines [`start`, `stop`), so that other processes can read them."""
+        return self._path, int(self._offsets[start]), int(self._offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
         """Return lines [`start`, `stop`) as bytes, line feeds included."""
-        return read_bytes(self._file, int(self.offsets[start]), int(self.offsets[stop]))
+        _, first, end = self.extent(start, stop)
+        self._file.seek(first)
+        return self._file.read(end - first)
 
     def lengths(self, start: int, stop: int) -> Array:
         """Return the number of bytes of each line in [`start`, `stop`), line feeds included."""
-        return np.diff(self.offsets[start : stop + 1])
+        return np.diff(self._offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
         """Return the lines with these numbers, which must ascend, as text without line feeds."""
@@ -116,14 +120,4 @@ class TextReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-
-def read_bytes(file: int, first: int, last: int) -> bytes:
-    """Return bytes [`first`, `last`) of the open file descriptor `file`, or less at the end of the file."""
-    parts = []
-    # Linux reads at most 2 GiB per call.
-    while first < last and (part := os.pread(file, last - first, first)):
-        parts.append(part)
-        first += len(part)
-    return b"".join(parts)
+        self._file.close()

@@ -1,6 +1,5 @@
 """Encodes a block of prepared text as token ids: the work of one process on one block."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, read_bytes
+from nmt_cli.data.arrays import ArrayWriter, Extent, OffsetsWriter
 from nmt_cli.data.dataset import side_path
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
 from nmt_cli.text.tokenizer import Side, Tokenizer
@@ -27,9 +26,9 @@ class EncodeTask:
     fingerprint: str
     """The fingerprint of the tokenizers in that folder."""
 
-    source: tuple[Path, int, int]
-    target: tuple[Path, int, int]
-    """File, first byte and end. Both sides have the same number of lines."""
+    source: Extent
+    target: Extent
+    """Both sides have the same number of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +138,8 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
     return tokenizers
 
 
-def lines_of(path: Path, first: int, last: int) -> list[str]:
-    """Return the lines in bytes [`first`, `last`) of a file. The last of these bytes is a line feed."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        return read_bytes(file, first, last).decode().split("\n")[:-1]
-    finally:
-        os.close(file)
+def lines_of(path: Path, first: int, end: int) -> list[str]:
+    """Return the lines in bytes [`first`, `end`) of a file. The last of these bytes is a line feed."""
+    with path.open("rb") as file:
+        file.seek(first)
+        return file.read(end - first).decode().split("\n")[:-1]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter, read_bytes
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
@@ -46,12 +46,12 @@ def test_every_line_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, blocks: list[list[str]]
 ) -> None:
     folder = tmp_path_factory.mktemp("text")
-    with TextWriter(folder / "text", folder / "lines.npy") as writer:
+    with TextWriter(folder / "text") as writer:
         for block in blocks:
             ended = [f"{line}\n".encode() for line in block]
             writer.append(b"".join(ended), np.array([len(line) for line in ended], np.int64))
     lines = [line for block in blocks for line in block]
-    with TextReader(folder / "text", folder / "lines.npy") as reader:
+    with TextReader(folder / "text") as reader:
         assert len(reader) == len(lines)
         assert reader.lines(np.arange(len(lines))) == lines
         middle, end = len(lines) // 2, len(lines)
@@ -63,15 +63,9 @@ def test_every_line_written_is_read_back(
 
 def test_scattered_lines_are_read_by_number(tmp_path: Path) -> None:
     lines = [str(number) * (number % 3) for number in range(50_000)]
-    with TextWriter(tmp_path / "text", tmp_path / "lines.npy") as writer:
+    with TextWriter(tmp_path / "text") as writer:
         lengths = np.array([len(line) + 1 for line in lines], np.int64)
         writer.append("".join(f"{line}\n" for line in lines).encode(), lengths)
     numbers = np.flatnonzero(np.random.default_rng(1).random(len(lines)) < 0.2)
-    with TextReader(tmp_path / "text", tmp_path / "lines.npy") as reader:
+    with TextReader(tmp_path / "text") as reader:
         assert reader.lines(numbers) == [lines[number] for number in numbers]
-
-
-def test_reading_past_the_end_of_a_file_returns_the_remaining_bytes(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"0123456789")
-    with (tmp_path / "file").open("rb") as file:
-        assert read_bytes(file.fileno(), 7, 100) == b"789"

@@ -19,16 +19,8 @@ from threading import Event, Lock
 import numpy as np
 
 from nmt_cli.config import changed
-from nmt_cli.data.arrays import TextReader
-from nmt_cli.data.dataset import (
-    TOKENIZERS,
-    TRAIN,
-    Dataset,
-    Split,
-    open_sentences,
-    read_manifest,
-    side_path,
-)
+from nmt_cli.data.arrays import Extent, TextReader
+from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split, open_sentences, read_manifest
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import reporting_full_disk
@@ -56,8 +48,8 @@ class ResegmentTask:
 
     config: SamplingConfig
     augment: AugmentConfig
-    texts: Mapping[Side, tuple[Path, int, int]]
-    """File, first byte and end of each side to segment. Augmentation needs both sides."""
+    texts: Mapping[Side, Extent]
+    """The lines of each side to segment. Augmentation needs both sides."""
 
     seed: int
     epoch: int
@@ -175,12 +167,7 @@ class Resegmented:
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
         """Yield the tasks of an epoch, in order. `stack` closes the text files."""
         folder = self._dataset.folder
-        texts = {
-            side: stack.enter_context(
-                TextReader(side_path(folder, TRAIN, side, "txt"), side_path(folder, TRAIN, side, "lines.npy"))
-            )
-            for side in self._sides
-        }
+        texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
         pairs = len(self._dataset.splits[TRAIN])
         for first in range(0, pairs, BLOCK_PAIRS):
             extents = {

@@ -27,7 +27,7 @@ class CleanWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stack = folder, ExitStack()
-        self._texts = {side: self._stack.enter_context(_text_writer(folder, side)) for side in SIDES}
+        self._texts = {side: self._stack.enter_context(TextWriter(folder / side)) for side in SIDES}
         self._numbers = self._stack.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
         self._hashes = {
             name: self._stack.enter_context(hashes_of(folder, name).open("wb")) for name in HASHED
@@ -74,16 +74,9 @@ def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
         yield int(owner), state
 
 
-def _text_writer(folder: Path, side: Side) -> TextWriter:
-    return TextWriter(folder / f"{side}.txt", folder / f"{side}.lines.npy")
-
-
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
     """Open the prepared text of a part. Close it before the next part, so that few files are open at once."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
-        yield {
-            side: stack.enter_context(TextReader(folder / f"{side}.txt", folder / f"{side}.lines.npy"))
-            for side in SIDES
-        }
+        yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -13,7 +13,7 @@ from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_neede
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.dataset import TRAIN, side_path
+from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter, kept_pairs
 from nmt_cli.data.preprocessing.cleaned import QUALITIES, counts_of, hashes_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
@@ -90,11 +90,11 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
     """Yield the pairs of all parts in order, in blocks that each belong to one corpus."""
     first = 0
     for part in range(parts):
+        numbers = numbers_of(work, part)
+        source, target = (open_sentences(encoded_part(work, part), TRAIN, side) for side in SIDES)
         with texts_of(work, part) as texts:
-            numbers = numbers_of(work, part)
-            source, target = (_IdsReader(encoded_part(work, part), side) for side in SIDES)
             for owner, start, stop in _stretches(work, part):
-                ids = source.read(start, stop), target.read(start, stop)
+                ids = _loaded(source, start, stop), _loaded(target, start, stop)
                 yield _Block(owner, first + start, start, numbers[start:stop], texts, *ids)
         first += len(numbers)
 
@@ -107,6 +107,12 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
         for start in range(first, end, BLOCK_PAIRS):
             yield owner, start, min(start + BLOCK_PAIRS, end)
         first = end
+
+
+def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
+    """Copy the ids of sentences [`start`, `stop`) from the mapped file into memory."""
+    offsets = np.array(sentences.offsets[start : stop + 1])
+    return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
 def _repetitions(
@@ -159,9 +165,7 @@ class _SideWriter(TokensWriter):
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__(folder, TRAIN, side, tokenizer)
-        self._text = TextWriter(
-            side_path(folder, TRAIN, side, "txt"), side_path(folder, TRAIN, side, "lines.npy")
-        )
+        self._text = TextWriter(folder / f"{TRAIN}.{side}")
 
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
@@ -195,18 +199,3 @@ def _count_drops(
             line = block.start + int(i)
             source, target = (block.texts[side].content(line, line + 1)[:-1].decode() for side in SIDES)
             corpus.dropped.keep(reason, int(block.numbers[i]), source, target)
-
-
-class _IdsReader:
-    """Reads the ids of one side of a part, block after block."""
-
-    def __init__(self, folder: Path, side: Side) -> None:
-        self._tokens = np.load(folder / f"{side}.tokens.npy", mmap_mode="r")
-        self._lengths = np.load(folder / f"{side}.lengths.npy", mmap_mode="r")
-        self._first = 0
-
-    def read(self, start: int, stop: int) -> EncodedSide:
-        """Return sentences [`start`, `stop`). The next call must begin at `stop`."""
-        lengths = np.array(self._lengths[start:stop])
-        first, self._first = self._first, self._first + int(lengths.sum())
-        return EncodedSide(np.array(self._tokens[first : self._first]), lengths)

@@ -33,7 +33,7 @@ SHARED = "shared"
 CHECKSUMS = "checksums.json"
 """The file with the size and SHA-256 of each file in a folder that `written_whole` made."""
 
-CHECKED = ("clean-*", "encoded-*", "held-out", "tokenizer")
+CHECKED = ("clean-*", "ids-*", "held-out", "tokenizer")
 
 THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -166,4 +166,4 @@ def clean_part(work: Path, part: int) -> Path:
 
 def encoded_part(work: Path, part: int) -> Path:
     """Return the path of the folder with the ids of a part."""
-    return work / f"encoded-{part:06}"
+    return work / f"ids-{part:06}"

@@ -1,7 +1,6 @@
 """Cleans and encodes the training set part by part in a work folder. `merge` combines the parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.corpus.files import sha256
-from nmt_cli.data.arrays import ArrayWriter
 from nmt_cli.data.cleaning.clean import CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
 from nmt_cli.data.cleaning.filters import HELD_OUT
@@ -18,7 +16,7 @@ from nmt_cli.data.cleaning.held_out import write as write_held_out
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
-from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, token_type
+from nmt_cli.data.encode import EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.preprocessing.cleaned import CleanWriter, counts_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import BLOCKS_A_PART, Share, clean_part, encoded_part, written_whole
@@ -118,10 +116,12 @@ def encode_parts(
     tasks = _encode_tasks(folder, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
     encoded = in_order(encode_block, tasks, max(1, min(workers, blocks)))
     done = all_blocks - blocks
-    types = {side: token_type(tokenizers.side(side)) for side in SIDES}
     for part in missing:
-        with written_whole(encoded_part(work, part)) as part_folder, ExitStack() as stack:
-            source, target = (_IdsWriter(part_folder, side, types[side], stack) for side in SIDES)
+        with (
+            written_whole(encoded_part(work, part)) as part_folder,
+            TokensWriter(part_folder, TRAIN, "source", tokenizers.source) as source,
+            TokensWriter(part_folder, TRAIN, "target", tokenizers.target) as target,
+        ):
             for source_ids, target_ids in islice(encoded, len(starts[part])):
                 source.append(source_ids)
                 target.append(target_ids)
@@ -129,19 +129,6 @@ def encode_parts(
                 progress("encoding", min(done * BLOCK_PAIRS, total), total)
     # The generator ends its workers only when it is exhausted.
     next(iter(encoded), None)
-
-
-class _IdsWriter:
-    """Writes the ids of one side of a part. `stack` closes the files."""
-
-    def __init__(self, folder: Path, side: Side, dtype: type, stack: ExitStack) -> None:
-        self._tokens = stack.enter_context(ArrayWriter(folder / f"{side}.tokens.npy", dtype))
-        self._lengths = stack.enter_context(ArrayWriter(folder / f"{side}.lengths.npy", np.int64))
-
-    def append(self, ids: EncodedSide) -> None:
-        """Add sentences."""
-        self._tokens.append(ids.tokens)
-        self._lengths.append(ids.lengths)
 
 
 def _held_out(

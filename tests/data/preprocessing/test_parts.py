@@ -250,7 +250,7 @@ def test_a_damaged_part_is_made_again(
                 kinds.add(kind)
                 damaged.add(folder.name)
                 damage(path)
-    assert {("clean", "source.txt"), ("clean", "report.json"), ("encoded", "target.tokens.npy")} <= kinds
+    assert {("clean", "source.txt"), ("clean", "report.json"), ("ids", "train.target.tokens.npy")} <= kinds
     assert {"tokenizer", "held-out"} < damaged < {folder.name for folder in folders}
     outcome, _ = make(tmp_path / "out", training, valid=valid)
     assert set(outcome.remade) == damaged and not plain.remade
