@@ -3,7 +3,7 @@
 The report only counts the pairs that the filters would drop from the training set.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -23,7 +23,7 @@ from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.text.variation import varied
+from nmt_cli.text.variation import Pair, varied
 
 BLOCK_PAIRS = 1000
 UNKNOWNS = "unknown subwords"
@@ -48,73 +48,65 @@ def write_evaluation_set(
             for side in SIDES
         }
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            raw = _varied(item, block, _raw_lines(item, block, config, corpus.noted), tokenizers)
-            masked = dict(zip(SIDES, _masked(raw, tokenizers), strict=True))
+            pairs = _varied(item, block.first, _decoded(item, block, config, corpus.noted), tokenizers)
+            masked = zip(*(tokenizers.recipe.masked(*pair) for pair in pairs), strict=True)
             prepared = {
-                side: [tokenizers.side(side).prepare(line) for line in masked[side]] for side in SIDES
+                side: [tokenizers.side(side).prepare(line) for line in lines]
+                for side, lines in zip(SIDES, masked, strict=True)
             }
             encoded = {side: encode_lines(tokenizers.side(side), prepared[side]) for side in SIDES}
-            for side in SIDES:
-                files[side].write("".join(f"{line}\n" for line in raw[side]).encode())
+            for side, lines in zip(SIDES, zip(*pairs, strict=True), strict=True):
+                files[side].write("".join(f"{line}\n" for line in lines).encode())
                 writers[side].append(encoded[side])
             flags = _flags(encoded, tokenizers, config.filter.max_subwords)
-            for i, reason in _reasons(raw, prepared, filters, flags):
-                corpus.noted.add(reason, block.first + i, raw["source"][i], raw["target"][i])
+            for i, reason in _reasons(filters, pairs, prepared, flags):
+                corpus.noted.add(reason, block.first + i, *pairs[i])
     counts = {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     return {"role": item.role, "pairs": item.pairs, **counts}
 
 
 def _reasons(
-    raw: dict[Side, list[str]], prepared: dict[Side, list[str]], filters: Filters, flags: Sequence[str | None]
+    filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield index and reason of each pair that the filters would drop or that has an entry in `flags`."""
-    for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
-        raw_pair = raw["source"][i], raw["target"][i]
-        if reason := filters.reason(*pair) or filters.raw_reason(*raw_pair) or flags[i]:
+    """Yield index and reason of each pair that the filters would drop or that has an entry in `flags`. The
+    lines of `pairs` are raw, and those of `prepared` are the same lines after preparation.
+    """
+    prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
+    for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):
+        if reason := filters.reason(*prepared_pair) or filters.raw_reason(*pair) or flags[i]:
             yield i, reason
 
 
-def _masked(raw: dict[Side, list[str]], tokenizers: Tokenizers) -> tuple[list[str], list[str]]:
-    """Return both sides with symbols in place of the placeholders that they share."""
-    pairs = [tokenizers.recipe.masked(*pair) for pair in zip(raw["source"], raw["target"], strict=True)]
-    return [source for source, _ in pairs], [target for _, target in pairs]
-
-
-def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> dict[Side, list[str]]:
-    """Return the lines of both sides as text. Add pairs with replaced bytes to `noted`. Invalid UTF-8 is
-    replaced even if the setting is "skip", since every line is kept.
+def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
+    """Return the pairs of `block` as text. Add each pair with invalid UTF-8 to `noted`. Replace invalid bytes
+    unless the setting is "error", even for "skip", since every line is kept.
     """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
-    raw: dict[Side, list[bytes]] = {"source": block.sources, "target": block.targets}
-    texts = {
-        side: [
+    pairs = []
+    for number, raw in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
+        source, target = (
             decoded(line, rule, item.corpus.location(side, number)) or ""
-            for number, line in enumerate(raw[side], start=block.first)
-        ]
-        for side in SIDES
-    }
-    for i, pair in enumerate(zip(texts["source"], texts["target"], strict=True)):
+            for side, line in zip(SIDES, raw, strict=True)
+        )
+        pairs.append((source, target))
         # An invalid line does not encode to its original bytes.
-        if (pair[0].encode(), pair[1].encode()) != (raw["source"][i], raw["target"][i]):
-            noted.add(REPLACED, block.first + i, *pair)
-    return texts
+        if (source.encode(), target.encode()) != raw:
+            noted.add(REPLACED, number, source, target)
+    return pairs
 
 
-def _varied(
-    item: Input, block: Block, raw: dict[Side, list[str]], tokenizers: Tokenizers
-) -> dict[Side, list[str]]:
-    """Return the lines with the variation of the set applied to each pair, or unchanged without a variation.
+def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
+    """Return `pairs` with the variation of the set applied to each, or unchanged if the set has none.
 
-    The line number seeds the random draws, so they repeat. Symbols of the tokeniser never change.
+    The line number, which is `first` for the first pair, seeds the random draws, so they repeat. Symbols of
+    the tokeniser never change.
     """
     if not item.variation:
-        return raw
-    pairs = zip(raw["source"], raw["target"], strict=True)
-    changed = [
+        return pairs
+    return [
         varied(item.variation, pair, Random(f"{item.variation} {number}"), tokenizers.recipe.symbols)
-        for number, pair in enumerate(pairs, start=block.first)
+        for number, pair in enumerate(pairs, start=first)
     ]
-    return {"source": [source for source, _ in changed], "target": [target for _, target in changed]}
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
