@@ -177,6 +177,11 @@ class BatchConfig:
     shard_pairs: int = setting(2_000_000, least=1, kind="whole run")
     """Pairs planned at once, drawn from the whole corpus. Larger values need more memory and start later."""
 
+    @property
+    def max_length(self) -> int:
+        """Maximum tokens on either side of a training pair."""
+        return min(self.longest, self.tokens)
+
     def __post_init__(self) -> None:
         check(self)
 

@@ -71,6 +71,15 @@ class Split:
     def __len__(self) -> int:
         return len(self.source)
 
+    def lengths(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of source tokens and of target tokens of each pair number in `pairs`. End tokens
+        count.
+        """
+        source, target = (
+            np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (self.source, self.target)
+        )
+        return source, target
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:

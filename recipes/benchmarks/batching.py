@@ -15,6 +15,7 @@ from nmt_cli.data.batching.cut import costs, share
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Sentences, Split
 from recipes.benchmarks import lengths
 from recipes.benchmarks.machine import print_head, print_row, scratch
 
@@ -30,6 +31,7 @@ from pathlib import Path
 import numpy
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.batching.plan import plan_shard, shard_count
+from nmt_cli.data.dataset import Sentences, Split
 
 class Endless:
     "Offsets of a billion sentences of 1 to 55 tokens, computed when they are asked for."
@@ -43,12 +45,13 @@ def peak():  # ru_maxrss would begin with what the parent held
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
 
 files = sys.argv[3:]
-source, target = (numpy.load(file, mmap_mode="r") for file in files) if files else (Endless(), Endless())
+sides = [numpy.load(file, mmap_mode="r") for file in files] if files else [Endless(), Endless()]
+split = Split("train", "train", *(Sentences(numpy.zeros(0), offsets) for offsets in sides))
 config, before, seconds, batches, pairs = BatchConfig(), peak(), [], 0, 0
 shards = shard_count(int(sys.argv[1]), config)
 for number in range(min(shards, int(sys.argv[2]))):
     start = time.perf_counter()
-    shard = plan_shard(source, target, config, 1, 0, number)
+    shard = plan_shard(split, config, 1, 0, number)
     seconds.append(time.perf_counter() - start)
     batches, pairs = batches + len(shard), pairs + len(shard.pairs) + shard.dropped
 print(shards, len(seconds), f"{pairs:,} {batches:,} {seconds[0]:.2f} {sum(seconds):.1f}")
@@ -121,7 +124,8 @@ def _print_table(name: str, source: Lengths, target: Lengths) -> None:
 def _cells(sources: Lengths, targets: Lengths, tokens: int, ranks: int) -> list[str]:
     """Cut one epoch. The share of each rank is one micro-batch."""
     config = BatchConfig(tokens=tokens, shard_pairs=2 * len(sources))
-    shard = plan_shard(_offsets(sources), _offsets(targets), config, 1, 0, 0)
+    split_sides = (Sentences(np.zeros(0), _offsets(side)) for side in (sources, targets))
+    shard = plan_shard(Split("train", "train", *split_sides), config, 1, 0, 0)
     rounding = Rounding.of(tokens // ranks)
     above, shapes, filler, whole = [], set(), 0, 0
     for number in range(len(shard)):

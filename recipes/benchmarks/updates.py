@@ -240,7 +240,7 @@ def read_fairseq(printed: Path, valid_tokens: int) -> Seen:
 
 def our_batches(train: Split, tokens: int) -> list[Pairs]:
     """Return the lengths in each of our batches of the first epoch."""
-    shard = plan_shard(train.source.offsets, train.target.offsets, BatchConfig(tokens=tokens), 1, 0, 0)
+    shard = plan_shard(train, BatchConfig(tokens=tokens), 1, 0, 0)
     pairs = of_split(train)
     return [pairs[shard.batch(number)] for number in range(len(shard))]
 

@@ -70,7 +70,7 @@ class MicroBatch:
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
     """Return the micro-batch of `pairs`, at least one, in host memory. `rounding` adds filler."""
-    lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
+    lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
     source, target = (Layout.of(np.concatenate(both), longest) for both in zip(lengths, dummies, strict=True))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
 import torch
 
 from nmt_cli.data.batching.batch import MicroBatch, assemble, halved
@@ -142,10 +141,7 @@ class Loader:
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
     """Return the share of `cut.rank` in `batch` as micro-batches in host memory. `split` has the pairs."""
-    source, target = (
-        np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
-        for side in (split.source, split.target)
-    )
+    source, target = split.lengths(batch.pairs)
     mine = share(source, target, cut.world)[cut.rank]
     parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]
     return LocalBatch(

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.data.batching.mixture import Mixture, is_mixed, mixture
-from nmt_cli.data.batching.plan import BLOCK, Indices, Shard, batch_bounds, length_key, random_bits, sums
+from nmt_cli.data.batching.plan import (
+    BLOCK,
+    Indices,
+    Shard,
+    batch_bounds,
+    fitting,
+    length_key,
+    random_bits,
+    sums,
+)
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, TrainCorpus, train_corpora
 
@@ -54,7 +63,7 @@ class Stream:
         self, split: Split, corpus: TrainCorpus, number: int, config: BatchConfig, seed: int
     ) -> None:
         self._split, self._corpus, self._number, self._seed = split, corpus, number, seed
-        self._limit = min(config.longest, config.tokens)
+        self._max_length = config.max_length
         # Neighbours stay together for sequential reads, but a small corpus is shuffled pair by pair.
         self._block = max(1, min(BLOCK, corpus.pairs // BLOCK))
         self._fitting = self._counts()
@@ -78,7 +87,7 @@ class Stream:
         inside = (blocks[:, None] * self._block + np.arange(self._block)).ravel()
         pairs = self._corpus.first + inside[inside < self._corpus.pairs]
         before = int(ends[first - 1]) if first else 0
-        return pairs[fitting(self._split, pairs, self._limit)][begin - before : end - before]
+        return pairs[fitting(*self._split.lengths(pairs), self._max_length)][begin - before : end - before]
 
     def _counts(self) -> NDArray[np.int64]:
         """Return, for each block of neighbouring pairs, the number of pairs that are not too long."""
@@ -86,7 +95,7 @@ class Stream:
         at_once = AT_ONCE // self._block * self._block
         for start in range(0, self._corpus.pairs, at_once):
             pairs = self._corpus.first + np.arange(start, min(start + at_once, self._corpus.pairs))
-            fits = fitting(self._split, pairs, self._limit)
+            fits = fitting(*self._split.lengths(pairs), self._max_length)
             counts.append(np.add.reduceat(fits, np.arange(0, len(pairs), self._block), dtype=np.int64))
         return np.concatenate(counts)
 
@@ -125,10 +134,10 @@ class MixedPlan:
             [*stream.taken(first, last)] if last > first else []
             for stream, first, last in zip(self._streams, before, after, strict=True)
         ]
-        limit = min(self._config.longest, self._config.tokens)
-        streams = [[part[fitting(split, part, limit)] for part in parts] for parts in drawn]
+        limit = self._config.max_length
+        streams = [[part[fitting(*split.lengths(part), limit)] for part in parts] for parts in drawn]
         pairs = self._ordered(split, [parts for parts in streams if sum(map(len, parts))], epoch, number)
-        source, target = side_lengths(split, pairs)
+        source, target = split.lengths(pairs)
         dropped = sum(len(part) for parts in drawn for part in parts) - len(pairs)
         return Shard(
             pairs=pairs,
@@ -165,7 +174,7 @@ class MixedPlan:
         """
         if not streams:
             return np.zeros(0, np.int64)
-        source, target = side_lengths(split, np.concatenate([part for parts in streams for part in parts]))
+        source, target = split.lengths(np.concatenate([part for parts in streams for part in parts]))
         slots = 1 + int(max(source.sum(), target.sum())) // self._config.tokens
         rank = np.argsort(random_bits(slots, self._seed, epoch, number, SLOTS), kind="stable")
         keys = length_key(source + target, random_bits(len(source), self._seed, epoch, number, NOISE))
@@ -190,18 +199,3 @@ def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed:
     """Return the plan of a run on `dataset`, or None if no corpora are mixed."""
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None
-
-
-def fitting(split: Split, pairs: Indices, limit: int) -> NDArray[np.bool_]:
-    """Return, for each of `pairs`, whether both sides have 1 to `limit` tokens."""
-    source, target = side_lengths(split, pairs)
-    fits: NDArray[np.bool_] = (np.maximum(source, target) <= limit) & (np.minimum(source, target) > 0)
-    return fits
-
-
-def side_lengths(split: Split, pairs: Indices) -> tuple[Indices, Indices]:
-    """Return the number of source tokens and of target tokens of each pair, end tokens included."""
-    source, target = (
-        np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (split.source, split.target)
-    )
-    return source, target

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.atomic import reporting_full_disk
 
 VERSION = 1
@@ -73,26 +74,20 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
     return -(-_blocks(pairs, config) // (config.shard_pairs // block))
 
 
-def plan_shard(
-    source: Offsets, target: Offsets, config: BatchConfig, seed: int, epoch: int, number: int
-) -> Shard:
-    """Return the batches of shard `number` of an epoch. `source` and `target` are offsets of all pairs.
-    Neither side of a batch has more than `config.tokens` tokens. A batch has pairs of similar length. The
-    shards of an epoch together have every pair exactly once, except pairs that are too long.
+def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
+    """Return the batches of shard `number` of an epoch. Neither side of a batch has more than `config.tokens`
+    tokens. A batch has pairs of similar length. The shards of an epoch together have every pair of `split`
+    exactly once, except pairs that are too long.
     """
-    pairs = _drawn(len(source) - 1, config, seed, epoch, number)
-    source_lengths, target_lengths = (side[pairs + 1] - side[pairs] for side in (source, target))
-    limit = min(config.longest, config.tokens)
-    fits = np.maximum(source_lengths, target_lengths) <= limit
-    fits &= (
-        np.minimum(source_lengths, target_lengths) > 0
-    )  # an empty side in a damaged file would cause an endless loop
+    pairs = _drawn(len(split), config, seed, epoch, number)
+    source, target = split.lengths(pairs)
+    fits = fitting(source, target, config.max_length)
     dropped = len(pairs) - int(fits.sum())
     if dropped:
-        pairs, source_lengths, target_lengths = pairs[fits], source_lengths[fits], target_lengths[fits]
+        pairs, source, target = pairs[fits], source[fits], target[fits]
     noise = random_bits(len(pairs), seed, epoch, number, purpose=1)
-    order = np.argsort(length_key(source_lengths + target_lengths, noise), kind="stable")
-    bounds = batch_bounds(sums(source_lengths[order]), sums(target_lengths[order]), config.tokens)
+    order = np.argsort(length_key(source + target, noise), kind="stable")
+    bounds = batch_bounds(sums(source[order]), sums(target[order]), config.tokens)
     # The batches are sorted by length, so shuffle them.
     batch_order = np.argsort(random_bits(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
     pairs = pairs[order]
@@ -102,6 +97,14 @@ def plan_shard(
         bounds=sums(np.diff(bounds)[batch_order]),
         dropped=dropped,
     )
+
+
+def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.bool_]:
+    """Return, for each pair, whether both sides have 1 to `max_length` tokens. `source` and `target` have the
+    number of tokens of each pair.
+    """
+    # An empty side, which only a damaged file has, would cause an endless loop.
+    return (np.maximum(source, target) <= max_length) & (np.minimum(source, target) > 0)
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:

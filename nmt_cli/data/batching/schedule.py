@@ -134,8 +134,7 @@ class Batches:
             if self._mixed:
                 self._mixed.round(split, epoch, index).save(path)
             else:
-                offsets = split.source.offsets, split.target.offsets
-                plan_shard(*offsets, self._config, self._seed, epoch, index).save(path)
+                plan_shard(split, self._config, self._seed, epoch, index).save(path)
 
         path = self._path(epoch, index)
         if path not in self._planned:
@@ -173,9 +172,8 @@ class Batches:
 
 def all_too_long(pairs: int, config: BatchConfig) -> UserError:
     """Return the error for a training set whose `pairs` pairs all exceed the limits of `config`."""
-    limit = min(config.longest, config.tokens)
     return UserError(
-        f"All {pairs:,} training pairs have more than {limit:,} tokens on a side. "
+        f"All {pairs:,} training pairs have more than {config.max_length:,} tokens on a side. "
         "Raise batch.longest and batch.tokens, or use a larger vocabulary."
     )
 

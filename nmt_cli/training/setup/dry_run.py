@@ -136,10 +136,7 @@ def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | Non
     """Return the shards of the first epoch."""
     if mixed:
         return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
-    offsets = split.source.offsets, split.target.offsets
-    return (
-        plan_shard(*offsets, config, seed, 0, number) for number in range(shard_count(len(split), config))
-    )
+    return (plan_shard(split, config, seed, 0, number) for number in range(shard_count(len(split), config)))
 
 
 def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
@@ -149,8 +146,7 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
     for shard in _shards(split, config.batch, config.training.seed, mixed):
         batches, dropped = batches + len(shard), dropped + shard.dropped
         pairs += len(shard.pairs)
-        for side, sentences in enumerate((split.source, split.target)):
-            lengths = sentences.offsets[shard.pairs + 1] - sentences.offsets[shard.pairs]
+        for side, lengths in enumerate(split.lengths(shard.pairs)):
             tokens[side] += int(lengths.sum())
     counted = mixed.mixture.names[mixed.mixture.counted] if mixed else ""
     return Epoch(batches, pairs, dropped, tokens[0], tokens[1], counted)

@@ -9,7 +9,7 @@ import torch
 from nmt_cli.data.batching.batch import MicroBatch, assemble
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import Cut
-from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.batching.plan import Indices, fitting
 from nmt_cli.data.batching.schedule import all_too_long
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
@@ -115,14 +115,11 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
     """Return the indices of the longest pairs that training uses, longest first, at least one. Together they
     have up to `max_tokens` source plus target tokens. Raise `UserError` if no pair fits.
     """
-    limit = min(config.longest, config.tokens)
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
         pairs = np.concatenate((longest, np.arange(start, min(start + PAIRS_READ_AT_ONCE, len(split)))))
-        source, target = (
-            side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)
-        )
-        fits = (np.maximum(source, target) <= limit) & (np.minimum(source, target) > 0)
+        source, target = split.lengths(pairs)
+        fits = fitting(source, target, config.max_length)
         pairs, tokens = pairs[fits], (source + target)[fits]
         order = np.argsort(-tokens, kind="stable")
         count = max(1, int((np.cumsum(tokens[order]) <= max_tokens).sum()))
@@ -142,8 +139,8 @@ def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroB
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
         return part
     if part.real_source_tokens == part.real_target_tokens:
-        lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
-        pairs = np.delete(pairs, np.flatnonzero(lengths[0] != lengths[1])[:1])
+        source, target = split.lengths(pairs)
+        pairs = np.delete(pairs, np.flatnonzero(source != target)[:1])
     return assemble(split, pairs, None)
 
 

@@ -1,7 +1,7 @@
 """A global batch is divided evenly over ranks and into micro-batches."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from nmt_cli.data.batching.cut import costs, micro_batches, share
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
 
 Lengths = Sequence[tuple[int, int]]
+SplitOf = Callable[[Lengths], Split]
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=80)
 
@@ -46,28 +48,29 @@ def test_the_slowest_rank_is_near_the_optimum(lengths: Lengths) -> None:
     assert slowest <= best * (4 / 3 - 1 / (3 * world)) + 1e-9  # Graham, 1969
 
 
-def imbalance(lengths: Lengths) -> float:
+def imbalance(split: Split) -> float:
     """Return how far the slowest of 8 ranks exceeds their mean, averaged over batches of 25,000 tokens."""
-    offsets = [np.concatenate(([0], np.cumsum(side))) for side in sides(lengths)]
-    shard = plan_shard(offsets[0], offsets[1], BatchConfig(), 1, 0, 0)
+    shard = plan_shard(split, BatchConfig(), 1, 0, 0)
     above = []
     for number in range(len(shard)):
-        source, target = (side[shard.batch(number)] for side in sides(lengths))
+        source, target = split.lengths(shard.batch(number))
         work = [costs(source, target)[pairs].sum() for pairs in share(source, target, 8)]
         above.append(max(work) / np.mean(work) - 1)
     return float(np.mean(above))
 
 
-def test_eight_ranks_have_the_same_work_within_two_percent(natural_lengths: Lengths) -> None:
-    assert imbalance(natural_lengths) < 0.02
+def test_eight_ranks_have_the_same_work_within_two_percent(
+    split_of: SplitOf, natural_lengths: Lengths
+) -> None:
+    assert imbalance(split_of(natural_lengths)) < 0.02
 
 
 @pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
-def test_eight_ranks_have_the_same_work_within_two_percent_on_captions() -> None:
+def test_eight_ranks_have_the_same_work_within_two_percent_on_captions(split_of: SplitOf) -> None:
     folder = Path(os.environ["NMT_DATA"]) / "multi30k"
     texts = [(folder / f"train.{lang}").read_text(encoding="utf-8").split("\n") for lang in ("en", "de")]
     words = ([len(line.split()) + 1 for line in lines] for lines in texts)
-    assert imbalance(list(zip(*words, strict=True))) < 0.02
+    assert imbalance(split_of(list(zip(*words, strict=True)))) < 0.02
 
 
 @given(LENGTHS, st.integers(1, 200))

@@ -1,6 +1,6 @@
 """Filler rounds up shapes with short dummy segments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=80)
 
@@ -46,11 +47,12 @@ def test_the_unit_is_about_one_fiftieth_of_the_batch(tokens: int, unit: int) -> 
     assert Rounding.of(tokens).unit == unit
 
 
-def test_filler_is_under_three_percent_and_shapes_are_few(natural_lengths: list[tuple[int, int]]) -> None:
-    lengths = np.array(natural_lengths)
-    source, target = (np.concatenate(([0], np.cumsum(side))) for side in lengths.T)
+def test_filler_is_under_three_percent_and_shapes_are_few(
+    split_of: Callable[..., Split], natural_lengths: list[tuple[int, int]]
+) -> None:
+    lengths, split = np.array(natural_lengths), split_of(natural_lengths)
     shapes, filler, rounding = set(), 0, Rounding.of(25_000)
-    shards = [plan_shard(source, target, BatchConfig(), 1, epoch, 0) for epoch in range(5)]
+    shards = [plan_shard(split, BatchConfig(), 1, epoch, 0) for epoch in range(5)]
     batches = [lengths[shard.batch(i)] for shard in shards for i in range(len(shard))]
     for batch in batches:
         dummies = rounding.dummies(*batch.T)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import Split
+from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.errors import UserError
 
 Lengths = Sequence[tuple[int, int]]
@@ -30,8 +30,7 @@ SMALL = st.integers(0, 3)
 
 
 def epoch(split: Split, config: BatchConfig, seed: int = 1, number: int = 0) -> list[Shard]:
-    sides = (split.source.offsets, split.target.offsets)
-    return [plan_shard(*sides, config, seed, number, i) for i in range(shard_count(len(split), config))]
+    return [plan_shard(split, config, seed, number, i) for i in range(shard_count(len(split), config))]
 
 
 def batches(shards: Sequence[Shard]) -> list[list[int]]:
@@ -138,9 +137,10 @@ class Endless:
 
 
 def test_memory_depends_on_the_shard_size_and_not_on_the_corpus() -> None:
-    config, offsets = BatchConfig(shard_pairs=100_000), cast(Any, Endless())
+    config, side = BatchConfig(shard_pairs=100_000), Sentences(np.zeros(0), cast(Any, Endless()))
+    split = Split("train", "train", side, side)
     tracemalloc.start()
-    shard = plan_shard(offsets, offsets, config, 1, 0, 777)
+    shard = plan_shard(split, config, 1, 0, 777)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 90_000 < len(shard.pairs) <= 100_000
@@ -149,8 +149,8 @@ def test_memory_depends_on_the_shard_size_and_not_on_the_corpus() -> None:
 
 
 def test_planning_ends_even_with_damaged_offsets() -> None:
-    offsets = np.array([0, 5, 3, 3, 9, -7, 10**15, 12])
-    shard = plan_shard(offsets, offsets, BatchConfig(tokens=10), 1, 0, 0)
+    side = Sentences(np.zeros(0), np.array([0, 5, 3, 3, 9, -7, 10**15, 12]))
+    shard = plan_shard(Split("train", "train", side, side), BatchConfig(tokens=10), 1, 0, 0)
     assert (shard.pairs.tolist(), shard.dropped) in [([0, 3], 5), ([3, 0], 5)]
 
 

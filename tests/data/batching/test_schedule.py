@@ -44,8 +44,7 @@ def until(condition: Callable[[], bool]) -> bool:
 def test_batches_follow_the_plan_with_consecutive_numbers(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
         taken = first_batches(batches.starting(), 60)
-    offsets = (split.source.offsets, split.target.offsets)
-    shards = [[plan_shard(*offsets, CONFIG, 1, epoch, i) for i in range(4)] for epoch in (0, 1)]
+    shards = [[plan_shard(split, CONFIG, 1, epoch, i) for i in range(4)] for epoch in (0, 1)]
     planned = [[shard.batch(i).tolist() for shard in epoch for i in range(len(shard))] for epoch in shards]
     expected = [(n, i, pairs) for n, epoch in enumerate(planned) for i, pairs in enumerate(epoch)]
     assert len(expected) < 60
