@@ -3,7 +3,6 @@
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
 
 from nmt_cli.corpus.files import blocks_of, count_lines_of, explained
 from nmt_cli.errors import UserError
@@ -19,7 +18,7 @@ def count(path: Path, languages: tuple[str, str]) -> int:
     counts = {}
     with explained(path), opened(path) as archive:
         for info in _members(path, archive, languages):
-            with _stream(archive, info) as stream:
+            with archive.open(info) as stream:
                 counts[info.filename] = count_lines_of(stream, f"{path}/{info.filename}")
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} has {lines:,} lines" for name, lines in counts.items())
@@ -35,16 +34,12 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
     `count` before, because different ones raise `ValueError` here."""
     with explained(path), opened(path) as archive:
         source, target = _members(path, archive, languages)
-        with _stream(archive, source) as sources, _stream(archive, target) as targets:
+        with archive.open(source) as sources, archive.open(target) as targets:
             yield from zip(
                 blocks_of(sources, f"{path}/{source.filename}", size),
                 blocks_of(targets, f"{path}/{target.filename}", size),
                 strict=True,
             )
-
-
-def _stream(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
-    return cast(BinaryIO, archive.open(info))
 
 
 def _members(

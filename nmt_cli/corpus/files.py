@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from nmt_cli.errors import UserError, does_not_exist
 from nmt_cli.runtime.hashes import sha256_of
@@ -79,7 +79,7 @@ def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
         yield from blocks_of(stream, name or str(path), size)
 
 
-def blocks_of(stream: BinaryIO, name: str, size: int) -> Iterator[list[bytes]]:
+def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of an open stream in lists of `size`. The last list may be shorter. Raise `UserError`,
     which calls the stream `name`, if a line or a list has too many bytes."""
     block: list[bytes] = []
@@ -103,12 +103,12 @@ def count_lines(path: Path, name: str = "") -> int:
         return count_lines_of(stream, name or str(path))
 
 
-def count_lines_of(stream: BinaryIO, name: str) -> int:
+def count_lines_of(stream: IO[bytes], name: str) -> int:
     """Read an open stream to its end and return its number of lines. Messages call the stream `name`."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
-def _whole_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield a stream in large parts of complete lines. Only the last part may lack a line feed at its end."""
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)

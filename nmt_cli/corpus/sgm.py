@@ -25,7 +25,8 @@ SET = re.compile(rb"<(?:srcset|refset|tstset|dataset)\b([^<>]*)>", re.IGNORECASE
 
 SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
-Tags = Sequence[re.Match[bytes]]
+Tag = re.Match[bytes]
+Tags = Sequence[Tag]
 
 NAMES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6}));", re.IGNORECASE)
@@ -54,7 +55,7 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     content = _content(path)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
-    documents = list(_documents(tags))
+    documents = list(_elements(tags, b"doc"))
     # An xml labels the sides. An sgm contains one side without a label.
     if any(tag[2].lower() in SIDES.values() for tag in tags):
         parts = [(document[0], _of_side(document, side, lang)) for document in documents]
@@ -104,50 +105,46 @@ def id_and_source_language(path: Path) -> tuple[str, str]:
     return name.decode(errors="replace"), _attribute(attributes, b"srclang").decode(errors="replace")
 
 
-def _documents(tags: Tags) -> Iterator[Tags]:
-    """Yield the tags of each document, including its opening tag and without its closing tag."""
+def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
+    """Yield the tags of each element called `name`, from its opening tag to its closing tag. An element
+    without content, such as <seg id="3"/>, is one tag. An element without a closing tag is left out.
+    """
     begin = None
     for index, tag in enumerate(tags):
-        if _begins(tag, b"doc") and begin is None:
-            begin = index
-        elif _ends(tag, b"doc") and begin is not None:
-            yield tags[begin:index]
+        if begin is None and _begins(tag, name):
+            if tag[3].endswith(b"/"):
+                yield [tag]
+            else:
+                begin = index
+        elif begin is not None and _ends(tag, name):
+            yield tags[begin : index + 1]
             begin = None
 
 
-def _segments(content: bytes, document: re.Match[bytes], tags: Tags) -> Iterator[Segment]:
+def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
     """Yield the segments among `tags`, which belong to the document with the opening tag `document`."""
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
-    begin: re.Match[bytes] | None = None
-    for tag in tags:
-        if _begins(tag, b"seg") and begin is None:
-            if tag[3].endswith(b"/"):  # an empty segment: <seg id="3"/>
-                yield Segment(name, _attribute(tag[3], b"id"), b"")
-            else:
-                begin = tag
-        elif _ends(tag, b"seg") and begin is not None:
-            yield Segment(name, _attribute(begin[3], b"id"), _text(content[begin.end() : tag.start()]))
-            begin = None
+    for element in _elements(tags, b"seg"):
+        text = content[element[0].end() : element[-1].start()]
+        yield Segment(name, _attribute(element[0][3], b"id"), _text(text))
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags from the first element of this side that fits `lang`, or [] if a document has none. An
-    element without a language fits. An empty `lang` fits every element."""
-    begin = None
-    for index, tag in enumerate(document):
-        label = _attribute(tag[3], b"lang").decode(errors="replace")
-        if begin is None and _begins(tag, SIDES[side]) and (not lang or not label or fits(label, lang)):
-            begin = index
-        elif begin is not None and _ends(tag, SIDES[side]):
-            return document[begin:index]
+    """Return the tags of the first element of `side` that fits `lang`, or [] if the document has none. An
+    element without a language fits. An empty `lang` fits every element.
+    """
+    for element in _elements(document, SIDES[side]):
+        label = _attribute(element[0][3], b"lang").decode(errors="replace")
+        if not lang or not label or fits(label, lang):
+            return element
     return []
 
 
-def _begins(tag: re.Match[bytes], name: bytes) -> bool:
+def _begins(tag: Tag, name: bytes) -> bool:
     return not tag[1] and tag[2].lower() == name
 
 
-def _ends(tag: re.Match[bytes], name: bytes) -> bool:
+def _ends(tag: Tag, name: bytes) -> bool:
     return bool(tag[1]) and tag[2].lower() == name
 
 
