@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Self
 
 from nmt_cli.data.dataset import Dataset, check_sizes, read_manifest
@@ -43,12 +42,11 @@ class DatasetGuard:
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note
         self._open = ExitStack()
-        self._files: dict[Path, int] = {}
+        self._files: dict[str, int] = {}
         for name in self._written:
-            path = self._folder / name
-            self._files[path] = os.open(path, os.O_RDONLY)
-            self._open.callback(os.close, self._files[path])
-        self._times = {path: TIMES(os.fstat(file)) for path, file in self._files.items()}
+            self._files[name] = os.open(self._folder / name, os.O_RDONLY)
+            self._open.callback(os.close, self._files[name])
+        self._times = {name: TIMES(os.fstat(file)) for name, file in self._files.items()}
         self._verified: Future[None] = Future()
         if verifies:
             # Hashing a large dataset takes minutes, and only the first checkpoint needs the result.
@@ -62,24 +60,24 @@ class DatasetGuard:
         """
         if self._verified.done():
             self._verified.result()
-        for path, file in self._files.items():
-            if os.fstat(file).st_size != self._written[str(path.relative_to(self._folder))]["bytes"]:
-                raise _changed(path)
+        for name, file in self._files.items():
+            if os.fstat(file).st_size != self._written[name]["bytes"]:
+                raise self._changed(name)
 
     def check_contents(self) -> None:
         """Wait for the verification. Raise `UserError` if it failed or if a file changed since the start."""
         self._verified.result()
         self.check_quickly()
-        for path, file in self._files.items():
-            if (times := TIMES(os.fstat(file))) == self._times[path]:
+        for name, file in self._files.items():
+            if (times := TIMES(os.fstat(file))) == self._times[name]:
                 continue
             with os.fdopen(os.dup(file), "rb") as content:
                 # The duplicate shares its position with `file`.
                 content.seek(0)
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
-            if digest != self._written[str(path.relative_to(self._folder))].get("sha256"):
-                raise _changed(path)
-            self._times[path] = times
+            if digest != self._written[name]["sha256"]:
+                raise self._changed(name)
+            self._times[name] = times
 
     def check_all_ranks(self) -> None:
         """Check the contents on all ranks. All ranks call this and raise the first `UserError` of any."""
@@ -124,15 +122,15 @@ class DatasetGuard:
         except BaseException as error:
             self._verified.set_exception(error)
 
+    def _changed(self, name: str) -> UserError:
+        """Return the error for a change of the file `name` of the dataset."""
+        return UserError(
+            f"{self._folder / name} was changed while it was in use. Restore it, then run the same command "
+            "again to resume from the last checkpoint."
+        )
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-
-
-def _changed(path: Path) -> UserError:
-    return UserError(
-        f"{path} was changed while it was in use. Restore it, then run the same command again "
-        "to resume from the last checkpoint."
-    )

@@ -52,4 +52,4 @@ class Rounding:
 
 def _spread(tokens: int, count: int) -> Indices:
     """Return `count` lengths that differ by at most 1 and add up to `tokens`."""
-    return (np.arange(1, count + 1) * tokens) // max(count, 1) - (np.arange(count) * tokens) // max(count, 1)
+    return np.diff(np.arange(count + 1) * tokens // max(count, 1))

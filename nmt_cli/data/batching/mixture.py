@@ -103,8 +103,10 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
     for number, (stage, following) in enumerate(zip(config.stage, shares[1:], strict=False), start=1):
         end = _end(stages[-1], stage, number, names, sizes)
         stages.append(Stage(following, end, stages[-1].taken(end)))
-    counted = _named(config.epoch, names, "epoch") if config.epoch else _first(shares[-1])
-    if not shares[-1][counted]:
+    last = shares[-1]
+    first = next(number for number, share in enumerate(last) if share)
+    counted = _named(config.epoch, names, "epoch") if config.epoch else first
+    if not last[counted]:
         raise UserError(
             f"The last stage has no pairs of {names[counted]}, whose epochs are counted. "
             "Set mixing.epoch to a corpus of that stage."
@@ -195,11 +197,6 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
             f"mixing.{setting} names {name}, which is not a corpus of the dataset; {nearest(name, names)}"
         )
     return names.index(name)
-
-
-def _first(shares: Sequence[int]) -> int:
-    """Return the number of the first corpus with a share."""
-    return next(number for number, share in enumerate(shares) if share)
 
 
 def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:

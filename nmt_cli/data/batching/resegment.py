@@ -6,7 +6,7 @@ Worker processes of one rank do this for all ranks on its machine.
 import gc
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -193,8 +193,8 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.wanted:
-        pairs = _varied(task, zip(lines["source"], lines["target"], strict=True), tokenizers)
-        lines = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
+        pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), tokenizers)
+        lines = dict(zip(SIDES, map(list, zip(*pairs, strict=True)), strict=True))
     return {side: _segmented(task, side, lines[side], draws.get(side), tokenizers) for side in lines}
 
 
@@ -242,14 +242,13 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
     return seeds
 
 
-def _varied(task: ResegmentTask, pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[Pair]:
+def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
     """Return `pairs` in order. Augmentation changes a random share of them, as `task.augment` says."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)
     result: list[Pair] = []
-    lines = list(pairs)
-    for pair, seed in zip(lines, _seeds(task, "augment", len(lines)), strict=True):
+    for pair, seed in zip(pairs, _seeds(task, "augment", len(pairs)), strict=True):
         kind = bisect_right(ends, (seed >> 11) / 2**53)
         if kind < len(VARIATIONS):
             pair = varied(VARIATIONS[kind], pair, Random(seed), symbol_set, masks)

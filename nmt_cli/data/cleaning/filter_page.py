@@ -1,7 +1,6 @@
 """Makes `filter-report.html`, which shows the dropped pairs and the effect of other thresholds."""
 
 from importlib import resources
-from typing import Any
 
 from nmt_cli.data.cleaning.filters import REASONS
 from nmt_cli.data.cleaning.report import FilterReport, described
@@ -13,15 +12,8 @@ SCRIPTS = ("histograms.js", "page.js")
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """Return the HTML page. It has no time or path, so that equal datasets have equal pages."""
-    content = _content(report, config, source_lang, target_lang)
-    return compose("nmt preprocess", resources.files("nmt_cli.data.cleaning") / "page", SCRIPTS, content)
-
-
-def _content(
-    report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str
-) -> dict[str, Any]:
-    return {
+    """Return the HTML page. It contains neither time nor path, so that equal datasets have equal pages."""
+    content = {
         "languages": [source_lang, target_lang],
         "corpora": [
             described(corpus) | ({"shapes": corpus.shapes.described()} if corpus.role == "train" else {})
@@ -37,3 +29,4 @@ def _content(
             "min_score": config.min_score,
         },
     }
+    return compose("nmt preprocess", resources.files("nmt_cli.data.cleaning") / "page", SCRIPTS, content)

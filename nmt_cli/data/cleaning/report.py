@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from nmt_cli.data.cleaning.clean import CleanBlock
@@ -88,7 +88,7 @@ def described(corpus: CorpusReport) -> dict[str, Any]:
                 reason: {
                     "pairs": count,
                     "samples": [
-                        {key: value for key, value in asdict(sample).items() if key != "rank"}
+                        {"number": sample.number, "source": sample.source, "target": sample.target}
                         for sample in tally.samples.get(reason, [])
                     ],
                 }

@@ -93,16 +93,11 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
     """Remove a work folder of another job than `described`, the JSON text of a job. If the folder is shared
     by several machines, raise `UserError` unless `overwrite` is true.
     """
-    if not (folder / JOB).exists():
+    if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return
-    try:
-        earlier = json.loads((folder / JOB).read_text())
-    except ValueError:
-        earlier = None
-    if earlier == json.loads(described):
-        return
-    if earlier and (folder / SHARED).exists() and not overwrite:
-        changed = "; ".join(differences(earlier, json.loads(described))) or "another version of nmt"
+    if (folder / SHARED).exists() and not overwrite:
+        changes = differences(parsed_json(earlier), json.loads(described))
+        changed = "; ".join(changes) or "another version of nmt"
         raise UserError(
             f"{folder} holds parts of --shard that were made with other options ({changed}). "
             f"Give the same options, or --overwrite to start {out} again."
