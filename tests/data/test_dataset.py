@@ -3,7 +3,7 @@
 import json
 import shutil
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,7 @@ from nmt_cli.data.dataset import (
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES, Tokenizer
 from nmt_cli.text.tokenizers import load_tokenizers
-
-Pairs = Sequence[tuple[str, str]]
+from tests.data.corpora import Digests, Make, Pairs, WritePairs
 
 
 def test_a_dataset_folder_has_exactly_the_documented_files(toy_dataset: Path) -> None:
@@ -39,9 +38,7 @@ def test_a_dataset_folder_has_exactly_the_documented_files(toy_dataset: Path) ->
     assert names == {*expected, "dataset.json", "filter-report.json", "filter-report.html"}
 
 
-def test_the_manifest_lists_every_other_file_with_size_and_hash(
-    toy_dataset: Path, digests: Callable[[Path], dict[str, str]]
-) -> None:
+def test_the_manifest_lists_every_other_file_with_size_and_hash(toy_dataset: Path, digests: Digests) -> None:
     listed = json.loads((toy_dataset / "dataset.json").read_text())["files"]
     hashes = digests(toy_dataset)
     del hashes["dataset.json"]
@@ -91,11 +88,7 @@ def test_roles_names_and_order_of_the_splits_are_kept(toy_dataset: Path) -> None
 
 @pytest.mark.parametrize(("words", "dtype"), [(65_528, np.uint16), (65_537, np.uint32)])
 def test_ids_are_stored_in_the_smallest_type_that_holds_the_vocabulary(
-    tmp_path: Path,
-    write_pairs: Callable[[Path, Pairs], str],
-    make: Callable[..., object],
-    words: int,
-    dtype: type[np.integer],
+    tmp_path: Path, write_pairs: WritePairs, make: Make, words: int, dtype: type[np.integer]
 ) -> None:
     lines = [" ".join(f"w{n}" for n in range(i, min(i + 200, words))) for i in range(0, words, 200)]
     corpus = write_pairs(tmp_path / "words", [(line, line) for line in lines])

@@ -1,6 +1,6 @@
 """Encoding a block of prepared text keeps every line, and filters drop both sides of a pair."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +9,16 @@ import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, kept_pairs, lines_of
-from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers, load_tokenizers
+from tests.data.corpora import Make, WritePairs
 
 PAIRS = [("ab", "abcd"), ("abc", "d"), ("a" * 5, "b"), ("", "äb"), ("b", "a")]
 
 
 @pytest.fixture
-def tokenizers(tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[..., str]) -> Tokenizers:
+def tokenizers(tmp_path: Path, make: Make, write_pairs: WritePairs) -> Tokenizers:
     """Character tokenizers of the dataset `out`."""
     make(tmp_path / "out", [write_pairs(tmp_path / "c", [("aaabc", "abcd")] * 2)])
     return load_tokenizers(tmp_path / "out" / TOKENIZERS)

@@ -12,8 +12,8 @@ import pytest
 from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset, open_dataset
 from nmt_cli.data.guard import DatasetGuard
-from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
+from tests.data.corpora import Make
 
 NAME = "train.source.tokens.npy"
 
@@ -106,12 +106,7 @@ def test_equal_bytes_with_another_time_are_not_a_change(guard: DatasetGuard, fol
 
 
 def test_a_dataset_that_was_moved_removed_or_replaced_is_gone(
-    guard: DatasetGuard,
-    statuses: list[Any],
-    folder: Path,
-    tmp_path: Path,
-    make: Callable[..., Outcome],
-    toy: str,
+    guard: DatasetGuard, statuses: list[Any], folder: Path, tmp_path: Path, make: Make, toy: str
 ) -> None:
     guard.check_contents()
     make(other := tmp_path / "other", [toy])

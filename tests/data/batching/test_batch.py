@@ -1,6 +1,5 @@
 """Micro-batches have the tokens of their pairs, followed by filler."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,13 @@ from torch import Tensor
 
 from nmt_cli.data.batching.batch import MicroBatch, assemble, halved
 from nmt_cli.data.batching.filler import Rounding
-from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.ragged import Layout
-
-Lengths = Sequence[tuple[int, int]]
-SplitOf = Callable[[Lengths], Split]
+from tests.data.corpora import Lengths, SplitOf, ids_of
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=40)
 ROUNDINGS = st.one_of(st.none(), st.sampled_from([Rounding(1), Rounding(8), Rounding(64)]))
 
 PAIRS = [(3, 4), (1, 1), (7, 2), (2, 5), (40, 20)]
-
-
-def sentences(side: Sentences, pairs: Sequence[int]) -> list[list[int]]:
-    return [side.tokens[side.offsets[i] : side.offsets[i + 1]].tolist() for i in pairs]
 
 
 def segments(tokens: Tensor, layout: Layout) -> list[list[int]]:
@@ -39,9 +31,10 @@ def test_segments_are_the_requested_pairs_in_order_with_any_filler(
     split = split_of(lengths)
     pairs = np.random.default_rng(len(lengths)).permutation(len(lengths))[: (len(lengths) + 1) // 2]
     batch, count = assemble(split, pairs, rounding), len(pairs)
-    assert segments(batch.source_tokens, batch.source)[:count] == sentences(split.source, pairs.tolist())
-    assert segments(batch.target_tokens, batch.target)[:count] == sentences(split.target, pairs.tolist())
-    assert segments(batch.labels, batch.target)[:count] == sentences(split.target, pairs.tolist())
+    source, target = ([ids_of(side)[pair] for pair in pairs] for side in (split.source, split.target))
+    assert segments(batch.source_tokens, batch.source)[:count] == source
+    assert segments(batch.target_tokens, batch.target)[:count] == target
+    assert segments(batch.labels, batch.target)[:count] == target
 
 
 @given(LENGTHS, ROUNDINGS)

@@ -1,7 +1,6 @@
 """A global batch is divided evenly over ranks and into micro-batches."""
 
 import os
-from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from nmt_cli.data.batching.cut import costs, micro_batches, share
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
-
-Lengths = Sequence[tuple[int, int]]
-SplitOf = Callable[[Lengths], Split]
+from tests.data.corpora import Lengths, SplitOf
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=80)
 

@@ -1,6 +1,6 @@
 """Filler rounds up shapes with short dummy segments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import Split
+from tests.data.corpora import Lengths, SplitOf
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=80)
 
@@ -48,7 +48,7 @@ def test_the_unit_is_about_one_fiftieth_of_the_batch(tokens: int, unit: int) -> 
 
 
 def test_filler_is_under_three_percent_and_shapes_are_few(
-    split_of: Callable[..., Split], natural_lengths: list[tuple[int, int]]
+    split_of: SplitOf, natural_lengths: Lengths
 ) -> None:
     lengths, split = np.array(natural_lengths), split_of(natural_lengths)
     shapes, filler, rounding = set(), 0, Rounding.of(25_000)

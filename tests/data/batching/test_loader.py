@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -20,8 +20,7 @@ from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
-
-SplitOf = Callable[[Sequence[tuple[int, int]]], Split]
+from tests.data.corpora import SplitOf
 
 PATIENCE = 300.0
 LENGTHS = [(1 + i * 7 % 30, 1 + i * 11 % 30) for i in range(100)]

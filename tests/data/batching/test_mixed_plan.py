@@ -20,9 +20,8 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
+from tests.data.corpora import Lengths, SplitOf
 
-Lengths = Sequence[tuple[int, int]]
-SplitOf = Callable[[Lengths], Split]
 CONFIG = BatchConfig(tokens=600, longest=28)
 NAMES = ("bitext", "synthetic", "web", "news")
 

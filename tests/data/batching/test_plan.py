@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -18,9 +18,7 @@ from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.errors import UserError
-
-Lengths = Sequence[tuple[int, int]]
-SplitOf = Callable[[Lengths], Split]
+from tests.data.corpora import Lengths, SplitOf
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=120)
 CONFIGS = st.builds(

@@ -14,14 +14,13 @@ from nmt_cli.data.batching import schedule
 from nmt_cli.data.batching.resegment import UNCHANGED, Resegmented, refuse_no_effect
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, Split, open_dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.data.dataset import TOKENIZERS, Dataset, Split, open_dataset
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.data.corpora import Make, WritePairs, ids_of
 
-Ids = list[list[int]]
 Resegment = Callable[..., AbstractContextManager[Resegmented]]
 
 CONFIG = SamplingConfig(source_dropout=0.3, target_dropout=0.3)
@@ -29,9 +28,7 @@ BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
 
 
 @pytest.fixture(scope="module")
-def dataset(
-    tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
-) -> Dataset:
+def dataset(tmp_path_factory: pytest.TempPathFactory, make: Make, toy: str, dev: str) -> Dataset:
     """Return a dataset of `toy` with BPE subwords."""
     out = tmp_path_factory.mktemp("bpe") / "out"
     make(out, [toy], "tokenizer.kind=bpe", "tokenizer.vocab_size=96", valid=[dev])
@@ -56,18 +53,11 @@ def resegmented(tmp_path: Path, dataset: Dataset) -> Resegment:
     return resegmented
 
 
-def sentences(side: Sentences) -> Ids:
-    return [
-        part.tolist()
-        for part in map(side.tokens.__getitem__, map(slice, side.offsets[:-1], side.offsets[1:]))
-    ]
-
-
 def test_every_epoch_has_the_same_text_in_other_pieces(dataset: Dataset, resegmented: Resegment) -> None:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     with resegmented() as epochs:
-        drawn = [sentences(epochs.split(epoch).source) for epoch in (0, 1)]
-    plain = sentences(dataset.splits["train"].source)
+        drawn = [ids_of(epochs.split(epoch).source) for epoch in (0, 1)]
+    plain = ids_of(dataset.splits["train"].source)
     assert drawn[0] != drawn[1] != plain != drawn[0]
     texts = [[tokenizers.source.decode(ids[:-1]) for ids in epoch] for epoch in (*drawn, plain)]
     assert texts[0] == texts[1] == texts[2]
@@ -78,24 +68,22 @@ def test_seed_epoch_and_line_alone_decide_the_segmentation(
     tmp_path: Path, resegmented: Resegment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with resegmented() as epochs:
-        expected = [sentences(epochs.split(epoch).target) for epoch in (0, 1, 2)]
+        expected = [ids_of(epochs.split(epoch).target) for epoch in (0, 1, 2)]
     monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
     with resegmented(workers=2, folder=tmp_path / "other") as epochs:
-        assert [sentences(epochs.split(epoch).target) for epoch in (2, 0, 1)] == [
-            expected[n] for n in (2, 0, 1)
-        ]
+        assert [ids_of(epochs.split(epoch).target) for epoch in (2, 0, 1)] == [expected[n] for n in (2, 0, 1)]
     with resegmented(seed=2) as epochs:
-        assert sentences(epochs.split(0).target) != expected[0]
+        assert ids_of(epochs.split(0).target) != expected[0]
 
 
 def test_equal_lines_and_both_sides_are_sampled_independently(
-    tmp_path: Path, make: Callable[..., Outcome], resegmented: Resegment, write_pairs: Callable[..., str]
+    tmp_path: Path, make: Make, resegmented: Resegment, write_pairs: WritePairs
 ) -> None:
     same = write_pairs(tmp_path / "same", [("abcabc abcabc abcabc", "abcabc abcabc abcabc")] * 100)
     make(tmp_path / "out", [same], "tokenizer.kind=bpe", "tokenizer.vocab_size=12")
     with resegmented(of=open_dataset(tmp_path / "out")) as epochs:
         split = epochs.split(0)
-    source, target = sentences(split.source), sentences(split.target)
+    source, target = ids_of(split.source), ids_of(split.target)
     assert len({tuple(ids) for ids in source}) > 10
     assert source != target
 
@@ -104,7 +92,7 @@ def test_only_the_sampled_side_is_segmented_again(dataset: Dataset, resegmented:
     with resegmented(SamplingConfig(target_dropout=0.3)) as epochs:
         split = epochs.split(0)
     assert split.source is dataset.splits["train"].source
-    assert sentences(split.target) != sentences(dataset.splits["train"].target)
+    assert ids_of(split.target) != ids_of(dataset.splits["train"].target)
 
 
 def test_an_epoch_can_be_prepared_in_advance(tmp_path: Path, resegmented: Resegment) -> None:
@@ -114,7 +102,7 @@ def test_an_epoch_can_be_prepared_in_advance(tmp_path: Path, resegmented: Resegm
         while not (tmp_path / "epoch-000005").exists() and time.monotonic() < end:
             time.sleep(0.01)
         with resegmented(workers=0) as of_another_rank:
-            assert sentences(of_another_rank.split(5).source) == sentences(epochs.split(5).source)
+            assert ids_of(of_another_rank.split(5).source) == ids_of(epochs.split(5).source)
 
 
 def test_an_epoch_appears_complete_and_is_removed_after_use(tmp_path: Path, resegmented: Resegment) -> None:
@@ -123,10 +111,10 @@ def test_an_epoch_appears_complete_and_is_removed_after_use(tmp_path: Path, rese
     with resegmented() as epochs:
         split = epochs.split(0)
         assert [path.name for path in tmp_path.iterdir()] == ["epoch-000000"]
-        before = sentences(split.source)
+        before = ids_of(split.source)
         epochs.forget(0)
         assert not list(tmp_path.iterdir())
-        assert sentences(split.source) == before
+        assert ids_of(split.source) == before
         epochs.begin(1)
     assert not list(tmp_path.iterdir())
 
@@ -141,7 +129,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_files(
 
 
 def test_a_dataset_that_was_made_again_meanwhile_is_refused(
-    tmp_path: Path, dataset: Dataset, resegmented: Resegment, make: Callable[..., Outcome], dev: str
+    tmp_path: Path, dataset: Dataset, resegmented: Resegment, make: Make, dev: str
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(dataset.folder, folder)
@@ -172,7 +160,7 @@ def test_batches_respect_their_limits_with_the_lengths_of_their_epoch(batches: B
     for epoch in sorted(dropped)[:-1]:
         split = batches.split(epoch)
         longest = [
-            max(map(len, pair)) for pair in zip(sentences(split.source), sentences(split.target), strict=True)
+            max(map(len, pair)) for pair in zip(ids_of(split.source), ids_of(split.target), strict=True)
         ]
         assert dropped[epoch] == sum(length > 24 for length in longest) > 0
 
@@ -239,14 +227,14 @@ def test_other_ranks_of_a_machine_read_the_same_epochs(
     ):
         for mine, theirs in islice(zip(batches.starting(), others.starting(), strict=True), 60):
             assert mine.pairs.tolist() == theirs.pairs.tolist()
-            ours = [sentences(b.split(mine.epoch).source)[mine.pairs[0]] for b in (batches, others)]
+            ours = [ids_of(b.split(mine.epoch).source)[mine.pairs[0]] for b in (batches, others)]
             assert ours[0] == ours[1]
 
 
 def texts(dataset: Dataset, split: Split) -> list[tuple[str, str]]:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     sides = [
-        [tokenizers.side(side).decode(ids[:-1]) for ids in sentences(getattr(split, side))] for side in SIDES
+        [tokenizers.side(side).decode(ids[:-1]) for ids in ids_of(getattr(split, side))] for side in SIDES
     ]
     return list(zip(*sides, strict=True))
 
@@ -272,9 +260,9 @@ def test_every_epoch_augments_other_pairs(
 
 def test_augmentation_does_not_change_the_sampling(tmp_path: Path, resegmented: Resegment) -> None:
     with resegmented() as epochs:
-        expected = sentences(epochs.split(0).target)
+        expected = ids_of(epochs.split(0).target)
     with resegmented(augment=AugmentConfig(typos=0.5), folder=tmp_path / "other") as epochs:
-        assert sentences(epochs.split(0).target) == expected
+        assert ids_of(epochs.split(0).target) == expected
 
 
 def test_augmentation_without_effect_is_refused(dataset: Dataset) -> None:

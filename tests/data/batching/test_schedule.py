@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
+from tests.data.corpora import SplitOf
 
 Batch = tuple[int, int, list[int]]
 
@@ -24,7 +25,7 @@ CONFIG = BatchConfig(tokens=150, longest=28, shard_pairs=30)
 
 
 @pytest.fixture(scope="module")
-def split(split_of: Callable[[Sequence[tuple[int, int]]], Split]) -> Split:
+def split(split_of: SplitOf) -> Split:
     """Return 100 pairs, which CONFIG plans in four shards."""
     return split_of(LENGTHS)
 
@@ -150,9 +151,7 @@ def test_closing_ends_the_waiting_of_another_thread(tmp_path: Path, split: Split
     assert ended.wait(300)
 
 
-def test_a_corpus_of_only_long_pairs_is_refused(
-    tmp_path: Path, split_of: Callable[[Sequence[tuple[int, int]]], Split]
-) -> None:
+def test_a_corpus_of_only_long_pairs_is_refused(tmp_path: Path, split_of: SplitOf) -> None:
     split = split_of([(9, 30), (30, 9)] * 50)
     with (
         closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches,

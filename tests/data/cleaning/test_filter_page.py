@@ -2,20 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Pairs = Sequence[tuple[str, str]]
+from tests.data.corpora import Make, WritePairs
+
 NASTY = "</script><img src=x onerror=document.title='ran'>"
 PAIRS = [("a b c d", "x"), ("a b", "x y"), (NASTY, NASTY), ("a", ""), ("e f g", "x y z"), ("a b", "x y")]
 SETTINGS = ("filter.max_ratio=3.0", "filter.identical=true", "filter.duplicates=true")
 
 
 @pytest.fixture
-def page(tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]) -> Path:
+def page(tmp_path: Path, make: Make, write_pairs: WritePairs) -> Path:
     make(tmp_path / "out", [write_pairs(tmp_path / name, PAIRS) for name in ("one", "two")], *SETTINGS)
     return tmp_path / "out" / "filter-report.html"
 
@@ -31,9 +32,7 @@ def test_the_page_has_the_data_of_the_json_report(page: Path) -> None:
     assert data["settings"] == {"max_words": 250, "max_ratio": 3.0, "min_score": 0.0}
 
 
-def test_the_page_does_not_depend_on_time_and_folder(
-    page: Path, tmp_path: Path, make: Callable[..., object]
-) -> None:
+def test_the_page_does_not_depend_on_time_and_folder(page: Path, tmp_path: Path, make: Make) -> None:
     make(tmp_path / "again", [str(tmp_path / name) for name in ("one", "two")], *SETTINGS)
     assert (tmp_path / "again" / page.name).read_bytes() == page.read_bytes()
 

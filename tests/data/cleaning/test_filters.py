@@ -1,6 +1,5 @@
 """Every dropped pair counts under the right reason, and samples name the right lines."""
 
-import json
 import random
 import unicodedata
 from collections import Counter
@@ -13,8 +12,9 @@ import pytest
 from nmt_cli.data.cleaning.filters import Filters
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizer import SIDES
+from tests.data.corpora import Make, Pairs, WritePairs, dropped_pairs, report_on, train_lines
 
-Pairs = Sequence[tuple[str, str]]
 Rule = Callable[[str, str], bool]
 
 OFF = ("filter.max_words=0", "filter.max_ratio=0.0", "filter.max_subwords=0")
@@ -82,13 +82,8 @@ def first_reasons(pairs: Pairs, rules: dict[str, Rule]) -> list[str | None]:
     return [next((reason for reason, holds in rules.items() if holds(*pair)), None) for pair in pairs]
 
 
-def report_on(folder: Path) -> list[dict[str, Any]]:
-    report: list[dict[str, Any]] = json.loads((folder / "filter-report.json").read_text())
-    return report
-
-
 @pytest.fixture
-def corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> list[tuple[str, Pairs]]:
+def corpora(tmp_path: Path, write_pairs: WritePairs) -> list[tuple[str, Pairs]]:
     """Return two corpora with common pairs."""
     mixed = [mixed_pairs(1), mixed_pairs(2)]
     mixed[1] = [*mixed[1], *mixed[0][:50]]
@@ -97,7 +92,7 @@ def corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> list[t
 
 @pytest.mark.parametrize("reasons", [*([reason] for reason in RULES), list(RULES)], ids=lambda r: r[-1])
 def test_pairs_are_kept_or_dropped_for_the_right_reason(
-    tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]], reasons: list[str]
+    tmp_path: Path, make: Make, corpora: list[tuple[str, Pairs]], reasons: list[str]
 ) -> None:
     settings = [f"filter.{setting}" for reason in reasons for setting in RULES[reason][0]]
     make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *settings)
@@ -108,16 +103,16 @@ def test_pairs_are_kept_or_dropped_for_the_right_reason(
         expected = first_reasons(pairs, rules)
         counts = Counter(reason for reason in expected if reason)
         counted |= set(counts)
-        assert {reason: entry["pairs"] for reason, entry in corpus["dropped"].items()} == counts
+        assert dropped_pairs(corpus) == counts
         assert corpus["read"] == len(pairs) == corpus["kept"] + counts.total()
         kept += [pair for pair, reason in zip(pairs, expected, strict=True) if reason is None]
     assert counted == {"empty side", *reasons}
-    text = [(tmp_path / "out" / f"train.{side}.txt").read_text() for side in ("source", "target")]
-    assert list(zip(*(side.split("\n")[:-1] for side in text), strict=True)) == kept
+    sides = [train_lines(tmp_path / "out", side) for side in SIDES]
+    assert list(zip(*sides, strict=True)) == kept
 
 
 def test_samples_have_the_right_pairs_and_line_numbers(
-    tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]]
+    tmp_path: Path, make: Make, corpora: list[tuple[str, Pairs]]
 ) -> None:
     settings = [f"filter.{setting}" for rule_settings, _ in RULES.values() for setting in rule_settings]
     make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *settings)
@@ -162,7 +157,7 @@ def test_half_of_the_letters_decide_the_script(source: str, script: str, kept: b
 
 
 def test_the_error_for_an_empty_training_set_counts_the_reasons(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [("a b c d", "x"), ("", "y"), ("a b c", "z")])
     with pytest.raises(UserError, match=r"No training pair is left \(word ratio: 2, empty side: 1\)"):
@@ -203,15 +198,13 @@ def test_filters_of_raw_text(setting: dict[str, Any], source: str, target: str, 
     assert Filters(FilterConfig(**setting), "en", "de").raw_reason(source, target) == reason
 
 
-def test_the_language_filter_checks_both_sides(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
-) -> None:
+def test_the_language_filter_checks_both_sides(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
     pytest.importorskip("py3langid")
     english = "A group of people is waiting for the train in the station."
     german = "Eine Gruppe von Menschen wartet im Bahnhof auf den nächsten Zug."
     pairs = [(english, german), (german, english), (english, english), ("Yes", "Yes")]
     make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.language=true")
-    assert report_on(tmp_path / "out")[0]["dropped"]["other language"]["pairs"] == 2
+    assert dropped_pairs(report_on(tmp_path / "out")[0])["other language"] == 2
 
 
 SCORED = "en\tde\ts\na\tx\t0.2\nb\tx\t0.9\nc\tx\t0.9\nd\ty\t\nd\tz\t0.5\ne\tw\t-1\nb\tx\t0.9\n"
@@ -233,28 +226,25 @@ COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_c
     ],
 )
 def test_scores_decide_which_pairs_stay(
-    tmp_path: Path, make: Callable[..., object], settings: Sequence[str], kept: str, dropped: dict[str, int]
+    tmp_path: Path, make: Make, settings: Sequence[str], kept: str, dropped: dict[str, int]
 ) -> None:
     (tmp_path / "c.tsv").write_text(SCORED)
     make(
         tmp_path / "out", [str(tmp_path / "c.tsv")], *COLUMNS, *(f"filter.{setting}" for setting in settings)
     )
-    assert (tmp_path / "out" / "train.source.txt").read_text().split() == list(kept)
-    report = report_on(tmp_path / "out")[0]["dropped"]
-    assert {reason: entry["pairs"] for reason, entry in report.items()} == dropped
+    assert train_lines(tmp_path / "out") == list(kept)
+    assert dropped_pairs(report_on(tmp_path / "out")[0]) == dropped
 
 
 def test_without_scores_the_pair_of_closest_lengths_is_best(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     pairs = [("a b c d e f", "x y z"), ("a b d", "x y z"), ("a", "x y z"), ("k l m", "u v w")]
     make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.one_per_target=true")
-    assert (tmp_path / "out" / "train.source.txt").read_text() == "a b d\nk l m\n"
+    assert train_lines(tmp_path / "out") == ["a b d", "k l m"]
 
 
-def test_a_minimum_score_needs_scores(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
-) -> None:
+def test_a_minimum_score_needs_scores(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
     corpus = write_pairs(tmp_path / "c", [("a", "b")])
     with pytest.raises(UserError, match=r"filter\.min_score is 0\.5, .*corpus\.score_column"):
         make(tmp_path / "out", [corpus], "filter.min_score=0.5")

@@ -1,20 +1,16 @@
 """Pairs of validation and test sets are never trained on, however they are written."""
 
 import unicodedata
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data.cleaning import held_out
-from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.errors import UserError
+from tests.data.corpora import Make, WritePairs, dropped_pairs, report_on, train_lines
 
-Pairs = Sequence[tuple[str, str]]
-Write = Callable[[Path, Pairs], str]
 LINE = st.text(st.sampled_from("aBcßÄä ,.!„“…—\u0301ﬁfi語。٣3"), max_size=6)
 
 
@@ -22,11 +18,6 @@ def normalized(text: str) -> str:
     """Compute the key of a line character by character."""
     plain = unicodedata.normalize("NFKC", text.casefold()).replace("\u0301", "")
     return "".join(mark for mark in plain if unicodedata.category(mark)[0] not in "PZS")
-
-
-def report_of(outcome: Any) -> FilterReport:
-    report: FilterReport = outcome.report
-    return report
 
 
 @given(st.lists(LINE, min_size=1, max_size=5), st.integers(1, 3))
@@ -51,7 +42,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("role", ["valid", "held_out"])
 def test_pairs_of_other_sets_are_dropped_and_counted(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Write, role: str
+    tmp_path: Path, make: Make, write_pairs: WritePairs, role: str
 ) -> None:
     unrelated = [
         ("A man sleeps.", "Eine Frau schläft."),
@@ -62,51 +53,45 @@ def test_pairs_of_other_sets_are_dropped_and_counted(
     train = write_pairs(tmp_path / "train", [*VARIANTS, *unrelated])
     other = write_pairs(tmp_path / "known", [VARIANTS[0], ("!", "?")])
     if role == "valid":
-        outcome = make(tmp_path / "out", [train], valid=[other])
+        make(tmp_path / "out", [train], valid=[other])
     else:
-        outcome = make(tmp_path / "out", [train], f'filter.held_out=["{other}"]')
-    corpus = report_of(outcome).of_role("train")[0]
-    assert corpus.dropped.counts == {"in a valid or test set": 4, "empty side": 1}
-    assert sorted(sample.number for sample in corpus.dropped.samples["in a valid or test set"]) == [
-        1,
-        2,
-        3,
-        4,
-    ]
-    assert (tmp_path / "out" / "train.source.txt").read_text() == "A man sleeps.\nA dog sleeps.\n?\n"
-    assert not (tmp_path / "out" / "work").exists()
+        make(tmp_path / "out", [train], f'filter.held_out=["{other}"]')
+    corpus = report_on(tmp_path / "out")[0]
+    assert dropped_pairs(corpus) == {"in a valid or test set": 4, "empty side": 1}
+    samples = corpus["dropped"]["in a valid or test set"]["samples"]
+    assert sorted(sample["number"] for sample in samples) == [1, 2, 3, 4]
+    assert train_lines(tmp_path / "out") == ["A man sleeps.", "A dog sleeps.", "?"]
 
 
 @pytest.mark.parametrize(
     ("by", "kept"), [("pair", [2, 3, 4]), ("source", [3, 4]), ("target", [2, 4]), ("either", [4])]
 )
 def test_pairs_with_one_side_of_other_sets_can_be_dropped(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Write, by: str, kept: list[int]
+    tmp_path: Path, make: Make, write_pairs: WritePairs, by: str, kept: list[int]
 ) -> None:
     pairs = [("one 1", "eins 1"), ("One 1!", "zwei 2"), ("three 3", "Eins 1."), ("?", "vier 4")]
     train = write_pairs(tmp_path / "train", pairs)
     other = write_pairs(tmp_path / "known", [pairs[0], ("?", "!")])
     make(tmp_path / "out", [train], f"filter.decontaminate_by={by}", valid=[other])
-    lines = (tmp_path / "out" / "train.source.txt").read_text().splitlines()
-    assert lines == [pairs[number - 1][0] for number in kept]
+    assert train_lines(tmp_path / "out") == [pairs[number - 1][0] for number in kept]
 
 
 def test_pairs_of_other_sets_stay_if_the_filter_is_off(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Write
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     train = write_pairs(tmp_path / "set", VARIANTS)
     with pytest.raises(UserError, match=r"in a valid or test set: 4\).*filter\.decontaminate=false"):
         make(tmp_path / "out", [train], valid=[train])
     make(tmp_path / "out", [train], "filter.decontaminate=false", valid=[train])
-    assert len((tmp_path / "out" / "train.source.txt").read_text().splitlines()) == 4
+    assert len(train_lines(tmp_path / "out")) == 4
 
 
 def test_a_changed_held_out_corpus_is_a_difference(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Write
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     train, known = (write_pairs(tmp_path / name, [("a", "b"), (name, name)]) for name in ("train", "known"))
     held = f'filter.held_out=["{known}"]'
-    outcome: Any = make(tmp_path / "out", [train], held)
+    outcome = make(tmp_path / "out", [train], held)
     assert list(outcome.manifest["splits"]) == ["train"]
     write_pairs(tmp_path / "known", [("a", "c")])
     with pytest.raises(UserError, match=r"input 2: held out known"):

@@ -1,15 +1,13 @@
 """Validation and test sets are kept unchanged, and odd pairs are only noted."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nmt_cli.data.dataset import open_dataset, raw_lines
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.data.corpora import Make, WritePairs, report_on
 
 ODD_LINES = [
     b"plain",
@@ -26,13 +24,7 @@ ODD_LINES = [
 ]
 
 
-def noted(folder: Path, name: str) -> dict[str, Any]:
-    report = json.loads((folder / "filter-report.json").read_text())
-    corpus: dict[str, Any] = next(corpus for corpus in report if corpus["name"] == name)
-    return corpus
-
-
-def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Make, toy: str) -> None:
     for ending in ("en", "de"):
         (tmp_path / f"odd.{ending}").write_bytes(b"\n".join(ODD_LINES))
     make(tmp_path / "out", [toy], valid=[str(tmp_path / "odd")])
@@ -41,9 +33,7 @@ def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Callable[..., ob
     assert len(open_dataset(tmp_path / "out").splits["odd"]) == len(ODD_LINES)
 
 
-def test_raw_lines_have_no_line_ends_and_no_byte_order_mark(
-    tmp_path: Path, make: Callable[..., object], toy: str
-) -> None:
+def test_raw_lines_have_no_line_ends_and_no_byte_order_mark(tmp_path: Path, make: Make, toy: str) -> None:
     (tmp_path / "dos.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     (tmp_path / "dos.de").write_bytes(b"eins\nzwei\r\n")
     make(tmp_path / "out", [toy], valid=[str(tmp_path / "dos")])
@@ -51,7 +41,7 @@ def test_raw_lines_have_no_line_ends_and_no_byte_order_mark(
     assert (tmp_path / "out" / "dos.target.raw.txt").read_bytes() == b"eins\nzwei\n"
 
 
-def test_tokens_encode_the_prepared_lines(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+def test_tokens_encode_the_prepared_lines(tmp_path: Path, make: Make, toy: str) -> None:
     (tmp_path / "d.en").write_bytes(" a\u2028 b\u0308\n".encode())
     (tmp_path / "d.de").write_bytes("a\u0308\n".encode())
     make(tmp_path / "out", [toy], valid=[str(tmp_path / "d")])
@@ -77,8 +67,8 @@ def test_tokens_encode_the_prepared_lines(tmp_path: Path, make: Callable[..., ob
 )
 def test_pairs_that_the_filters_would_drop_are_kept_and_noted(
     tmp_path: Path,
-    make: Callable[..., object],
-    write_pairs: Callable[[Path, object], str],
+    make: Make,
+    write_pairs: WritePairs,
     source: str,
     target: str,
     settings: tuple[str, ...],
@@ -87,30 +77,28 @@ def test_pairs_that_the_filters_would_drop_are_kept_and_noted(
     train = write_pairs(tmp_path / "train", [("abc", "abcd"), ("a b", "c d")])
     valid = write_pairs(tmp_path / "valid", [("abc", "abcd"), (source, target)])
     make(tmp_path / "out", [train], *settings, valid=[valid])
-    report = noted(tmp_path / "out", "valid")
+    report = report_on(tmp_path / "out")[1]
     assert (report["read"], report["kept"], report["dropped"]) == (2, 2, {})
     sample = {"number": 2, "source": source, "target": target}
     assert report["noted"] == {warning: {"pairs": 1, "samples": [sample]}}
 
 
 def test_a_set_of_ordinary_pairs_has_no_notes(toy_dataset: Path) -> None:
-    assert noted(toy_dataset, "dev")["noted"] == {}
+    assert report_on(toy_dataset)[1]["noted"] == {}
 
 
 @pytest.mark.parametrize("rule", ["replace", "skip"])
 def test_invalid_utf8_is_replaced_even_if_the_setting_is_skip(
-    tmp_path: Path, make: Callable[..., object], toy: str, rule: str
+    tmp_path: Path, make: Make, toy: str, rule: str
 ) -> None:
     (tmp_path / "bad.en").write_bytes(b"good\nb\xffd\n")
     (tmp_path / "bad.de").write_bytes(b"gut\nschlecht\n")
     make(tmp_path / "out", [toy], f"corpus.invalid_utf8={rule}", valid=[str(tmp_path / "bad")])
     assert (tmp_path / "out" / "bad.source.raw.txt").read_text() == "good\nb\ufffdd\n"
-    assert noted(tmp_path / "out", "bad")["noted"]["invalid UTF-8 replaced"]["pairs"] == 1
+    assert report_on(tmp_path / "out")[1]["noted"]["invalid UTF-8 replaced"]["pairs"] == 1
 
 
-def test_a_variant_is_a_separate_set(
-    tmp_path: Path, make: Callable[..., object], toy: str, write_pairs: Callable[..., str]
-) -> None:
+def test_a_variant_is_a_separate_set(tmp_path: Path, make: Make, toy: str, write_pairs: WritePairs) -> None:
     dev = write_pairs(tmp_path / "dev", [("A house %s.", "Ein Haus %s."), ("ab", "cd")])
     make(tmp_path / "out", [toy], valid=[dev, f"{dev}+upper", f"{dev}+unended"])
     dataset = open_dataset(tmp_path / "out")
@@ -125,6 +113,6 @@ def test_a_variant_is_a_separate_set(
     assert raw_lines(dataset, dataset.splits["dev+unended"], "target") == ["Ein Haus %s", "cd"]
 
 
-def test_training_corpora_have_no_variants(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+def test_training_corpora_have_no_variants(tmp_path: Path, make: Make, toy: str) -> None:
     with pytest.raises(UserError, match=r"\+upper: a training corpus has no variants\. Use the \[augment\]"):
         make(tmp_path / "out", [f"{toy}+upper"])

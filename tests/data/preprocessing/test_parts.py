@@ -14,8 +14,8 @@ from nmt_cli.data.preprocessing.job import Job
 from nmt_cli.data.preprocessing.parts import Share, work_folder
 from nmt_cli.data.preprocessing.preprocess import EVERYTHING, Outcome, preprocess
 from nmt_cli.errors import UserError
+from tests.data.corpora import Digests, WritePairs
 
-Digests = Callable[[Path], dict[str, str]]
 SETTINGS = ("tokenizer.kind=char", "filter.duplicates=true", "filter.max_subwords=30")
 
 
@@ -31,7 +31,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def corpora(tmp_path: Path, toy: str, write_pairs: Callable[..., str]) -> list[str]:
+def corpora(tmp_path: Path, toy: str, write_pairs: WritePairs) -> list[str]:
     """Return three corpora with repeated pairs, and with more dropped pairs in a row than a part has."""
     pairs = [("" if 100 < n < 250 else f"a{n % 60} b", f"c d{n % 70}") for n in range(300)]
     return [toy, write_pairs(tmp_path / "second", pairs), toy]

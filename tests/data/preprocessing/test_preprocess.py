@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import pytest
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing.job import Job
-from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
+from nmt_cli.data.preprocessing.preprocess import preprocess
 from nmt_cli.errors import UserError
-
-Pairs = Sequence[tuple[str, str]]
+from tests.data.corpora import Digests, Make, WritePairs
 
 
 @pytest.fixture
-def make(make: Callable[..., Outcome]) -> Callable[..., Outcome]:
+def make(make: Make) -> Make:
     """Return a function that makes a dataset whose sets may occur in the training text."""
     return lambda out, train, *assignments, **how: make(
         out, train, "filter.decontaminate=false", *assignments, **how
@@ -26,7 +24,7 @@ def make(make: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]) -> Path:
+def dataset(tmp_path: Path, make: Make, write_pairs: WritePairs) -> Path:
     """Make a dataset from the corpus `c` beside it."""
     corpus = write_pairs(tmp_path / "c", [("ab", "ba"), ("cd", "dc")])
     make(tmp_path / "out", [corpus], valid=[corpus])
@@ -37,7 +35,7 @@ def states(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *folder.rglob("*")]}
 
 
-def test_running_again_changes_nothing(dataset: Path, make: Callable[..., Outcome]) -> None:
+def test_running_again_changes_nothing(dataset: Path, make: Make) -> None:
     before = states(dataset.parent)
     corpus = str(dataset.parent / "c")
     assert make(dataset, [corpus], valid=[corpus]).report is None
@@ -46,7 +44,7 @@ def test_running_again_changes_nothing(dataset: Path, make: Callable[..., Outcom
     assert after == before
 
 
-def test_moved_input_files_are_not_a_change(dataset: Path, make: Callable[..., Outcome]) -> None:
+def test_moved_input_files_are_not_a_change(dataset: Path, make: Make) -> None:
     shutil.copytree(dataset.parent, moved := dataset.parent / "moved")
     corpus = str(moved / "c")
     assert make(dataset, [corpus], valid=[corpus]).report is None
@@ -64,11 +62,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize(("assignments", "change"), CHANGES.values(), ids=CHANGES)
 def test_a_changed_setting_is_named_and_needs_overwrite(
-    dataset: Path,
-    make: Callable[..., Outcome],
-    digests: Callable[[Path], dict[str, str]],
-    assignments: tuple[str, ...],
-    change: str,
+    dataset: Path, make: Make, digests: Digests, assignments: tuple[str, ...], change: str
 ) -> None:
     before = digests(dataset)
     corpus = str(dataset.parent / "c")
@@ -82,7 +76,7 @@ def test_a_changed_setting_is_named_and_needs_overwrite(
     assert make(dataset, [corpus], *assignments, valid=[corpus]).report is None
 
 
-def test_changed_text_is_named_and_needs_overwrite(dataset: Path, make: Callable[..., Outcome]) -> None:
+def test_changed_text_is_named_and_needs_overwrite(dataset: Path, make: Make) -> None:
     corpus = dataset.parent / "c"
     corpus.with_suffix(".de").write_text("ba\ndC\n")
     with pytest.raises(
@@ -93,7 +87,7 @@ def test_changed_text_is_named_and_needs_overwrite(dataset: Path, make: Callable
     assert (dataset / "train.target.txt").read_text() == "ba\ndC\n"
 
 
-def test_added_and_removed_sets_are_named(dataset: Path, make: Callable[..., Outcome], dev: str) -> None:
+def test_added_and_removed_sets_are_named(dataset: Path, make: Make, dev: str) -> None:
     corpus = str(dataset.parent / "c")
     with pytest.raises(UserError, match=r"input 3: nothing -> valid dev"):
         make(dataset, [corpus], valid=[corpus, dev])
@@ -110,9 +104,7 @@ def test_other_languages_are_named(dataset: Path, tmp_path: Path) -> None:
         preprocess(Job("en", "nl", [pair], [pair], config=config), dataset, 1, False, lambda *_: None)
 
 
-def test_overwriting_removes_the_old_dataset(
-    dataset: Path, make: Callable[..., Outcome], digests: Callable[[Path], dict[str, str]]
-) -> None:
+def test_overwriting_removes_the_old_dataset(dataset: Path, make: Make, digests: Digests) -> None:
     (dataset / "notes.txt").touch()
     corpus = str(dataset.parent / "c")
     make(dataset, [corpus], overwrite=True)
@@ -122,7 +114,7 @@ def test_overwriting_removes_the_old_dataset(
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_of_other_files_is_never_changed(
-    tmp_path: Path, make: Callable[..., Outcome], toy: str, overwrite: bool
+    tmp_path: Path, make: Make, toy: str, overwrite: bool
 ) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("years of work")
@@ -134,7 +126,7 @@ def test_a_folder_of_other_files_is_never_changed(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
-def test_an_empty_folder_may_be_filled(tmp_path: Path, make: Callable[..., Outcome], toy: str) -> None:
+def test_an_empty_folder_may_be_filled(tmp_path: Path, make: Make, toy: str) -> None:
     (tmp_path / "out").mkdir()
     make(tmp_path / "out", [toy])
     assert (tmp_path / "out" / "dataset.json").exists()
@@ -152,7 +144,7 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path, make: Callable[..., Outco
     ],
 )
 def test_a_damaged_dataset_is_never_up_to_date_and_overwriting_repairs_it(
-    dataset: Path, make: Callable[..., Outcome], file: str, content: Any, message: str
+    dataset: Path, make: Make, file: str, content: Any, message: str
 ) -> None:
     if content == "reversed":
         content = (dataset / file).read_bytes()[::-1]
@@ -167,7 +159,7 @@ def test_a_damaged_dataset_is_never_up_to_date_and_overwriting_repairs_it(
 
 
 def test_a_failure_keeps_the_older_dataset(
-    dataset: Path, make: Callable[..., Outcome], digests: Callable[[Path], dict[str, str]], tmp_path: Path
+    dataset: Path, make: Make, digests: Digests, tmp_path: Path
 ) -> None:
     before = digests(dataset)
     (tmp_path / "c.en").write_bytes(b"ab\n\xff\n")
@@ -189,9 +181,7 @@ def test_progress_reports_each_stage_to_its_end(tmp_path: Path, toy: str, dev: s
     assert list(reports).index("cleaning") < list(reports).index("encoding")
 
 
-def test_the_manifest_counts_unknowns_and_tokens(
-    tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]
-) -> None:
+def test_the_manifest_counts_unknowns_and_tokens(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
     train = write_pairs(tmp_path / "c", [("ab", "ba")])
     valid = write_pairs(tmp_path / "d", [("axyb", "b"), ("", "z")])
     make(tmp_path / "out", [train], valid=[valid])

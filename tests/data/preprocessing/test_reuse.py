@@ -1,25 +1,21 @@
 """A tokenizer is reused from a dataset folder, or built from files."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nmt_cli.data.dataset import open_dataset
-from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
-
-Pairs = Sequence[tuple[str, str]]
+from tests.data.corpora import Make
 
 SIZES = {"sentencepiece": 48, "bpe": 60, "char": 64, "word": 400}
 
 
 @pytest.fixture(scope="module")
-def learned(
-    tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str
-) -> Callable[..., Path]:
+def learned(tmp_path_factory: pytest.TempPathFactory, make: Make, toy: str) -> Callable[..., Path]:
     """Return a function that makes a dataset of `toy` with a kind of tokenizer, once per module."""
     folder = tmp_path_factory.mktemp("learned")
 
@@ -44,13 +40,7 @@ def pieces(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
-    tmp_path: Path,
-    make: Callable[..., Outcome],
-    learned: Callable[..., Path],
-    toy: str,
-    dev: str,
-    kind: str,
-    joint: bool,
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, dev: str, kind: str, joint: bool
 ) -> None:
     lender = learned(kind, joint)
     make(tmp_path / "out", [toy], valid=[dev], reuse=lender)
@@ -63,13 +53,7 @@ def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
 @pytest.mark.parametrize(("kind", "ending"), [("sentencepiece", "model"), ("bpe", "codes")])
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 def test_subword_files_give_the_same_segmentation(
-    tmp_path: Path,
-    make: Callable[..., Outcome],
-    learned: Callable[..., Path],
-    toy: str,
-    kind: str,
-    ending: str,
-    joint: bool,
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, kind: str, ending: str, joint: bool
 ) -> None:
     lender = learned(kind, joint)
     names = ["joint"] if joint else ["source", "target"]
@@ -83,7 +67,7 @@ def test_subword_files_give_the_same_segmentation(
 
 
 def test_another_tokenizer_is_a_named_difference(
-    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str
 ) -> None:
     make(tmp_path / "out", [toy], reuse=learned("char"))
     with pytest.raises(UserError, match=r"reused tokeniser: \w+ -> \w+"):
@@ -104,7 +88,7 @@ def test_another_tokenizer_is_a_named_difference(
     ],
 )
 def test_settings_that_the_reused_folder_decides_are_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str, assignment: str
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, assignment: str
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
     with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
@@ -123,12 +107,7 @@ def test_settings_that_the_reused_folder_decides_are_refused(
     ],
 )
 def test_settings_that_the_reused_file_decides_are_refused(
-    tmp_path: Path,
-    make: Callable[..., Outcome],
-    learned: Callable[..., Path],
-    toy: str,
-    kind: str,
-    assignment: str,
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, kind: str, assignment: str
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
     file = learned(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
@@ -136,9 +115,7 @@ def test_settings_that_the_reused_file_decides_are_refused(
         make(tmp_path / "out", [toy], assignment, reuse=file)
 
 
-def test_unusable_files_are_named(
-    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
-) -> None:
+def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str) -> None:
     model = learned("sentencepiece") / "tokenizer" / "joint.model"
     codes = learned("bpe") / "tokenizer" / "joint.codes"
     (tmp_path / "empty").mkdir()
@@ -160,7 +137,7 @@ def test_unusable_files_are_named(
 
 
 def test_a_tokenizer_for_other_languages_is_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str
 ) -> None:
     shutil.copytree(learned("char"), tmp_path / "lender")
     description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
@@ -172,7 +149,7 @@ def test_a_tokenizer_for_other_languages_is_refused(
 
 @pytest.mark.parametrize("reused", ["dataset", "tokenizer", "tokenizer/joint.codes"])
 def test_a_changed_tokenizer_is_refused(
-    tmp_path: Path, make: Callable[..., Outcome], learned: Callable[..., Path], toy: str, reused: str
+    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, reused: str
 ) -> None:
     lender = tmp_path / "lender"
     shutil.copytree(learned("bpe"), lender)

@@ -13,47 +13,32 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import open_dataset, train_corpora
-from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.data.corpora import Make, Pairs, WritePairs, dropped_pairs, report_on, train_lines
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-Pairs = Sequence[tuple[str, str]]
 
-
-def text(folder: Path, side: str = "source") -> list[str]:
-    return (folder / f"train.{side}.txt").read_bytes().decode().split("\n")[:-1]
-
-
-def report_on_first(folder: Path) -> dict[str, Any]:
-    first: dict[str, Any] = json.loads((folder / "filter-report.json").read_text())[0]
-    return first
-
-
-def test_corpora_keep_their_order(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
-) -> None:
+def test_corpora_keep_their_order(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
     corpora = [[("z", "1"), ("y", "2")], [("a", "3")], [("m", "4"), ("z", "1")]]
     prefixes = [write_pairs(tmp_path / f"c{i}", pairs) for i, pairs in enumerate(corpora)]
     make(tmp_path / "out", prefixes)
-    assert text(tmp_path / "out") == ["z", "y", "a", "m", "z"]
-    assert text(tmp_path / "out", "target") == ["1", "2", "3", "4", "1"]
+    assert train_lines(tmp_path / "out") == ["z", "y", "a", "m", "z"]
+    assert train_lines(tmp_path / "out", "target") == ["1", "2", "3", "4", "1"]
 
 
-def test_the_text_is_prepared_and_the_offsets_point_to_its_lines(
-    tmp_path: Path, make: Callable[..., object]
-) -> None:
+def test_the_text_is_prepared_and_the_offsets_point_to_its_lines(tmp_path: Path, make: Make) -> None:
     raw = [" two\tspaces  ", "e\u0301", "bell\x07 zero\u200bwidth", "\ufb01ne", "U+2028\u2028inside"]
     prepared = ["two spaces", "é", "bell zero\u200bwidth", "\ufb01ne", "U+2028 inside"]
     for ending in ("en", "de"):
         (tmp_path / f"c.{ending}").write_bytes("".join(f"{line}\n" for line in raw).encode())
     make(tmp_path / "out", [str(tmp_path / "c")])
     for side in ("source", "target"):
-        assert text(tmp_path / "out", side) == prepared
+        assert train_lines(tmp_path / "out", side) == prepared
         starts = np.load(tmp_path / "out" / f"train.{side}.lines.npy")
         assert starts.tolist() == np.cumsum([0, *(len(line.encode()) + 1 for line in prepared)]).tolist()
 
@@ -71,23 +56,21 @@ def test_the_text_is_prepared_and_the_offsets_point_to_its_lines(
     ],
     ids=["CRLF", "BOM", "U+2028", "controls", "NUL", "1 MB word", "1 MB line"],
 )
-def test_odd_lines_stay_aligned(
-    tmp_path: Path, make: Callable[..., object], source: bytes, lines: list[str]
-) -> None:
+def test_odd_lines_stay_aligned(tmp_path: Path, make: Make, source: bytes, lines: list[str]) -> None:
     (tmp_path / "c.en").write_bytes(source)
     (tmp_path / "c.de").write_bytes(b"one\ntwo\nthree\n")
     make(tmp_path / "out", [str(tmp_path / "c")])
-    assert text(tmp_path / "out") == lines
+    assert train_lines(tmp_path / "out") == lines
     partners = ["one", "two", "three"] if len(lines) == 3 else ["one", "three"]
-    assert text(tmp_path / "out", "target") == partners
+    assert train_lines(tmp_path / "out", "target") == partners
 
 
-def test_nul_bytes_are_removed_and_noted(tmp_path: Path, make: Callable[..., object]) -> None:
+def test_nul_bytes_are_removed_and_noted(tmp_path: Path, make: Make) -> None:
     (tmp_path / "c.en").write_bytes(b"one\nt\0wo\n")
     (tmp_path / "c.de").write_bytes(b"\0eins\nzwei\n")
     make(tmp_path / "out", [str(tmp_path / "c")])
-    assert text(tmp_path / "out") == ["one", "two"]
-    noted = report_on_first(tmp_path / "out")["noted"]["NUL bytes taken out"]
+    assert train_lines(tmp_path / "out") == ["one", "two"]
+    noted = report_on(tmp_path / "out")[0]["noted"]["NUL bytes taken out"]
     assert (noted["pairs"], sorted(sample["number"] for sample in noted["samples"])) == (2, [1, 2])
 
 
@@ -107,13 +90,14 @@ def test_nul_bytes_are_removed_and_noted(tmp_path: Path, make: Callable[..., obj
     ],
 )
 def test_invalid_utf8_is_replaced_or_skipped_with_the_other_side(
-    tmp_path: Path, make: Callable[..., object], rule: str, source: str, target: str, field: str, reason: str
+    tmp_path: Path, make: Make, rule: str, source: str, target: str, field: str, reason: str
 ) -> None:
     (tmp_path / "c.en").write_bytes(b"one\nt\xffwo\nthree\n")
     (tmp_path / "c.de").write_bytes(b"eins\nzwei\ndr\xc3\xc3ei\n")
     make(tmp_path / "out", [str(tmp_path / "c")], f"corpus.invalid_utf8={rule}")
-    assert (text(tmp_path / "out"), text(tmp_path / "out", "target")) == (source.split(), target.split())
-    report = report_on_first(tmp_path / "out")
+    assert train_lines(tmp_path / "out") == source.split()
+    assert train_lines(tmp_path / "out", "target") == target.split()
+    report = report_on(tmp_path / "out")[0]
     assert (report["read"], report["kept"], report[field][reason]["pairs"]) == (3, len(source.split()), 2)
 
 
@@ -153,7 +137,7 @@ def write_every_format(folder: Path, pairs: Pairs) -> None:
     ],
 )
 def test_equal_pairs_in_any_format_give_equal_training_sets(
-    tmp_path: Path, make: Callable[..., object], toy_pairs: Pairs, toy_dataset: Path, corpus: str
+    tmp_path: Path, make: Make, toy_pairs: Pairs, toy_dataset: Path, corpus: str
 ) -> None:
     write_every_format(tmp_path, toy_pairs)
     make(tmp_path / "out", [corpus.format(tmp_path) if ":" in corpus else str(tmp_path / corpus)])
@@ -170,7 +154,7 @@ def sampled_lines(folder: Path) -> list[int]:
 
 
 def test_subwords_come_from_a_fixed_sample_spread_over_the_corpus(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(1000)])
     settings = ("tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=40")
@@ -182,7 +166,7 @@ def test_subwords_come_from_a_fixed_sample_spread_over_the_corpus(
 
 
 def test_a_sample_larger_than_the_corpus_is_the_corpus(
-    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(100)])
     make(tmp_path / "out", [corpus], "tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=900")
@@ -191,7 +175,7 @@ def test_a_sample_larger_than_the_corpus_is_the_corpus(
 
 
 @pytest.fixture
-def two_corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> Callable[..., list[str]]:
+def two_corpora(tmp_path: Path, write_pairs: WritePairs) -> Callable[..., list[str]]:
     """Return a function that makes the setting of the corpora "real" and "made", with more keys for each."""
     paths = [
         write_pairs(tmp_path / "real", [("ab", "ba"), ("", "x"), ("cd", "dc"), ("ab", "ba")]),
@@ -213,7 +197,7 @@ def corpus_ranges(folder: Path) -> Any:
 
 
 def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     out = tmp_path / "out"
     own = 'tag="<BT>", weight=2, filters={max_words=2, duplicates=true, max_subwords=6}'
@@ -222,28 +206,23 @@ def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
         {"name": "real", "first": 0, "pairs": 3, "weight": 1.0, "tag": ""},
         {"name": "made", "first": 3, "pairs": 1, "weight": 2.0, "tag": "<BT>"},
     ]
-    assert text(out) == ["ab", "cd", "ab", "<BT> ab"]
+    assert train_lines(out) == ["ab", "cd", "ab", "<BT> ab"]
     assert [(corpus.name, corpus.pairs) for corpus in train_corpora(open_dataset(out))] == [
         ("real", 3),
         ("made", 1),
     ]
-    report = json.loads((out / "filter-report.json").read_bytes())
-    dropped = {
-        corpus["name"]: {reason: entry["pairs"] for reason, entry in corpus["dropped"].items()}
-        for corpus in report
-    }
-    assert dropped == {
+    assert {corpus["name"]: dropped_pairs(corpus) for corpus in report_on(out)} == {
         "real": {"empty side": 1},
         "made": {"too many words": 1, "duplicate": 1, "too many subwords": 1},
     }
 
 
 def test_a_tag_is_one_symbol_that_filters_ignore(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     out = tmp_path / "out"
     make(out, (), *two_corpora("", 'tag="<2de>", filters={max_words=3, max_ratio=3}'))
-    assert "<2de> gg hh ii" in text(out)
+    assert "<2de> gg hh ii" in train_lines(out)
     tokenizers = load_tokenizers(out / "tokenizer")
     assert tokenizers.source.symbols == ("<2de>",)
     source = open_dataset(out).splits["train"].source
@@ -266,7 +245,7 @@ TWO = "en\tde\ts\nd\tx\t0.5\na\tx\t0.9\nc\ty\t0.1\nHeld out\ttest!\t1\n"
     ],
 )
 def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
-    tmp_path: Path, make: Callable[..., Outcome], one: str, two: str, kept: str
+    tmp_path: Path, make: Make, one: str, two: str, kept: str
 ) -> None:
     named = []
     for name, rows, own in (("one", ONE, one), ("two", TWO, two)):
@@ -279,23 +258,23 @@ def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
         *(f"corpus.named=[{', '.join(named)}]", *COLUMNS),
         valid=[str(tmp_path / "test.tsv")],
     )
-    assert ",".join(text(tmp_path / "out")) == kept
+    assert ",".join(train_lines(tmp_path / "out")) == kept
 
 
 def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
-    tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]
+    tmp_path: Path, make: Make, write_pairs: WritePairs
 ) -> None:
     train = write_pairs(tmp_path / "train", [("Known one", "bekannt"), ("other", "anders")])
     dev = write_pairs(tmp_path / "dev", [("<2de> known one.", "Bekannt")])
     named = f'corpus.named=[{{name="train", path="{train}", tag="<2de>"}}]'
     make(tmp_path / "out", (), named, valid=[dev, f"{dev}+upper", f"{dev}+copies"])
-    assert text(tmp_path / "out") == ["<2de> other"]
+    assert train_lines(tmp_path / "out") == ["<2de> other"]
     for kind, source in (("upper", "<2de> KNOWN ONE."), ("copies", "<2de> Bekannt")):
         assert (tmp_path / "out" / f"dev+{kind}.source.raw.txt").read_text() == f"{source}\n"
 
 
 def test_a_single_corpus_is_not_listed_in_the_manifest(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "plain", [str(tmp_path / "real")])
     assert corpus_ranges(tmp_path / "plain") is None
@@ -306,7 +285,7 @@ def test_a_single_corpus_is_not_listed_in_the_manifest(
 
 
 def test_corpora_of_train_options_have_the_names_of_their_files(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     prefixes = [str(tmp_path / name) for name in ("real", "made")]
     make(tmp_path / "out", prefixes)
@@ -319,7 +298,7 @@ def test_corpora_of_train_options_have_the_names_of_their_files(
 
 
 def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"'))
     assert make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"')).report is None
@@ -346,7 +325,7 @@ def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
 )
 def test_invalid_settings_of_named_corpora_are_refused(
     tmp_path: Path,
-    make: Callable[..., Outcome],
+    make: Make,
     two_corpora: Callable[..., list[str]],
     train: list[str],
     own: str,
@@ -356,9 +335,7 @@ def test_invalid_settings_of_named_corpora_are_refused(
         make(tmp_path / "out", [str(tmp_path / name) for name in train], *two_corpora("", own))
 
 
-def test_a_missing_training_corpus_is_reported_with_the_options(
-    tmp_path: Path, make: Callable[..., Outcome]
-) -> None:
+def test_a_missing_training_corpus_is_reported_with_the_options(tmp_path: Path, make: Make) -> None:
     with pytest.raises(
         UserError, match=r"There is no training text. Name it with --train, or with \[\[corpus\]\]"
     ):
@@ -366,17 +343,17 @@ def test_a_missing_training_corpus_is_reported_with_the_options(
 
 
 def test_a_reused_tokenizer_must_have_the_tags(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "first", (), *two_corpora("", 'tag="<BT>"'))
     make(tmp_path / "again", (), *two_corpora('tag="<BT>"'), reuse=tmp_path / "first")
-    assert text(tmp_path / "again")[0] == "<BT> ab"
+    assert train_lines(tmp_path / "again")[0] == "<BT> ab"
     with pytest.raises(UserError, match=r"real: tag <2de> is not a symbol of .*first \(it has <BT>\)"):
         make(tmp_path / "other", (), *two_corpora('tag="<2de>"'), reuse=tmp_path / "first")
 
 
 def test_corpora_of_a_damaged_manifest_are_refused(
-    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
 ) -> None:
     make(tmp_path / "out", (), *two_corpora())
     path = tmp_path / "out" / "dataset.json"

@@ -1,0 +1,38 @@
+"""Types of fixtures for corpora and datasets, and what tests read from a dataset folder."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.data.dataset import Sentences, Split
+from nmt_cli.data.preprocessing.preprocess import Outcome
+
+Pairs = Sequence[tuple[str, str]]
+Lengths = Sequence[tuple[int, int]]
+Make = Callable[..., Outcome]
+WritePairs = Callable[[Path, Pairs], str]
+Digests = Callable[[Path], dict[str, str]]
+SplitOf = Callable[[Lengths], Split]
+
+
+def train_lines(folder: Path, side: str = "source") -> list[str]:
+    """Return the prepared lines of one side of the training set."""
+    return (folder / f"train.{side}.txt").read_bytes().decode().split("\n")[:-1]
+
+
+def report_on(folder: Path) -> list[dict[str, Any]]:
+    """Return the entries of the filter report, one per input."""
+    report: list[dict[str, Any]] = json.loads((folder / "filter-report.json").read_text())
+    return report
+
+
+def dropped_pairs(corpus: dict[str, Any]) -> dict[str, int]:
+    """Return the number of dropped pairs by reason in an entry of the filter report."""
+    return {reason: entry["pairs"] for reason, entry in corpus["dropped"].items()}
+
+
+def ids_of(side: Sentences) -> list[list[int]]:
+    """Return the ids of each sentence, with its end token."""
+    ends = side.offsets[1:]
+    return [side.tokens[start:end].tolist() for start, end in zip(side.offsets, ends, strict=False)]
