@@ -22,19 +22,10 @@ MAX_BLOCK, WARPS = 4096, 8
 
 @triton.jit
 def _rows_kernel(
-    logits,
-    targets,
-    smoothed,
-    nlls,
-    scale,
-    stride,
-    ENTRIES: tl.constexpr,
-    SMOOTHING: tl.constexpr,
-    IGNORED: tl.constexpr,
-    GRADIENT: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, targets, smoothed, nlls, scale, stride,
+    ENTRIES: tl.constexpr, SMOOTHING: tl.constexpr, IGNORED: tl.constexpr,
+    GRADIENT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Write the losses of one row of logits. If GRADIENT, overwrite the row by the gradient times `scale`.
 
     `stride` is the distance between rows. Padding up to the next row is read and written too: a mask that

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nmt_cli.attention.cached import Rows
-from nmt_cli.attention.tile.fused import read, rows, scores, write
+from nmt_cli.attention.tile.fused import read, rows, scores, softmax_step, write
 
 MIN_TILE, MAX_TILE = 16, 64
 """Hypotheses of a program: the minimum of `tl.dot`, and the maximum that fits registers."""
@@ -76,33 +76,12 @@ def options(slots: int, channels: int, values: int, element_size: int) -> dict[s
 # multiples of 16.
 @triton.jit(do_not_specialize=["hypotheses", "nodes", "seen_sentence", "seen_slot"])
 def attend(
-    query,
-    keys,
-    values,
-    seen,
-    out,
-    hypotheses,
-    nodes,
-    heads,
-    q_row,
-    q_head,
-    k_sentence,
-    k_head,
-    k_node,
-    v_sentence,
-    v_head,
-    v_node,
-    seen_sentence,
-    seen_slot,
-    seen_node,
-    scale,
-    K: tl.constexpr,
-    V: tl.constexpr,
-    PADDED_K: tl.constexpr,
-    PADDED_V: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    query, keys, values, seen, out, hypotheses, nodes, heads,
+    q_row, q_head, k_sentence, k_head, k_node, v_sentence, v_head, v_node,
+    seen_sentence, seen_slot, seen_node, scale,
+    K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Write `out` [R, heads, V], the attention of each row. Rows without a node get zeros."""
     sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     slot = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -114,33 +93,17 @@ def attend(
     for block in range(0, nodes, BLOCK):
         node = block + tl.arange(0, BLOCK)
         is_node = node < nodes
-        k_block = read(
-            keys + sentence * k_sentence, rows(0, node, head, k_node, k_head), is_node, K, PADDED_K
-        )
-        v_block = read(
-            values + sentence * v_sentence, rows(0, node, head, v_node, v_head), is_node, V, PADDED_V
-        )
+        k_rows, v_rows = rows(0, node, head, k_node, k_head), rows(0, node, head, v_node, v_head)
+        k_block = read(keys + sentence * k_sentence, k_rows, is_node, K, PADDED_K)
+        v_block = read(values + sentence * v_sentence, v_rows, is_node, V, PADDED_V)
         cells = slot.to(tl.int64)[:, None] * seen_slot + node[None, :] * seen_node
         inside = is_slot[:, None] & is_node[None, :]
         visible = tl.load(seen + sentence * seen_sentence + cells, mask=inside, other=0) != 0
         logits = scores(query_tile, k_block.to(query_tile.dtype), visible, scale)
-        higher = tl.maximum(highest, tl.max(logits, 1))
-        # Rows without a node so far: -inf minus -inf would be nan.
-        finite = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp2(logits - finite[:, None])
-        # Earlier sums are relative to a lower maximum.
-        shrunk = tl.exp2(highest - finite)
-        total = total * shrunk + tl.sum(weights, 1)
+        highest, total, weights, shrunk = softmax_step(highest, total, logits)
         weights = weights.to(query_tile.dtype)
         mixed = v_block.to(query_tile.dtype)
         sums = tl.dot(weights, mixed, sums * shrunk[:, None], input_precision="ieee")
-        highest = higher
     total = tl.where(total == 0.0, 1.0, total)
-    write(
-        out,
-        rows(sentence * hypotheses, slot, head, heads * V, V),
-        is_slot,
-        sums / total[:, None],
-        V,
-        PADDED_V,
-    )
+    out_rows = rows(sentence * hypotheses, slot, head, heads * V, V)
+    write(out, out_rows, is_slot, sums / total[:, None], V, PADDED_V)

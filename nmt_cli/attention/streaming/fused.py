@@ -20,6 +20,7 @@ from nmt_cli.attention.tile.fused import (
     read,
     rows,
     scores,
+    softmax_step,
     visible,
     write,
 )
@@ -28,39 +29,13 @@ from nmt_cli.attention.tile.fused import (
 # These change between batches. Triton would compile again for values of 1 and multiples of 16.
 @triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def forward(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    places,
-    q_segments,
-    k_segments,
-    q_positions,
-    k_positions,
-    seed,
-    q_token,
-    q_head,
-    k_token,
-    k_head,
-    v_token,
-    v_head,
-    heads,
-    first,
-    low,
-    back,
-    ahead,
-    scale,
-    threshold,
-    amplified,
-    K: tl.constexpr,
-    V: tl.constexpr,
-    PADDED_K: tl.constexpr,
-    PADDED_V: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BANDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-):
+    q, k, v, out, lse,
+    places, q_segments, k_segments, q_positions, k_positions, seed,
+    q_token, q_head, k_token, k_head, v_token, v_head,
+    heads, first, low, back, ahead, scale, threshold, amplified,
+    K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
     """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
 
     `lse` is the base-2 logarithm of the softmax divisor.
@@ -87,19 +62,12 @@ def forward(
         mine, theirs = q_segment[:, None], k_segment[None, :]
         seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
-        higher = tl.maximum(highest, tl.max(logits, 1))
-        # Rows without a key so far: -inf minus -inf would be nan.
-        finite = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp2(logits - finite[:, None])
-        # Earlier sums are relative to a lower maximum.
-        shrunk = tl.exp2(highest - finite)
+        highest, total, weights, shrunk = softmax_step(highest, total, logits)
         # Dropout follows the sum: the divisor of the probabilities includes dropped ones.
-        total = total * shrunk + tl.sum(weights, 1)
         if DROPOUT:
             position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
             weights = dropped(weights, state[:, None], position[None, :], threshold, amplified)
         sums = tl.dot(weights.to(v_tile.dtype), v_tile, sums * shrunk[:, None], input_precision="ieee")
-        highest = higher
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(lse + (q_start + query).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
@@ -108,44 +76,15 @@ def forward(
 
 @triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def backward_queries(
-    q,
-    k,
-    v,
-    d_out,
-    lse,
-    delta,
-    dq,
-    places,
-    q_segments,
-    k_segments,
-    q_positions,
-    k_positions,
-    seed,
-    q_token,
-    q_head,
-    k_token,
-    k_head,
-    v_token,
-    v_head,
-    d_out_token,
-    d_out_head,
-    dq_token,
-    heads,
-    first,
-    low,
-    back,
-    ahead,
-    scale,
-    threshold,
-    amplified,
-    K: tl.constexpr,
-    V: tl.constexpr,
-    PADDED_K: tl.constexpr,
-    PADDED_V: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BANDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-):
+    q, k, v, d_out, lse,
+    delta, dq,
+    places, q_segments, k_segments, q_positions, k_positions, seed,
+    q_token, q_head, k_token, k_head, v_token, v_head,
+    d_out_token, d_out_head, dq_token,
+    heads, first, low, back, ahead, scale, threshold, amplified,
+    K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
     """Write the gradient `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
 
     The sums of out * d_out would be equal and save the first pass over the keys, but `out` was rounded.
@@ -165,82 +104,42 @@ def backward_queries(
         state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
     left, right = tl.maximum(begin - back, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
-    for block in range(left, right, BLOCK):
-        key = block + tl.arange(0, BLOCK)
-        is_key = key < k_rows
-        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
-        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
-        k_segment = owners(k_segments, k_start, key, is_key, -2)
-        mine, theirs = q_segment[:, None], k_segment[None, :]
-        seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
-        weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
-        d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
-        if DROPOUT:
-            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
-            d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
-        mean += tl.sum(weights * d_weights, 1)
-    tl.store(delta + row, mean, mask=is_query)
     d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
-    for block in range(left, right, BLOCK):
-        key = block + tl.arange(0, BLOCK)
-        is_key = key < k_rows
-        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
-        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
-        k_segment = owners(k_segments, k_start, key, is_key, -2)
-        mine, theirs = q_segment[:, None], k_segment[None, :]
-        seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
-        weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
-        d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
-        if DROPOUT:
-            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
-            d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
-        d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
-        d_q = tl.dot(d_scores, k_tile, d_q, input_precision="ieee")
+    # Two passes over the keys: the gradient needs the complete sum of the first pass.
+    for is_second in tl.static_range(2):
+        for block in range(left, right, BLOCK):
+            key = block + tl.arange(0, BLOCK)
+            is_key = key < k_rows
+            k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
+            v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+            k_segment = owners(k_segments, k_start, key, is_key, -2)
+            mine, theirs = q_segment[:, None], k_segment[None, :]
+            seen = visible(mine, theirs, query[:, None], key[None, :], back, ahead, BANDED)
+            weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
+            d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
+            if DROPOUT:
+                position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+                d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
+            if is_second:
+                d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
+                d_q = tl.dot(d_scores, k_tile, d_q, input_precision="ieee")
+            else:
+                mean += tl.sum(weights * d_weights, 1)
+    tl.store(delta + row, mean, mask=is_query)
     write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
 
 
 @triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def backward_keys(
-    q,
-    k,
-    v,
-    d_out,
-    lse,
-    delta,
-    dk,
-    dv,
-    places,
-    q_segments,
-    k_segments,
-    q_positions,
-    k_positions,
-    seed,
-    q_token,
-    q_head,
-    k_token,
-    k_head,
-    v_token,
-    v_head,
-    d_out_token,
-    d_out_head,
-    dk_token,
-    dv_token,
-    heads,
-    first,
-    low,
-    back,
-    ahead,
-    scale,
-    threshold,
-    amplified,
-    K: tl.constexpr,
-    V: tl.constexpr,
-    PADDED_K: tl.constexpr,
-    PADDED_V: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BANDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-):
+    q, k, v, d_out, lse,
+    delta, dk, dv,
+    places, q_segments, k_segments, q_positions, k_positions, seed,
+    q_token, q_head, k_token, k_head, v_token, v_head,
+    d_out_token, d_out_head, dk_token, dv_token,
+    heads, first, low, back, ahead, scale, threshold, amplified,
+    K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
     """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK

@@ -74,6 +74,21 @@ def scores(left, right, seen, scale):
 
 
 @triton.jit
+def softmax_step(highest, total, logits):
+    """Include a block of base-2 `logits` [rows, columns] in the online softmax of each row.
+
+    Return the new `highest` and `total` [rows], the weights 2^(logits - highest) of the block, and the factor
+    [rows] for sums of earlier blocks. `highest` is the maximum so far, and `total` the sum of all weights.
+    """
+    higher = tl.maximum(highest, tl.max(logits, 1))
+    # For rows without a visible column so far, -inf minus -inf would be nan.
+    finite = tl.where(higher == float("-inf"), 0.0, higher)
+    weights = tl.exp2(logits - finite[:, None])
+    shrunk = tl.exp2(highest - finite)
+    return higher, total * shrunk + tl.sum(weights, 1), weights, shrunk
+
+
+@triton.jit
 def head_state(seed, segment, head):
     """Return the state of the hash in `dropout.keep_mask` after the seed (a pointer), segment and head."""
     number = tl.load(seed)

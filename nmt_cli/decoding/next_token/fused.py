@@ -50,19 +50,9 @@ def options(count: int, entries: int, stride: int) -> dict[str, int]:
 
 @triton.jit
 def kernel(
-    logits,
-    never,
-    never_row,
-    only_row,
-    log_probs,
-    tokens,
-    stride,
-    entries,
-    ALIGNED: tl.constexpr,
-    COUNT: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, never, never_row, only_row, log_probs, tokens, stride, entries,
+    ALIGNED: tl.constexpr, COUNT: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Write the COUNT best log-probabilities of each row [R, C], best first, and their tokens.
 
     Equal entries keep their order. `never`, `never_row` and `only_row` are those of `dispatch.likeliest`.

@@ -26,18 +26,9 @@ TILE, NORM_PART = 2048, 32
 
 @triton.jit(do_not_specialize=["tokens"])
 def _relu_backward_kernel(
-    d_out,
-    out,
-    d_in,
-    sums,
-    tokens,
-    width,
-    d_out_token,
-    PART: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    d_out, out, d_in, sums, tokens, width, d_out_token,
+    PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """Write to `d_in` the gradients `d_out` of a part of the tokens, or 0 if `out` is at most 0.
 
     Write their sum over these tokens to `sums`. `d_out_token` is the stride of `d_out`, WIDE the sum's dtype.
@@ -72,23 +63,10 @@ def _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, D
 
 @triton.jit(do_not_specialize=["tokens", "threshold"])
 def _normed_sum_kernel(
-    x,
-    y,
-    weight,
-    bias,
-    seed,
-    out,
-    means,
-    scales,
-    tokens,
-    epsilon,
-    threshold,
-    amplified,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    DROPOUT: tl.constexpr,
-):
+    x, y, weight, bias, seed, out, means, scales,
+    tokens, epsilon, threshold, amplified,
+    D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
     """Write layer norm(x + dropout(y)) for some tokens, and their means and scales for the backward pass."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
@@ -109,26 +87,10 @@ def _normed_sum_kernel(
 
 @triton.jit(do_not_specialize=["tokens", "threshold"])
 def _normed_sum_backward_kernel(
-    d_out,
-    x,
-    y,
-    weight,
-    seed,
-    means,
-    scales,
-    dx,
-    dy,
-    d_weights,
-    d_biases,
-    tokens,
-    threshold,
-    amplified,
-    D: tl.constexpr,
-    PADDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    PART: tl.constexpr,
-    DROPOUT: tl.constexpr,
-):
+    d_out, x, y, weight, seed, means, scales,
+    dx, dy, d_weights, d_biases, tokens, threshold, amplified,
+    D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
     """Write the gradients of x and y for a part of the tokens, and the sums of those of weight and bias."""
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
