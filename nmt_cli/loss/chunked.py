@@ -8,27 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.reference import Losses
 from nmt_cli.loss.rows import RowLosses, rows
 from nmt_cli.runtime.kernels.torch_private import add_product
 
 CHUNK = 512
 """Tokens of a chunk on the CPU. Smaller chunks slow products down, larger ones exceed the cache."""
-
-
-def cross_entropy(
-    x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
-) -> Losses:
-    """Return the smoothed loss and the NLL, summed over the tokens. The arguments are not checked.
-
-    Targets that are IGNORED have no loss. The forward pass computes the gradients that `x_TD` and `weight_VD`
-    require, times `grad_scale` (None is 1).
-    """
-    requires_grad = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
-    smoothed, nll, _, _ = losses_and_gradients(
-        x_TD, weight_VD, targets_T, smoothing, grad_scale, *requires_grad
-    )
-    return Losses(smoothed, nll)
 
 
 @torch.library.custom_op("nmt::losses_and_gradients", mutates_args=(), device_types="cpu")
@@ -119,11 +103,11 @@ def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ..
     A gradient whose flag was False is None.
     """
     d_x, d_weight, grad_scale = ctx.saved_tensors
-    if incoming is grad_scale:
-        return d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None, *[None] * 5
-    factor = incoming if grad_scale is None else incoming / grad_scale
-    gradients = [d_x * factor if ctx.x_gradient else None, d_weight * factor if ctx.weight_gradient else None]
-    return *gradients, None, None, None, None, None
+    gradients = [d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None]
+    if incoming is not grad_scale:
+        factor = incoming if grad_scale is None else incoming / grad_scale
+        gradients = [None if gradient is None else gradient * factor for gradient in gradients]
+    return *gradients, *[None] * 5
 
 
 losses_and_gradients.register_autograd(_backward, setup_context=_save)

@@ -1,5 +1,6 @@
 """The loss: cross-entropy with label smoothing, without ever holding all logits."""
 
+import torch
 from torch import Tensor
 
 from nmt_cli.loss import chunked
@@ -30,4 +31,8 @@ def cross_entropy(
     if x_TD.is_cuda:
         from nmt_cli.loss import fused  # noqa: F401  # registers its kernel; Triton is missing without a GPU
 
-    return chunked.cross_entropy(x_TD, weight_VD, targets_T, smoothing=smoothing, grad_scale=grad_scale)
+    required = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
+    smoothed, nll, _, _ = chunked.losses_and_gradients(
+        x_TD, weight_VD, targets_T, smoothing, grad_scale, *required
+    )
+    return Losses(smoothed, nll)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.chunked import CHUNK
+from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.loss.rows import rows
 from nmt_cli.runtime.kernels.torch_private import add_product
 
@@ -101,7 +102,7 @@ def test_the_announced_gradient_itself_needs_no_multiplication(random_batch: Mad
     x.requires_grad_(), weight.requires_grad_()
     scale = torch.tensor(0.25)
     for incoming, products in ((scale, 0), (torch.tensor(0.25), 2)):
-        loss = chunked.cross_entropy(x, weight, targets, smoothing=0.1, grad_scale=scale).smoothed
+        loss = cross_entropy(x, weight, targets, smoothing=0.1, grad_scale=scale).smoothed
         with Watched() as watched:
             loss.backward(incoming)  # type: ignore[no-untyped-call]
         assert watched.names.count("mul") == products
@@ -126,7 +127,7 @@ def test_gradients_equal_the_reference_for_any_announced_scale(
     batch = random_batch(tokens, 19, 8, torch.float64, 7)
     grad_scale = None if scale is None else torch.tensor(scale)
     expected = differentiated(reference.cross_entropy, *batch, 7.0, smoothing=0.1)
-    actual = differentiated(chunked.cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
+    actual = differentiated(cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
@@ -143,7 +144,7 @@ def test_the_chunked_loss_has_at_most_twice_the_error_of_plain_pytorch(
     )
     with torch.autocast("cpu", dtype=dtype, enabled=dtype in HALVES):
         plain = differentiated(reference.cross_entropy, *batch, smoothing=0.1)
-        ours = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+        ours = differentiated(cross_entropy, *batch, smoothing=0.1)
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, dtype, torch.float32]
     tiny = [torch.finfo(torch.float32).eps * tensor.abs().max().item() for tensor in exact]
     for err, allowed, tolerance in zip(errors(ours, exact), errors(plain, exact), tiny, strict=True):
@@ -152,7 +153,7 @@ def test_the_chunked_loss_has_at_most_twice_the_error_of_plain_pytorch(
 
 def test_huge_logits_give_finite_losses() -> None:
     x, weight = torch.tensor([[1e4]], requires_grad=True), torch.tensor([[1.0], [-1.0]])
-    smoothed, nll = chunked.cross_entropy(x, weight, torch.tensor([1]), smoothing=0.0)
+    smoothed, nll = cross_entropy(x, weight, torch.tensor([1]), smoothing=0.0)
     assert (smoothed.item(), nll.item()) == (2e4, 2e4)
     smoothed.backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None and x.grad.item() == 2.0
@@ -163,9 +164,9 @@ def test_autocast_does_not_change_the_loss(
     dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = random_batch(20, 37, 8, dtype)
-    plain = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+    plain = differentiated(cross_entropy, *batch, smoothing=0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+        ours = differentiated(cross_entropy, *batch, smoothing=0.1)
     assert all(a.equal(b) for a, b in zip(ours, plain, strict=True))
 
 
@@ -177,7 +178,7 @@ def test_scaled_fp16_gradients_have_no_larger_error_than_plain_ones(
         reference.cross_entropy, batch[0].double(), batch[1].double(), batch[2], scale, smoothing=0.1
     )
     plain = differentiated(reference.cross_entropy, *batch, scale, smoothing=0.1)
-    ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.1, grad_scale=torch.tensor(scale))
+    ours = differentiated(cross_entropy, *batch, scale, smoothing=0.1, grad_scale=torch.tensor(scale))
     for err, allowed in zip(distances(ours[2:], exact[2:]), distances(plain[2:], exact[2:]), strict=True):
         assert err <= 1.05 * allowed  # each chunk is rounded, so errors differ slightly
 
@@ -191,9 +192,9 @@ def test_small_gradients_do_not_become_0_in_fp16_if_the_scale_is_announced(
     *_, exact = differentiated(
         reference.cross_entropy, x.double(), weight.double(), batch[2], scale, smoothing=0.0
     )
-    *_, blind = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0)
+    *_, blind = differentiated(cross_entropy, *batch, scale, smoothing=0.0)
     options = {"grad_scale": torch.tensor(scale)}
-    *_, ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0, **options)
+    *_, ours = differentiated(cross_entropy, *batch, scale, smoothing=0.0, **options)
     assert blind.count_nonzero() == 0
     other_entries = slice(1, None)  # the target's gradient is 0 already in fp32, as its probability is 1
     torch.testing.assert_close(ours[other_entries].double(), exact[other_entries], rtol=1e-3, atol=0)
@@ -215,7 +216,7 @@ def test_only_required_gradients_are_saved(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, keep):
-        chunked.cross_entropy(x, weight, targets, smoothing=0.1)
+        cross_entropy(x, weight, targets, smoothing=0.1)
     assert [tensor.numel() for tensor in saved_tensors] == saved
 
 
@@ -223,7 +224,7 @@ def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
     x, weight, targets = random_batch(3, 7, 8, torch.float32)
     x.requires_grad_(), weight.requires_grad_()
     with torch.no_grad(), Watched() as watched:
-        losses = chunked.cross_entropy(x, weight, targets, smoothing=0.1)
+        losses = cross_entropy(x, weight, targets, smoothing=0.1)
     assert not losses.smoothed.requires_grad
     assert watched.largest == 1
     with Watched() as watched:
@@ -269,8 +270,8 @@ def test_features_may_be_strided_and_weights_of_half_precision(
 ) -> None:
     x, weight, targets = random_batch(5, 7, 8, torch.bfloat16)
     batch = x.T.contiguous().T, weight.bfloat16(), targets
-    contiguous = differentiated(partial(chunked.cross_entropy, smoothing=0.1), x, *batch[1:])
-    ours = differentiated(partial(chunked.cross_entropy, smoothing=0.1), *batch)
+    contiguous = differentiated(partial(cross_entropy, smoothing=0.1), x, *batch[1:])
+    ours = differentiated(partial(cross_entropy, smoothing=0.1), *batch)
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
     for a, b in zip(ours, contiguous, strict=True):
         torch.testing.assert_close(a, b)
