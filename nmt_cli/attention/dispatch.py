@@ -30,30 +30,33 @@ FEW_ROWS = 64
 """Up to this number of rows, one thread finishes before other threads have started."""
 
 
-def attend(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
+def attend_projected(
+    projections: Sequence[Tensor], heads: Heads, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of `q_THK`.
+    """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
-    `q` is the layout of the T queries, `k` of the S keys. H heads have K channels of queries and keys, V of
-    values. A query whose segment has no keys gets zeros. Raises `ValueError` if the numbers of segments
-    differ, if causal order or a window has two layouts, or if dropout has no seed.
+    Queries [T, H x K], keys [S, H x K] and values [S, H x V] are columns of `projections`. One matrix holds
+    all of them. Two hold queries, and keys with values. Three hold one each. The gradient of each projection
+    is one tensor. `q` is the layout of the T queries, `k` of the S keys. A query whose segment has no keys
+    gets zeros. Without gradients and in one CPU thread, no bit of a segment's result depends on other
+    segments. Raise `ValueError` on a CPU if the numbers of segments differ, if causal order or a window has
+    two layouts, or if dropout has no seed.
     """
-    if len(q.starts) != len(k.starts):
-        raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
-    if (options.causal or options.window) and q.starts is not k.starts:
-        raise ValueError("causal attention and windows need one layout for queries and keys")
-    if options.drop and options.seed is None:
-        raise ValueError("dropout needs a seed")
-    if implementation(q_THK.device, q_THK.shape[2], v_SHV.shape[2], q_THK.dtype) == "fused":
+    needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
+    tokens_TC = projections[0]
+    fits = plain and tokens_TC.dtype == torch.float32
+    if fits and (compiled := _compiled(tokens_TC.device, len(tokens_TC))):
+        if q.longest <= LONGEST_WALKED:
+            return attend_segments(tokens_TC, heads, q, compiled)
+        if len(q.lengths) > 1:
+            return torch.cat([attend_projected([tokens_TC[t]], heads, one, one) for t, one in q.parts(1)])
+    q_THK, k_SHK, v_SHV = parts_of(projections, heads)
+    if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
-        return fused.attend(q_THK, k_SHK, v_SHV, q, k, options)
+        return fused.attend_projected(projections, heads, q, k, options)
+    _check(q, k, options)
     part = PART.get(q_THK.device.type, len(q.lengths))
     if part >= len(q.lengths) or options.drop or torch.is_grad_enabled():
         return padded.attend(q_THK, k_SHK, v_SHV, q, k, options)
@@ -64,37 +67,14 @@ def attend(
     return torch.cat(outputs)
 
 
-def attend_projected(
-    projections: Sequence[Tensor],
-    heads: Heads,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
-) -> Tensor:
-    """Compute attention of queries, keys and values that are columns of `projections`. Return [T, H, V].
-
-    One matrix holds queries, keys and values. Two hold queries, and keys with values. Three hold one each.
-    `q` and `k` are the layouts of queries and keys. The gradient of each projection is one tensor. Without
-    gradients and in one CPU thread, no bit of a segment's result depends on other segments.
-    """
-    needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
-    tokens_TC = projections[0]
-    if (
-        plain
-        and tokens_TC.dtype == torch.float32
-        and (compiled := _compiled(tokens_TC.device, len(tokens_TC)))
-    ):
-        if q.longest <= LONGEST_WALKED:
-            return attend_segments(tokens_TC, heads, q, compiled)
-        if len(q.lengths) > 1:
-            return torch.cat([attend_projected([tokens_TC[t]], heads, one, one) for t, one in q.parts(1)])
-    q_THK, k_SHK, v_SHV = parts_of(projections, heads)
-    if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
-        from nmt_cli.attention import fused
-
-        return fused.attend_projected(projections, heads, q, k, options)
-    return attend(q_THK, k_SHK, v_SHV, q, k, options)
+def _check(q: Layout, k: Layout, options: Options) -> None:
+    """Raise `ValueError` if these layouts and options do not suit each other."""
+    if len(q.starts) != len(k.starts):
+        raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
+    if (options.causal or options.window) and q.starts is not k.starts:
+        raise ValueError("causal attention and windows need one layout for queries and keys")
+    if options.drop and options.seed is None:
+        raise ValueError("dropout needs a seed")
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
@@ -105,18 +85,17 @@ def implementation(device: torch.device, key_width: int, value_width: int, dtype
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
-    """Return the nodes that each row of a step attends to, for the fastest implementation.
+    """Return the nodes that each row of a step attends to, for the fused kernel or for matrix products.
 
-    `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all slots of a sentence see the same
-    nodes. `dtype` is the type of the rows. `widths` are the channels of a head's keys and values.
+    Call this if `follower` returns None. `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all
+    slots of a sentence see the same nodes. `dtype` is the type of the rows. `widths` are the channels of a
+    head's keys and values.
     """
     device = seen_BNM.device
     if rows.full and implementation(device, *widths, dtype) == "fused":
         from nmt_cli.attention.one_step import fused
 
         return fused.Tiled.of(rows, seen_BNM)
-    if compiled := follower(rows, dtype):
-        return Paths.of(rows, seen_BNM, compiled)
     return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
 
 

@@ -57,31 +57,13 @@ FAR = 1 << 30
 """A distance beyond any key of a segment. Kernels compute in int32, which also holds twice of it."""
 
 
-def attend(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
+def attend_projected(
+    projections: Sequence[Tensor], heads: Heads, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention. Arguments and result are those of `dispatch.attend`.
+    """Compute attention. Arguments and result are those of `dispatch.attend_projected`.
 
     The width of a head is a multiple of 8: at most 512 channels in 16 bits, and 256 in 32 bits.
     """
-    heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
-    flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
-    return attend_projected(flat, heads, q, k, options)
-
-
-def attend_projected(
-    projections: Sequence[Tensor],
-    heads: Heads,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
-) -> Tensor:
-    """Compute attention of projections. Arguments and result are those of `dispatch.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]

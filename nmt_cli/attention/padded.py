@@ -25,14 +25,9 @@ LONG = 512
 
 
 def attend(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
+    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention on padded copies. Arguments and result are those of `dispatch.attend`."""
+    """Compute attention on padded copies. Arguments and result are those of `reference.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero

@@ -26,10 +26,10 @@ def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
         columns: list[int] = []
         while sum(columns) < matrix.shape[1]:
             columns.append(heads.number * widths[len(parts) + len(columns)])
-        parts += [_by_head(part, heads.number) for part in split(matrix, columns, dim=1)]
+        parts += [by_head(part, heads.number) for part in split(matrix, columns, dim=1)]
     return parts
 
 
-def _by_head(part_TC: Tensor, heads: int) -> Tensor:
-    tokens, channels = part_TC.shape
-    return part_TC.view(tokens, heads, channels // heads)
+def by_head(x_TC: Tensor, heads: int) -> Tensor:
+    """Split the channels into heads: [T, H x K] to [T, H, K]."""
+    return x_TC.view(x_TC.shape[0], heads, x_TC.shape[1] // heads)

@@ -9,14 +9,12 @@ from nmt_cli.ragged import Layout
 
 
 def attend(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
-    q: Layout,
-    k: Layout,
-    options: Options = PLAIN,
+    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention segment by segment. Arguments and result are those of `dispatch.attend`."""
+    """Compute attention segment by segment. Return [T, H, V] in the dtype of `q_THK`.
+
+    `q` is the layout of the T queries, `k` of the S keys and values.
+    """
     # The first tensor is empty, so that a batch without segments can be concatenated.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):

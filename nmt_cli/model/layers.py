@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_projected
 from nmt_cli.attention.options import Options
-from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.attention.projections import Heads, by_head, parts_of
 from nmt_cli.attention.reference import weights
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
@@ -61,11 +61,6 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
-def by_head(x_TC: Tensor, heads: int) -> Tensor:
-    """Split the channels into heads: [T, H x K] to [T, H, K]."""
-    return x_TC.view(x_TC.shape[0], heads, x_TC.shape[1] // heads)
-
-
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:
     """Create a layer norm over the channels of a token."""
     return nn.LayerNorm(config.width, eps=config.norm_epsilon)
@@ -107,7 +102,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
-        self.heads, self.shape = config.heads, Heads(config.heads, config.d_k, config.d_v)
+        self.heads = Heads(config.heads, config.d_k, config.d_v)
         outputs = [config.heads * width for width in (config.d_k, config.d_k, config.d_v)]
         gain = INPUT_GAINS[config.init]
         self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias, gain=gain)
@@ -122,13 +117,13 @@ class SelfAttention(nn.Module):
         options = Options(self.causal, self.window, drop, seed)
         # Queries, keys and values of all heads in one matrix product.
         projected = self.query_key_value(x_TD)
-        mixed_THV = attend_projected([projected], self.shape, layout, layout, options)
+        mixed_THV = attend_projected([projected], self.heads, layout, layout, options)
         out: Tensor = self.output(mixed_THV.flatten(1))
         return out
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
         """Return the attention weights of each sentence as [H, queries, keys], without dropout."""
-        query, key, _ = parts_of([self.query_key_value(x_TD)], self.shape)
+        query, key, _ = parts_of([self.query_key_value(x_TD)], self.heads)
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
@@ -136,7 +131,7 @@ class SelfAttention(nn.Module):
 
         The keys and values of the newest tokens are added to `cache`.
         """
-        mixed_RC = step.attend_newest(self.query_key_value(x_RD), self.shape, cache)
+        mixed_RC = step.attend_newest(self.query_key_value(x_RD), self.heads, cache)
         out: Tensor = self.output(mixed_RC)
         return out
 
@@ -146,7 +141,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.drop = config.heads, config.attention_dropout
+        self.heads, self.drop = Heads(config.heads, config.d_k, config.d_v), config.attention_dropout
         keys, values = config.heads * config.d_k, config.heads * config.d_v
         bias, gain = config.attention_bias, INPUT_GAINS[config.init]
         self.query = projection(config.width, keys, bias=bias, gain=gain)
@@ -158,26 +153,25 @@ class CrossAttention(nn.Module):
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         projections = [self.query(x_TD), self.key_value(encoded_SD)]
-        widths = (self.query.out_features // self.heads, self.output.in_features // self.heads)
-        heads = Heads(self.heads, *widths)
-        mixed_THV = attend_projected(projections, heads, target, source, Options(drop=drop, seed=seed))
+        mixed_THV = attend_projected(projections, self.heads, target, source, Options(drop=drop, seed=seed))
         out: Tensor = self.output(mixed_THV.flatten(1))
         return out
 
     def weights(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> list[Tensor]:
         """Return the attention weights of each sentence pair as [H, queries, keys], without dropout."""
         keys_SHK, _ = self.keys_values(encoded_SD)
-        return weights(by_head(self.query(x_TD), self.heads), keys_SHK, target, source)
+        return weights(by_head(self.query(x_TD), self.heads.number), keys_SHK, target, source)
 
     def keys_values(self, encoded_SD: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys [S, H, K] and values [S, H, V] of the source. Decoding computes them only once."""
-        projected = self.key_value(encoded_SD)
-        keys, values = projected.split([self.query.out_features, self.output.in_features], dim=-1)
-        return by_head(keys, self.heads), by_head(values, self.heads)
+        number, key_width, value_width = self.heads
+        columns = [number * key_width, number * value_width]
+        keys, values = self.key_value(encoded_SD).split(columns, dim=-1)
+        return by_head(keys, number), by_head(values, number)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """Return [R, D]: the attention of each newest token to its source. Add to a recorded coverage."""
-        query_RHK = by_head(self.query(x_RD), self.heads)
+        query_RHK = by_head(self.query(x_RD), self.heads.number)
         step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
         out: Tensor = self.output(mixed_RC)

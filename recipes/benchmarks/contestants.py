@@ -17,6 +17,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.options import Options
+from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 
 MULTIPLE = 8
@@ -73,8 +74,13 @@ class Contestant:
 
 def ours(problem: Problem) -> Contestant:
     """Return the attention of the model."""
-    layouts, causal = (problem.q, problem.k), problem.causal
-    return _on_ragged(problem, lambda q, k, v: dispatch.attend(q, k, v, *layouts, Options(causal)))
+    heads = Heads(problem.q_THK.shape[1], problem.q_THK.shape[2], problem.v_SHK.shape[2])
+
+    def attend(*inputs: Tensor) -> Tensor:
+        projections = [x.flatten(1) for x in inputs]
+        return dispatch.attend_projected(projections, heads, problem.q, problem.k, Options(problem.causal))
+
+    return _on_ragged(problem, attend)
 
 
 def padded(problem: Problem) -> Contestant:

@@ -17,9 +17,10 @@ import click
 import torch
 from torch import nn
 
-from nmt_cli.attention.dispatch import attend, implementation
+from nmt_cli.attention.dispatch import attend_projected, implementation
 from nmt_cli.attention.groups import grouped
 from nmt_cli.attention.options import Options
+from nmt_cli.attention.projections import Heads
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import SelfAttention
 from nmt_cli.ragged import Layout
@@ -83,7 +84,8 @@ def _contest(point: Point, device: torch.device) -> dict[str, Call]:
     d, n = point
     torch.manual_seed(1)
     x_TD = torch.randn(SENTENCES * n, d, device=device)
-    q, k, v = (torch.randn(SENTENCES * n, d // HEAD_WIDTH, HEAD_WIDTH, device=device) for _ in range(3))
+    q_k_v = [torch.randn(SENTENCES * n, d, device=device) for _ in range(3)]
+    heads = Heads(d // HEAD_WIDTH, HEAD_WIDTH, HEAD_WIDTH)
     layout = grouped(Layout.of([n] * SENTENCES)).to(device)
     layer = SelfAttention(ModelConfig(width=d, heads=d // HEAD_WIDTH), causal=False).to(device).eval()
     lstm = nn.LSTM(d, d, batch_first=True).to(device)
@@ -91,9 +93,9 @@ def _contest(point: Point, device: torch.device) -> dict[str, Call]:
     x_BND = x_TD.view(SENTENCES, n, d)
     x_BDN = x_BND.mT.contiguous()
     return {
-        ATTENTION: lambda: attend(q, k, v, layout, layout),
+        ATTENTION: lambda: attend_projected(q_k_v, heads, layout, layout),
         LAYER: lambda: layer(x_TD, layout),
-        RESTRICTED: lambda: attend(q, k, v, layout, layout, Options(window=WINDOW)),
+        RESTRICTED: lambda: attend_projected(q_k_v, heads, layout, layout, Options(window=WINDOW)),
         RECURRENT: lambda: lstm(x_BND),
         CONVOLUTION: lambda: convolution(x_BDN),
     }

@@ -9,13 +9,31 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
-from nmt_cli.attention.options import Options
+from nmt_cli.attention.options import PLAIN, Options
+from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
+MakeBatch = Callable[..., Batch]
+Differentiate = Callable[..., list[Tensor]]
+
+
+def fused_attend(
+    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
+) -> Tensor:
+    """Compute attention by the fused kernels. The arguments are those of `reference.attend`."""
+    from nmt_cli.attention import fused
+
+    return fused.attend_projected(*projected(q_THK, k_SHK, v_SHV), q, k, options)
+
+
+def projected(q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor) -> tuple[list[Tensor], Heads]:
+    """Return queries, keys and values as projections, the first arguments of `attend_projected`."""
+    heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
+    return [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)], heads
 
 
 @pytest.fixture(scope="session")

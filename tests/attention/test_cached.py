@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
-from nmt_cli.attention.dispatch import FEW_ROWS, seen_by
+from nmt_cli.attention.dispatch import FEW_ROWS, follower
 from nmt_cli.attention.projections import Heads
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
@@ -96,17 +96,15 @@ def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], nu
 def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work_or_little_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many, all_seen = Rows.at(torch.arange(2 * FEW_ROWS), 1, 2 * FEW_ROWS), torch.ones(1, 2 * FEW_ROWS, 1) > 0
-    rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
+    many, rows = Rows.at(torch.arange(2 * FEW_ROWS), 1, 2 * FEW_ROWS), Rows.at(torch.tensor([0]), 1, 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Paths)
-    assert isinstance(seen_by(rows, seen, torch.float64, (4, 4)), Masked)
+    assert follower(rows, torch.float32) and follower(many, torch.float32)
+    assert not follower(rows, torch.float64)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 2)
-        assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Paths)
-        assert isinstance(seen_by(many, all_seen, torch.float32, (4, 4)), Masked)
+        assert follower(rows, torch.float32) and not follower(many, torch.float32)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
-    assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Masked)
+    assert not follower(rows, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
@@ -182,9 +180,7 @@ def test_a_search_by_the_kernel_finds_the_same(
 
 
 @pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16], ids=str)
-def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
-    kept: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_rows_have_is_kept_to_the_bit_as_copies_would(kept: torch.dtype) -> None:
     torch.manual_seed(1)
     heads, rows = Heads(4, 8, 6), Rows.at(torch.arange(0, 30, 2)[:12], 5, 6)
     projected = torch.randn(16, 4 * (8 + 8 + 6))
@@ -192,11 +188,9 @@ def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
     projected[3, 32:35] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties round to even
     seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
     cached: list[tuple[Tensor, Tensor]] = []
-    for numba in (kernels, lambda: None):
-        monkeypatch.setattr(dispatch, "kernels", numba)
+    for attended in (compiled(rows, seen, torch.float32), plain(rows, seen, torch.float32)):
         keys, values = (torch.zeros(5, 4, 15, width, dtype=kept) for width in (8, 6))
-        attended = seen_by(rows, seen, torch.float32, (8, 6))
         mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, attended)
-        assert mixed.shape == (16, 24) and isinstance(attended, Masked if cached else Paths)
+        assert mixed.shape == (16, 24)
         cached.append((keys, values))
     assert all(map(torch.equal, *cached)) and cached[0][0].count_nonzero() > 12 * 4 * 7

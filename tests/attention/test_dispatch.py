@@ -1,6 +1,6 @@
 """The entry point of attention: errors, and the choice of implementation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +11,13 @@ from torch import Tensor
 from nmt_cli.attention import dispatch, padded, reference
 from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
-
-MakeBatch = Callable[..., tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]]
+from tests.attention.conftest import MakeBatch, projected
 
 
 def test_layouts_of_unequal_numbers_of_segments_are_refused(random_ragged: MakeBatch) -> None:
     tensors, q, _ = random_ragged([2, 3], [1, 2])
     with pytest.raises(ValueError, match="q holds 2 segments, but k holds 3"):
-        dispatch.attend(*tensors, q, Layout.of([1, 1, 1]))
+        dispatch.attend_projected(*projected(*tensors), q, Layout.of([1, 1, 1]))
 
 
 @pytest.mark.parametrize("settings", [{"causal": True}, {"window": 3}], ids=str)
@@ -27,19 +26,20 @@ def test_causal_attention_and_windows_need_one_layout(
 ) -> None:
     tensors, q, k = random_ragged([2, 3], [2, 3])
     with pytest.raises(ValueError, match="need one layout for queries and keys"):
-        dispatch.attend(*tensors, q, k, Options(**settings))
+        dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
 
 
 def test_dropout_without_a_seed_is_refused(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 3])
     with pytest.raises(ValueError, match="dropout needs a seed"):
-        dispatch.attend(*tensors, q, k, Options(drop=0.1))
+        dispatch.attend_projected(*projected(*tensors), q, k, Options(drop=0.1))
 
 
 def test_the_host_computes_what_the_definition_says(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 0, 7], d_k=24, d_v=40)
     settings: dict[str, Any] = {"causal": True, "window": 3, "drop": 0.2, "seed": torch.tensor(1)}
-    ours, theirs = (f(*tensors, q, k, Options(**settings)) for f in (dispatch.attend, reference.attend))
+    ours = dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
+    theirs = reference.attend(*tensors, q, k, Options(**settings))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -60,7 +60,7 @@ def test_without_gradients_many_segments_are_computed_a_few_at_a_time(
 
     monkeypatch.setattr(dispatch, "padded", SimpleNamespace(attend=attend))
     with torch.no_grad():
-        ours = dispatch.attend(*tensors, q, k, Options(**settings))
+        ours = dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))
     assert sum(seen) == len(lengths) and max(seen) <= dispatch.PART["cpu"] < len(lengths)
     torch.testing.assert_close(
         ours, reference.attend(*tensors, q, k, Options(**settings)), rtol=0, atol=1e-12
@@ -71,7 +71,7 @@ def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_r
     queries, keys = list(range(40)), list(range(1, 41))[::-1]
     tensors, q, k = random_ragged(queries, keys)
     with torch.no_grad():
-        ours = dispatch.attend(*tensors, q, k)
+        ours = dispatch.attend_projected(*projected(*tensors), q, k)
     torch.testing.assert_close(ours, reference.attend(*tensors, q, k), rtol=0, atol=1e-12)
 
 

@@ -20,10 +20,7 @@ from nmt_cli.attention.groups import Groups, grouped, groups_of
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
-
-Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
-MakeBatch = Callable[..., Batch]
-Differentiate = Callable[..., list[Tensor]]
+from tests.attention.conftest import Batch, Differentiate, MakeBatch, fused_attend
 
 DTYPES = [torch.float32, torch.float16]
 SETTINGS: list[dict[str, Any]] = [
@@ -48,7 +45,7 @@ def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
     def check(batch: Batch, **settings: Any) -> None:
         exact = differentiate(reference.attend, batch, torch.float64, **settings)
         plain = differentiate(reference.attend, batch, **settings)
-        ours = differentiate(fused.attend, batch, **settings)
+        ours = differentiate(fused_attend, batch, **settings)
         for name, right, theirs, mine in zip(("out", "dq", "dk", "dv"), exact, plain, ours, strict=True):
             assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
             allowed = 2 * _largest(theirs - right) + 1e-6
@@ -175,11 +172,11 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
-    tile = differentiate(fused.attend, batch, seed=seed, **settings)
+    tile = differentiate(fused_attend, batch, seed=seed, **settings)
     assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2)[1] is None
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)
     assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2)[0] == []
-    streamed = differentiate(fused.attend, batch, seed=seed, **settings)
+    streamed = differentiate(fused_attend, batch, seed=seed, **settings)
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
     for one, other, right, theirs in zip(tile, streamed, exact, plain, strict=True):
@@ -221,7 +218,7 @@ def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
     any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
     covering = replace(paired, pair_groups=replace(groups_of(paired, k), counts=any_batch))
     outputs = [
-        fused.attend(*tensors, layout, k, Options(drop=0.1, seed=seed)) for layout in (paired, covering)
+        fused_attend(*tensors, layout, k, Options(drop=0.1, seed=seed)) for layout in (paired, covering)
     ]
     assert torch.equal(*outputs)
     assert all(map(torch.equal, *(torch.autograd.grad(out.sum(), tensors) for out in outputs)))
@@ -243,7 +240,7 @@ def test_a_query_without_keys_gets_zeros_and_gives_none(
     if path == "streaming":
         monkeypatch.setattr(fused, "LARGEST_TILE", 0)
     batch = random_ragged(queries, keys, dtype=torch.float32, device=device)
-    for result in differentiate(fused.attend, batch):
+    for result in differentiate(fused_attend, batch):
         assert torch.equal(result, torch.zeros_like(result))
 
 
@@ -261,7 +258,7 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         q, k, v = inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-        out = fused.attend(q, k, v, layout, layout, Options(causal=True))
+        out = fused_attend(q, k, v, layout, layout, Options(causal=True))
         d_out = torch.arange(2.0, device=device)[:, None].expand(23, 2, 8)
         return [out, *torch.autograd.grad(out, inputs, d_out)]
 
@@ -296,7 +293,7 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     with Operations() as operations:
         found = torch.autograd.grad(out, packed, d_out)
     assert not {"cat", "slice_backward", "split_with_sizes"} & {*operations.names}
-    apart = torch.autograd.grad(fused.attend(*tensors, q, k, Options(causal=True)), tensors, d_out)
+    apart = torch.autograd.grad(fused_attend(*tensors, q, k, Options(causal=True)), tensors, d_out)
     assert torch.equal(torch.cat(found, 1), torch.cat([x.flatten(1) for x in apart], 1))
 
 
@@ -335,7 +332,7 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
 
     def attend(packed: Tensor, layout: Layout) -> Tensor:
         q, k, v = packed.unbind(1)
-        return fused.attend(q, k, v, layout, layout, Options(True, 0, 0.1, seed)).relu()
+        return fused_attend(q, k, v, layout, layout, Options(True, 0, 0.1, seed)).relu()
 
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
@@ -364,7 +361,7 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
         return attend(q, k, v, layout, layout, Options(True, 0, 0.1, seed))
 
     torch._dynamo.reset()
-    compiled = torch.compile(lambda: attended(fused.attend), fullgraph=True, dynamic=True)
+    compiled = torch.compile(lambda: attended(fused_attend), fullgraph=True, dynamic=True)
     results = []
     for out in (compiled(), attended(reference.attend)):
         results.append([out.detach(), *torch.autograd.grad(out.square().sum(), (x, weight))])

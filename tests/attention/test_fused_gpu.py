@@ -1,6 +1,5 @@
 """The fused kernels on a GPU: bfloat16, races, waits, and real batch sizes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,19 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import fused, padded, reference
+from nmt_cli.attention import padded, reference
 from nmt_cli.attention.dispatch import WIDEST
 from nmt_cli.attention.options import Options
-from nmt_cli.ragged import Layout
+from tests.attention.conftest import Differentiate, MakeBatch, fused_attend
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-
-Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
-MakeBatch = Callable[..., Batch]
-Differentiate = Callable[..., list[Tensor]]
 
 SETTINGS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": 30}, {"causal": True, "drop": 0.1}]
 LENGTHS = [1, 0, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 300]
@@ -63,7 +58,7 @@ def test_every_type_and_width_errs_at_most_twice_as_much_as_plain_pytorch(
     batch = random_ragged(LENGTHS, heads=5, d_k=width, d_v=width, dtype=dtype, device="cuda")
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
-    assert_earned(exact, plain, differentiate(fused.attend, batch, seed=seed, **settings))
+    assert_earned(exact, plain, differentiate(fused_attend, batch, seed=seed, **settings))
 
 
 @pytest.mark.parametrize("lengths", [[30] * 40, [1000]], ids=["one tile", "streaming"])
@@ -72,7 +67,7 @@ def test_float32_is_never_tf32(
 ) -> None:
     batch = random_ragged(lengths, d_k=64, d_v=64, dtype=torch.float32, device="cuda")
     exact = differentiate(reference.attend, batch, torch.float64)
-    assert max(errors(exact, differentiate(fused.attend, batch))) < 2e-5  # TF32 errs by about 1e-3
+    assert max(errors(exact, differentiate(fused_attend, batch))) < 2e-5  # TF32 errs by about 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -81,9 +76,9 @@ def test_fifty_runs_are_equal_to_the_bit(
 ) -> None:
     batch = random_ragged(LENGTHS * 4, heads=8, d_k=64, d_v=64, dtype=dtype, device="cuda")
     settings = {"causal": True, "drop": 0.1, "seed": seed}
-    first = differentiate(fused.attend, batch, **settings)
+    first = differentiate(fused_attend, batch, **settings)
     for _ in range(50):
-        assert all(map(torch.equal, differentiate(fused.attend, batch, **settings), first))
+        assert all(map(torch.equal, differentiate(fused_attend, batch, **settings), first))
 
 
 def test_a_segment_of_thousands_of_tokens_errs_no_more(
@@ -93,7 +88,7 @@ def test_a_segment_of_thousands_of_tokens_errs_no_more(
     for settings in SETTINGS:
         exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
         plain = differentiate(reference.attend, batch, seed=seed, **settings)
-        assert_earned(exact, plain, differentiate(fused.attend, batch, seed=seed, **settings))
+        assert_earned(exact, plain, differentiate(fused_attend, batch, seed=seed, **settings))
 
 
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
@@ -106,14 +101,14 @@ def test_a_batch_of_25_000_tokens_errs_no_more_than_padded(
     settings = {"causal": not cross, "drop": 0.1, "seed": seed}
     exact = differentiate(padded.attend, batch, torch.float64, **settings)
     plain = differentiate(padded.attend, batch, **settings)
-    assert_earned(exact, plain, differentiate(fused.attend, batch, **settings))
+    assert_earned(exact, plain, differentiate(fused_attend, batch, **settings))
 
 
 def test_a_launch_never_waits_for_the_device(seed: Tensor, random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged(LENGTHS, [*LENGTHS[1:], 5], dtype=torch.bfloat16, device="cuda")
 
     def step() -> None:
-        torch.autograd.grad(fused.attend(*tensors, q, k, Options(drop=0.1, seed=seed)).sum(), tensors)
+        torch.autograd.grad(fused_attend(*tensors, q, k, Options(drop=0.1, seed=seed)).sum(), tensors)
 
     step()  # kernels are loaded on first use
     torch.cuda.set_sync_debug_mode("error")

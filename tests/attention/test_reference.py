@@ -1,6 +1,5 @@
 """The reference of ragged attention against PyTorch's attention of each segment."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from torch.nn import functional as F
 from nmt_cli.attention import reference
 from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
-
-MakeBatch = Callable[..., tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]]
+from tests.attention.conftest import MakeBatch
 
 PLAIN: dict[str, Any] = {"causal": False, "window": 0}
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.attention.projections import by_head
 from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
+from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -64,7 +65,7 @@ def values(attention: Attention, inputs: tuple[Tensor, ...]) -> Tensor:
         return attention.keys_values(inputs[1])[1]
     channels = attention.output.in_features
     packed: Tensor = attention.query_key_value(inputs[0])
-    return by_head(packed[:, -channels:], attention.heads)
+    return by_head(packed[:, -channels:], attention.heads.number)
 
 
 def named(model: Transformer) -> dict[Attention, tuple[str, int]]:

@@ -134,7 +134,7 @@ def _added(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) 
 
 
 def _own_attention(attention: SelfAttention, x: Tensor, real_BS: Tensor) -> Tensor:
-    heads, keys, values = attention.shape
+    heads, keys, values = attention.heads
     sizes = [heads * width for width in (keys, keys, values)]
     query, key, value = torch.split(_linear(attention.query_key_value, x), sizes, dim=-1)
     positions = torch.arange(x.shape[1], device=x.device)
@@ -145,14 +145,14 @@ def _own_attention(attention: SelfAttention, x: Tensor, real_BS: Tensor) -> Tens
     if attention.window:
         near = (back <= attention.window // 2) & (-back <= (attention.window - 1) // 2)
         allowed = allowed & near | torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
-    return _linear(attention.output, _mixed(query, key, value, allowed, attention.heads))
+    return _linear(attention.output, _mixed(query, key, value, allowed, attention.heads.number))
 
 
 def _cross_attention(cross: CrossAttention, x: Tensor, encoded: Tensor, real_BS: Tensor) -> Tensor:
     query = _linear(cross.query, x)
     sizes = [query.shape[-1], cross.output.in_features]
     key, value = torch.split(_linear(cross.key_value, encoded), sizes, dim=-1)
-    return _linear(cross.output, _mixed(query, key, value, real_BS[:, None, :], cross.heads))
+    return _linear(cross.output, _mixed(query, key, value, real_BS[:, None, :], cross.heads.number))
 
 
 def _mixed(query: Tensor, key: Tensor, value: Tensor, allowed_BTS: Tensor, heads: int) -> Tensor:

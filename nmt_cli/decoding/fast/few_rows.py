@@ -93,7 +93,7 @@ class Stack:
             norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
             epsilon=norms[0].eps,
             post=post,
-            shape=attention.shape,
+            shape=attention.heads,
             widest=max(len(_bias(one)) for one in matrices_of_layers[0]),
         )
 

@@ -50,7 +50,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         laid_out = (torch_private.laid_out(*matrix, TYPICAL_ROWS) for matrix in matrices)
         packed: Iterator[Compute] = in_bytes(matrices, threads) if precision == "int8" else laid_out
         for owner in owners:  # lazily, so that each matrix frees memory for the next
-            setattr(*owner, Packed(next(packed), getattr(*owner)))
+            setattr(*owner, Packed(next(packed)))
         model.packed_output = next(packed)
     if (
         not is_gpu(device)
@@ -72,10 +72,9 @@ def _copy_unpacked(model: Transformer) -> None:
 class Packed(nn.Module):
     """A replacement of `nn.Linear` with packed weights."""
 
-    def __init__(self, compute: Callable[[Tensor], Tensor], linear: nn.Linear) -> None:
+    def __init__(self, compute: Compute) -> None:
         super().__init__()
         self.compute = compute
-        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [..., inputs] to [..., outputs]. It skips PyTorch's hooks, which cost time in every product."""
