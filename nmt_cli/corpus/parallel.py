@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt_cli.corpus import archives, arrow, files, records, sgm, tmx, trees
+from nmt_cli.corpus import archives, arrow, files, records, sgm, tmx
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import THREE_LETTERS
 
 STDIN = Path("-")
-Form = Literal["lines", "tsv", "table", "jsonl", "tmx", "zip", "arrow", "sgm", "trees"]
+Form = Literal["lines", "tsv", "table", "jsonl", "tmx", "zip", "arrow", "sgm"]
 FORM_OF: dict[str, Form] = {
     ".tsv": "tsv",
-    trees.SUFFIX: "trees",
     ".xml": "sgm",
     tmx.SUFFIX: "tmx",
     archives.SUFFIX: "zip",
@@ -130,10 +129,6 @@ class Corpus:
         """Return the file and the line, row or segment of pair `number`, counted from 1, for a message."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
-    def symbols(self) -> set[str]:
-        """Return the words that a tokeniser must not split: brackets and tags of trees, otherwise none."""
-        return trees.long_symbols(files.lines(self.source)) if self.form == "trees" else set()
-
     @property
     def _header(self) -> int:
         """The number of lines before the first pair."""
@@ -149,8 +144,6 @@ class Corpus:
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
-            case "trees":
-                return trees.pairs(self.source, self._name("source"))
             case "tmx":
                 return tmx.pairs(self.source, *self.languages)
             case "arrow":

@@ -9,7 +9,7 @@ these words. A malformed parse is repaired: surplus tags are dropped, and missin
 import sys
 from pathlib import Path
 
-from nmt_cli.corpus.trees import Tree, bracketed, repair_linearised
+from recipes.parsing.trees import Tree, bracketed, repair_linearised
 
 ESCAPED = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """The form of brackets that are words in treebanks."""

@@ -62,13 +62,15 @@ done
 if [ "$settings" = gum ]; then
     module phrases <"$corpus/train.trees" >"$corpus/train-phrases.trees"
 fi
-training=(--train "$corpus/train.trees")
-for file in "$corpus"/train-*.trees; do
+symbols=$(module linearise "$corpus"/train*.trees)
+module linearise "$corpus"/{valid,test}.trees >/dev/null
+training=(--train "$corpus/train.tsv")
+for file in "$corpus"/train-*.tsv; do
     [ ! -f "$file" ] || training+=(--train "$file")
 done
 # shellcheck disable=SC2086 # PREPROCESS holds options
-nmt preprocess --config "$here/$settings/preprocess.toml" --source-lang words --target-lang trees "${training[@]}" \
-    --valid "$corpus/valid.trees" --test "$corpus/test.trees" --out "$dataset" ${PREPROCESS:-}
+nmt preprocess --config "$here/$settings/preprocess.toml" --source-lang words --target-lang trees --set "$symbols" \
+    "${training[@]}" --valid "$corpus/valid.tsv" --test "$corpus/test.tsv" --out "$dataset" ${PREPROCESS:-}
 if [ ! -f "$run/result.json" ]; then
     nmt train "$dataset" "${preset[@]}" --config "$here/$settings/train.toml" --seed "$seed" --out "$run/training" "$@"
     choose_and_score

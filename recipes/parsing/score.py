@@ -18,8 +18,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from nmt_cli import __version__
-from nmt_cli.corpus import trees
-from nmt_cli.corpus.trees import Tree
+from recipes.parsing import trees
+from recipes.parsing.trees import Tree
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 LEFT_OUT = PUNCTUATION | set(trees.ROOTS)

@@ -173,21 +173,6 @@ def test_sets() -> tuple[Reader, list[bytes]]:
     return (lambda path: segments(path, "source")), [text]
 
 
-def trees() -> tuple[Reader, list[bytes]]:
-    """Brackets, as references and as hypotheses."""
-    from nmt_cli.corpus.trees import repair_bracketed, repair_linearised
-
-    def read(path: Path) -> object:
-        line = path.read_bytes().decode("utf-8", "replace").partition("\n")[0]
-        return repair_bracketed(line), repair_linearised(line)
-
-    seeds = [
-        b"(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))\n",
-        b"(S (NP DT NN )NP (VP VBZ )VP . )S\n",
-    ]
-    return read, seeds
-
-
 def subwords() -> tuple[Reader, list[bytes]]:
     """A model of SentencePiece, its normalisation among it."""
     import io
@@ -215,7 +200,6 @@ READERS: dict[str, Callable[[], tuple[Any, list[bytes]]]] = {
     "pickled": pickled,
     "safetensors": safetensors,
     "sgm": test_sets,
-    "trees": trees,
     "subwords": subwords,
 }
 SUFFIXES = {
@@ -223,7 +207,6 @@ SUFFIXES = {
     "npz": ".npz",
     "safetensors": ".safetensors",
     "settings": ".toml",
-    "trees": ".trees",
 }
 
 

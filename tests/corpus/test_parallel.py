@@ -49,7 +49,6 @@ def complaint(corpus: Corpus) -> str:
 LONG = {
     "a.tsv": "one\teins\n{long}\tzwei\n",
     "a.jsonl": '{{"en": "one", "de": "eins"}}\n{{"en": "{long}", "de": "zwei"}}\n',
-    "a.trees": "(S (A one))\n(S (A {long}))\n",
     "a.xml": "<dataset><doc id='a'><src><seg id='1'>one</seg><seg id='2'>two</seg></src>"
     "<ref><seg id='1'>eins</seg><seg id='2'>{long}</seg></ref></doc></dataset>",
 }

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import numpy as np
 import pytest
 
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.config import preset_path, read
-from nmt_cli.corpus import trees
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig
+from recipes.parsing import trees
 from recipes.parsing.phrases import phrases
 from recipes.parsing.restore import restored
 from recipes.parsing.right_branching import right_branching
@@ -153,6 +154,13 @@ def test_function_labels_are_not_learnt_and_phrases_are(finished: tuple[Path, st
     assert "(NP DT JJ NN )NP" in lines(out / "dataset" / "train.target.txt")
 
 
+def test_each_symbol_of_a_target_is_one_token(finished: tuple[Path, str]) -> None:
+    dataset = finished[0].parent / "gum" / "dataset"
+    offsets = np.load(dataset / "test.target.offsets.npy")
+    symbols = [len(line.split()) for line in lines(dataset / "test.target.raw.txt")]
+    assert np.diff(offsets).tolist() == [count + 1 for count in symbols]  # with the end token
+
+
 def test_the_same_command_again_shows_the_same_table_and_writes_nothing(
     recipe: Recipe, copied: Path, finished: tuple[Path, str]
 ) -> None:
@@ -186,7 +194,7 @@ def test_wsj_gets_the_papers_model_and_all_training_trees(
     )
     made, trained = done.stdout.splitlines()
     corpus = tmp_path / "out" / settings / "corpus"
-    assert f"--train {corpus}/train.trees --train {corpus}/train-more.trees --valid" in made
+    assert f"--train {corpus}/train.tsv --train {corpus}/train-more.tsv --valid" in made
     assert "--preset parsing" in trained
     assert trained.endswith(f"{settings}-1/training --devices 8")
     preprocess, train = (Path(command.split(" --config ")[1].split()[0]) for command in (made, trained))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.trees import Tree, bracketed, linearised, parse
 from recipes.parsing.score import Comparison, Counts, compare, main, read_references
+from recipes.parsing.trees import Tree, bracketed, linearised, parse
 
 COLLINS = """\
 DEBUG 0

@@ -41,7 +41,7 @@ CORPUS is one of:
 PREFIX         two files, PREFIX.LANG for each language
 SOURCE:TARGET  two files
 FILE           .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm
-               or .xml, or .trees
+               or .xml
 FOLDER         a folder that the library datasets or mtdata wrote
 -              tab-separated pairs on stdin
 

@@ -101,7 +101,7 @@ def preprocess(
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
             inputs += drawn_sets(job, inputs, spool_folder)
-        job, plan = _with_symbols(job, plan, inputs)
+        job, plan = _with_tags(job, plan)
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             drop_work(work_folder(out))
@@ -215,30 +215,20 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
     tokenizers.save(folder)
 
 
-def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
-    """Return job and plan with more tokenizer symbols: tags, and brackets and labels of training trees. As
-    single ids, brackets and labels make targets half as long. Raise `UserError` if reused tokenizers lack a
-    tag, or if the text settings do not suit trees.
+def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
+    """Return job and plan with the tags of the named corpora as tokenizer symbols. Raise `UserError` if
+    reused tokenizers lack a tag.
     """
-    if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
-        raise UserError(
-            "The Moses tokenizer would split the leaves of trees, which are words already. "
-            "Give --set text.words=raw."
-        )
-    if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.placeholders:
-        raise UserError("Trees have no placeholders. Remove tokenizer.placeholders.")
-    symbols = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
         raise UserError(
             f"[[corpus]] {tags[missing]}: tag {missing} is not a symbol of {job.reuse} "
             f"(it has {', '.join(plan.recipe.symbols) or 'none'}). Use one of them, or learn new subwords."
         )
-    symbols |= tags.keys()
-    if plan.ready or not symbols:
+    if plan.ready or not tags:
         return job, plan
     own = job.config.tokenizer.symbols
-    tokenizer = replace(job.config.tokenizer, symbols=(*own, *sorted(symbols - set(own))))
+    tokenizer = replace(job.config.tokenizer, symbols=(*own, *sorted(tags.keys() - set(own))))
     job = replace(job, config=replace(job.config, tokenizer=tokenizer))
     return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.all_symbols))
 

@@ -11,14 +11,8 @@ they would reveal a part of the parse. No function is recursive, so the depth is
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from nmt_cli.corpus import files
-from nmt_cli.errors import UserError
-
-SUFFIX = ".trees"
 ROOTS = ("TOP", "ROOT", "S1", "")
 TRACE = "-NONE-"
 UNKNOWN_TAG = "XX"
@@ -50,22 +44,6 @@ class Tree:
         return [symbol for symbol in self.symbols if symbol[0] not in "()"]
 
 
-def pairs(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the words and the linearised form of each bracketed line. Raise `UserError`, which calls the file
-    `name`, for a line that is not one valid tree."""
-    for number, line in enumerate(files.lines(path), start=1):
-        try:
-            # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
-            tree = parse(line.decode(errors="surrogateescape"))
-        except ValueError as error:
-            raise UserError(
-                f"{name} line {number:,}: {error}; a line must be one bracketed tree, such as "
-                "(TOP (NP (DT the) (NN cat)))."
-            ) from error
-        words, symbols = " ".join(tree.words), linearised(tree)
-        yield words.encode(errors="surrogateescape"), symbols.encode(errors="surrogateescape")
-
-
 def parse(line: str) -> Tree:
     """Return the tree of a bracketed line. Raise `ValueError` with the first flaw if it has one."""
     tree, flaw = repair_bracketed(line)
@@ -87,16 +65,6 @@ def bracketed(tree: Tree) -> str:
         for symbol in tree.symbols
     )
     return f"(TOP {' '.join(parts)})".replace(" )", ")")
-
-
-def long_symbols(lines: Iterable[bytes]) -> set[str]:
-    """Return the brackets and tags in bracketed lines, except traces, roots and single characters."""
-    symbols = set()
-    for line in lines:
-        for tag, _, label, _ in PARTS.findall(line.decode(errors="replace")):
-            symbols |= {f"({label}", f"){label}"} if label else {tag}
-    excluded = {TRACE, *(f"{bracket}{root}" for root in ROOTS for bracket in "()")}
-    return {symbol for symbol in symbols - excluded if len(symbol) > 1}
 
 
 def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, str]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -10,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.corpus.parallel import find
-from nmt_cli.corpus.trees import (
-    Tree,
-    bracketed,
-    linearised,
-    long_symbols,
-    parse,
-    repair_bracketed,
-    repair_linearised,
-)
-from nmt_cli.errors import UserError
+from recipes.parsing.linearise import linearise, read_trees
+from recipes.parsing.restore import restored
+from recipes.parsing.trees import Tree, linearised, parse, repair_bracketed, repair_linearised
 
 CAT = "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
 CAT_LINEARISED = "(S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S"
@@ -47,12 +38,6 @@ def whole_trees(draw: st.DrawFn) -> Tree:
     count = sum(symbol[0] not in "()" for symbol in flat)
     words = draw(st.lists(st.sampled_from(["the", "cat", "-LRB-", "Käse", "a\u00a0b"]), min_size=count))
     return Tree(flat, tuple(words[:count]))
-
-
-def restored(line: str, words: Sequence[str]) -> Tree:
-    tree, flaw = repair_linearised(line, len(words))
-    assert not flaw
-    return Tree(tree.symbols, tuple(words))
 
 
 def is_balanced(symbols: tuple[str, ...]) -> bool:
@@ -100,9 +85,9 @@ def test_a_bracketed_line_becomes_words_and_a_linearised_tree(line: str, words: 
 
 @pytest.mark.slow
 @given(whole_trees())
-def test_linearising_restoring_and_bracketing_are_inverse(tree: Tree) -> None:
-    assert restored(linearised(tree), tree.words) == tree
-    assert parse(bracketed(tree)) == tree
+def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
+    assert repair_linearised(linearised(tree), len(tree.words)) == (Tree(tree.symbols, ()), "")
+    assert parse(restored(linearised(tree), " ".join(tree.words))) == tree
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
@@ -111,11 +96,9 @@ def test_every_tree_of_the_treebank_comes_back_except_the_name_of_its_root(name:
         pytest.skip("NMT_DATA does not name the folder of data sets")
     path = Path(os.environ["NMT_DATA"], "treebank", f"{name}.trees")
     lines = path.read_text(encoding="utf-8").splitlines()
-    corpus = find(str(path), "en", "trees")
-    pairs = [pair for block in corpus.blocks(100) for pair in zip(block.sources, block.targets, strict=True)]
-    result = [restored(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
-    assert corpus.count() == len(lines) > 400
-    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in result] == lines
+    assert len(lines) > 400
+    trees = [restored(linearised(tree), " ".join(tree.words)) for tree in read_trees(path)]
+    assert [tree.replace("(TOP ", "(ROOT ", 1) for tree in trees] == lines
 
 
 @pytest.mark.parametrize(
@@ -201,35 +184,30 @@ def test_the_depth_of_a_tree_is_not_limited() -> None:
     depth = 20_000
     tree = parse("(S " * depth + "(NN a)" + ")" * depth)
     assert len(tree.symbols) == 2 * depth + 1
-    assert restored(linearised(tree), ("a",)) == tree
+    assert parse(restored(linearised(tree), "a")) == tree
 
 
-def test_symbols_of_linearised_trees_must_not_be_split() -> None:
-    lines = [CAT.encode(), b"( (NP (-NONE- *) (, ,) (PRP$ its)))"]
+def test_a_file_of_trees_becomes_pairs_and_symbols_that_are_not_split(tmp_path: Path) -> None:
+    other = "( (NP (-NONE- *) (, ,) (PRP$ its) (NNP Käse)))"
+    (tmp_path / "wsj.trees").write_text(f"{CAT}\n{other}\n", encoding="utf-8")
     brackets = {f"{bracket}{label}" for bracket in "()" for label in ("S", "NP-SBJ", "VP", "NP")}
-    assert long_symbols(lines) == {*brackets, "DT", "NN", "VBZ", "PRP$"}
-
-
-def test_a_file_of_trees_is_a_corpus_named_after_it(tmp_path: Path) -> None:
-    (tmp_path / "wsj.trees").write_text(f"{CAT}\n(TOP (NP (NNP Käse)))\n", encoding="utf-8")
-    corpus = find(str(tmp_path / "wsj.trees"), "en", "trees")
-    (block,) = corpus.blocks(10)
-    assert (corpus.name, corpus.form, corpus.count()) == ("wsj", "trees", 2)
-    assert block.sources == [b"The cat sleeps .", "Käse".encode()]
-    assert block.targets == [CAT_LINEARISED.encode(), b"(NP NNP )NP"]
-    assert "(NP" in corpus.symbols()
+    assert linearise(tmp_path / "wsj.trees") == {*brackets, "DT", "NN", "VBZ", "PRP$", "NNP"}
+    pairs = (tmp_path / "wsj.tsv").read_text(encoding="utf-8").splitlines()
+    assert pairs == [f"The cat sleeps .\t{CAT_LINEARISED}", ", its Käse\t(NP , PRP$ NNP )NP"]
 
 
 def test_bytes_of_a_tree_that_are_not_utf_8_do_not_change(tmp_path: Path) -> None:
     (tmp_path / "odd.trees").write_bytes(b"(TOP (NP\xff (NN \xe9t\xe9)))\n")
-    (block,) = find(str(tmp_path / "odd.trees"), "en", "trees").blocks(10)
-    assert (block.sources, block.targets) == ([b"\xe9t\xe9"], [b"(NP\xff NN )NP\xff"])
+    linearise(tmp_path / "odd.trees")
+    assert (tmp_path / "odd.tsv").read_bytes() == b"\xe9t\xe9\t(NP\xff NN )NP\xff\n"
 
 
 def test_an_error_in_a_file_of_trees_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "bad.trees").write_text(f"{CAT}\n\n")
-    with pytest.raises(UserError, match=r"bad\.trees line 2: there is no word; a line must be one bracketed"):
-        list(find(str(tmp_path / "bad.trees"), "en", "trees").blocks(10))
+    with pytest.raises(
+        SystemExit, match=r"bad\.trees line 2: there is no word; a line must be one bracketed"
+    ):
+        linearise(tmp_path / "bad.trees")
 
 
 @pytest.mark.parametrize(
