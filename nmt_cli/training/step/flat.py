@@ -6,7 +6,6 @@ An operation on all parameters is then one operation on a vector, and a rank's s
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,29 +20,18 @@ LOSSES = 2
 """Number of losses: the loss with label smoothing and NLL, summed over the tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The slice of the vector that holds a parameter."""
-
-    start: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        """Index after the last number, without the padding up to the next unit."""
-        return self.start + self.size
-
-
 class Parameters:
     """The trained parameters of a model, moved into one vector. Each parameter becomes a view of it."""
 
     def __init__(self, model: nn.Module, shares: int = 1) -> None:
         """Move the parameters. The vector is padded so that it splits into `shares` equal shares."""
         self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.spans: dict[str, Span] = {}
+        self.spans: dict[str, slice] = {}
+        """The slice of the vector that holds each parameter, without the padding up to the next unit."""
+
         end = 0
         for name, parameter in self.by_name.items():
-            self.spans[name] = Span(end, parameter.numel())
+            self.spans[name] = slice(end, end + parameter.numel())
             end += _rounded(parameter.numel(), UNIT)
         like = next(iter(self.by_name.values())).detach()
         self.vector = like.new_zeros(_rounded(end, UNIT * shares))
@@ -53,9 +41,7 @@ class Parameters:
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return a view of each parameter's values in `vector`, in the parameter's shape."""
-        return [
-            vector[span.start : span.end].view_as(self.by_name[name]) for name, span in self.spans.items()
-        ]
+        return [vector[span].view_as(self.by_name[name]) for name, span in self.spans.items()]
 
 
 class Halves:

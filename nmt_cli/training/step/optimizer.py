@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from nmt_cli.runtime.kernels.torch_private import step_unless
 from nmt_cli.training.config import OptimizerConfig
-from nmt_cli.training.step.flat import UNIT, Parameters, Span
+from nmt_cli.training.step.flat import UNIT, Parameters
 
 MEANS = ("exp_avg", "exp_avg_sq")
 STEP = "step"
@@ -45,11 +45,11 @@ class Optimizer:
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
         """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
-        `gathered` joins the shares of all ranks to a vector. With several shares, the caller must pass it.
+        `gathered` joins the shares of all ranks to a vector. It is called only if there are several shares.
         """
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
-            views = self.parameters.views(gathered(mean))
+            views = self.parameters.views(gathered(mean) if self.split else mean)
             state |= {f"{name}.{key}": view for name, view in zip(self.parameters.spans, views, strict=True)}
         # A safetensors file does not store tensors that share memory.
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
@@ -63,7 +63,7 @@ class Optimizer:
             if f"{name}.{STEP}" not in tensors:
                 continue
             steps[name] = float(tensors[f"{name}.{STEP}"])
-            start, end = max(span.start, self.share.start), min(span.end, self.share.stop)
+            start, end = max(span.start, self.share.start), min(span.stop, self.share.stop)
             for key, mean in self._means.items() if start < end else ():
                 stored = tensors[f"{name}.{key}"].flatten()
                 part = mean[start - self.share.start : end - self.share.start]
@@ -79,7 +79,7 @@ class Optimizer:
         first, pieces, states = self.share.start, [], []
         for names, span in self._runs(steps):
             # The slice is empty if other ranks have all of a run. Each rank counts the steps of all runs.
-            start, end = (min(max(x, first), self.share.stop) for x in (span.start, span.end))
+            start, end = (min(max(x, first), self.share.stop) for x in (span.start, span.stop))
             piece_slice = slice(start - first, end - first)
             step = torch.full((), steps.get(names[0], 0.0), device=self.parameters.vector.device)
             pieces.append(self.parameters.vector[start:end])
@@ -90,14 +90,16 @@ class Optimizer:
         self._adam.state.update(zip(pieces, states, strict=True))
         self._pieces = pieces
 
-    def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], Span]]:
-        """Return the runs of adjacent parameters with the same number of steps. Mostly there is one run."""
-        runs: list[tuple[list[str], Span]] = []
+    def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
+        """Return the names and the slice of each run of adjacent parameters with the same number of `steps`.
+        Mostly there is one run.
+        """
+        runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
             names, before = runs[-1] if runs else ([], span)
             # Adam's CPU kernel rounds differently after the last full unit, so a run ends there.
-            if names and steps.get(names[0]) == steps.get(name) and before.size % UNIT == 0:
-                runs[-1] = ([*names, name], Span(before.start, span.end - before.start))
+            if names and steps.get(names[0]) == steps.get(name) and (before.stop - before.start) % UNIT == 0:
+                runs[-1] = ([*names, name], slice(before.start, span.stop))
             else:
                 runs.append(([name], span))
         return runs
