@@ -131,12 +131,15 @@ class Group:
         self._patient: Any = None
         self._pending: tuple[Any, Tensor] | None = None
         self._store: Any = None
+        """The store through which ranks publish their activities."""
+
         self._doing = ""
         if process.world > 1:
             patience = timedelta(seconds=timeout)
+            self._store = _meeting(process, timeout)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
-                store=_meeting(process, timeout),
+                store=self._store,
                 rank=process.rank,
                 world_size=process.world,
                 timeout=2 * patience,  # waits on the host time out first
@@ -145,8 +148,6 @@ class Group:
             self._hosts = dist.new_group(backend="gloo", timeout=patience)
             # A timeout belongs to a group, not to a call, so a longer one needs another group.
             self._patient = dist.new_group(backend="gloo", timeout=PATIENCE * patience)
-            if find := getattr(dist.distributed_c10d, "_get_default_store", None):
-                self._store = find()  # a private function, used only to explain errors
             self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
@@ -217,7 +218,7 @@ class Group:
         return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
 
     def busy(self, doing: str) -> None:
-        """Publish what this rank is `doing`. Ranks that wait for it show this in their errors."""
+        """Publish what this rank is `doing`. Ranks that wait for this rank show `doing` in their errors."""
         if self._store is not None and doing != self._doing:
             self._doing = doing
             with self._in_contact():
