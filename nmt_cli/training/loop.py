@@ -39,26 +39,22 @@ class Loop:
 
     def train(self) -> bool:
         """Take all remaining steps. Return False if the user stopped the run before its end."""
-        with closing(self.saver):
-            return self._train()
-
-    def _train(self) -> bool:
-        first_step, group = self.position.step, self.trainer.group
+        first_step, group, requests = self.position.step, self.trainer.group, 0
         self.recorder.restart_clock()
-        requests = 0
-        for batch in self.loader:
-            # The ranks agreed on the requests after the last step, so all of them stop before the same step.
-            if requests & (STOP | TIME_UP) or self._is_over(batch.epoch):
-                break
-            self._step(batch)
-            self._warn_on_failure(self.saver.look)
-            requests = group.agree(self.limits.wishes(group.process.first, self.saver.age))
-            if self.limits.line_due() or self.recorder.late:
-                self._flush()
-            is_among_best = self.validator.due and self._validate()
-            if is_among_best or self.limits.save_due(requests):
-                self._try_to_save()
-        return self._end(first_step, stopped=bool(requests & STOP))
+        with closing(self.saver):
+            for batch in self.loader:
+                # The ranks agreed on the requests after the last step, so all stop before the same step.
+                if requests & (STOP | TIME_UP) or self._is_over(batch.epoch):
+                    break
+                self._step(batch)
+                self._warn_on_failure(self.saver.look)
+                requests = group.agree(self.limits.wishes(group.process.first, self.saver.age))
+                if self.limits.line_due() or self.recorder.late:
+                    self._flush()
+                is_among_best = self.validator.due and self._validate()
+                if is_among_best or self.limits.save_due(requests):
+                    self._try_to_save()
+            return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int) -> bool:
         """Return whether no step is left. If validation.patience is the reason, report it."""

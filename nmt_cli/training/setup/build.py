@@ -66,14 +66,15 @@ def build_trainer(
     identity: Identity,
     config: TrainConfig,
     group: Group,
-    device: torch.device,
     report: Report,
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model with random weights, the same on each rank, and its trainer. If `fresh`, the model starts
-    from the weights of `start.model`. Notes and warnings go to `report`.
+    """Build a model on the device of `group`, and its trainer. The model has random weights, the same on each
+    rank. If `fresh`, the weights of `start.model` replace them. Report notes and warnings. Raise `UserError`
+    for settings that do not fit the device or `start.model`.
     """
+    device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)
     if fresh and config.start.model:

@@ -108,7 +108,7 @@ def forecast(
     warn_if_crowded(device, report, devices)
     single = Group(Process(), device, timeout=0.0)
     with repeatable(config, device):
-        trainer = build_trainer(identity, config, single, device, report, fresh=True)
+        trainer = build_trainer(identity, config, single, report, fresh=True)
         trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     epoch = _epoch(split, config, mixed)

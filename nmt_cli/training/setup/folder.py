@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import sweep
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.locks import take_lock
@@ -15,7 +15,9 @@ from nmt_cli.training.settings import CONFIG
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Lock the run folder for the block. Create it, or remove the leftovers of a killed run."""
+    """Create the run folder or remove the leftovers of a killed run, and hold its lock for the block. Raise
+    `UserError` if another process holds the lock, the folder cannot be written, or it has other content.
+    """
     refuse_foreign(run)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -23,8 +25,13 @@ def claimed(run: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{run} can't be written: {error.strerror}; choose another --out.") from error
     try:
-        _lock(folder, run)
-        run_folder.sweep(run)
+        try:
+            take_lock(folder, run)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is training in {run} now; wait for it, or choose another --out."
+            ) from error
+        sweep(run)
         yield
     finally:
         os.close(folder)  # releases the lock, as the death of the process does
@@ -39,13 +46,3 @@ def refuse_foreign(run: Path) -> None:
 def newest_checkpoint(run: Path) -> Path | None:
     """Return the newest checkpoint of a run, or None."""
     return next(iter(reversed(checkpoints(run).values())), None)
-
-
-def _lock(folder: int, run: Path) -> None:
-    """Lock the open run folder. Raise `UserError` if another process has locked it."""
-    try:
-        take_lock(folder, run)
-    except BlockingIOError as error:
-        raise UserError(
-            f"another process is training in {run} now; wait for it, or choose another --out."
-        ) from error

@@ -1,6 +1,7 @@
 """Starts a run from the weights of another model, and freezes some of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -66,9 +67,9 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
-        if not any(_matching(pattern, names)):
+        if not (matches := matching(names, pattern)):
             raise UserError(f"start.freeze: no parameter is named {pattern}; {nearest(pattern, names)}")
-        for name in _matching(pattern, names):
+        for name in matches:
             names[name].requires_grad_(False)
     count, trained_count = (sum(p.numel() for p in group) for group in (model.parameters(), trained(model)))
     if not trained_count:
@@ -146,18 +147,11 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
     """Raise `UserError` for a difference that is not in `allowed`, and for a pattern without effect."""
-    if refused := [text for name, text in differing.items() if not _named(name, allowed)]:
+    is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
+    if refused := [text for name, text in differing.items() if not is_allowed[name]]:
         raise UserError(
             f"{folder} is not this model: {'; '.join(refused)}. Use its [model] settings, "
             "or allow the differences in start.allow."
         )
-    if useless := [pattern for pattern in allowed if not any(_matching(pattern, differing))]:
+    if useless := [pattern for pattern in allowed if not matching(differing, pattern)]:
         raise UserError(f"start.allow: no parameter that differs is named {useless[0]}; leave it out.")
-
-
-def _matching(pattern: str, names: Mapping[str, object]) -> Iterator[str]:
-    return (name for name in names if fnmatchcase(name, pattern))
-
-
-def _named(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

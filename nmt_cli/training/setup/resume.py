@@ -8,7 +8,7 @@ from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import EMA, WEIGHTS
 from nmt_cli.checkpoints.model_folder import Identity, load_weights
-from nmt_cli.checkpoints.run_folder import read_optimizer, read_state
+from nmt_cli.checkpoints.run_folder import OPTIMIZER, read_state
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -46,7 +46,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
         before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
         compared(run, before, trainer.config, "restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
-    tensors = read_optimizer(checkpoint)
+    tensors = read_tensors(checkpoint / OPTIMIZER)
     trainer.optimizer.restore(tensors)
     trainer.scale.restore(tensors)
     # The file has more entries than the position, and newer versions may add others.

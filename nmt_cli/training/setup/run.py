@@ -113,7 +113,7 @@ def _restored(
         stack.enter_context(claimed(run))
     newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
     identity = identity_of(dataset, config)
-    trainer = build_trainer(identity, config, group, group.device, report, fresh=not newest)
+    trainer = build_trainer(identity, config, group, report, fresh=not newest)
     refuse_other_checkpoints(group, newest)
     position = restore(run, newest, trainer, identity, report) if newest else Position()
     # Each rank has drawn or read its own weights. This makes them equal bit by bit.

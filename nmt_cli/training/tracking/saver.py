@@ -34,8 +34,7 @@ class Snapshot:
         are the live ones, so they must be written or copied before the next step.
         """
         trainer = self.trainer
-        gathered = [trainer.group.whole] if trainer.optimizer.split else []
-        tensors = trainer.optimizer.tensors(*gathered) | trainer.scale.tensors()
+        tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
         ema = self.ema.tensors if self.ema else {}
@@ -122,16 +121,14 @@ class Saver:
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write a checkpoint and remove old ones, in another thread. The arguments must not change."""
-        folder = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
-        self._tidy(scores)
-        return folder
-
-    def _tidy(self, scores: Mapping[str, float]) -> None:
-        """Point the link `best` to the best checkpoint. Keep only the best and the newest checkpoints."""
+        """Write a checkpoint, point the link `best` to the best one, and remove all but the best and newest.
+        Return the folder of the checkpoint. This runs in another thread, so the arguments must not change.
+        """
+        saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)
         best = self._best_among(folders, scores)
         if best:
             top = max(best, key=lambda step: scores[str(step)])
             point(self._run, BEST, folders[top])
         keep_only(self._run, {*list(folders)[-self._config.keep_last :], *best})
+        return saved
