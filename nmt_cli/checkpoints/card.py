@@ -12,9 +12,8 @@ from nmt_cli.scoring.metrics import Score
 
 CARD = "README.md"
 UNSCORED = (
-    "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. `nmt score` computes them "
-    "for "
-    "any set."
+    "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. "
+    "`nmt score` computes them for any set."
 )
 
 
@@ -97,12 +96,7 @@ def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
 
 def _data(inputs: Sequence[_Input], licence: str) -> str:
     rows = [
-        (
-            _text(part.role),
-            _text(part.name),
-            f"{part.pairs:,}",
-            "<br>".join(map(_code, part.hashes)),
-        )
+        (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
         for part in inputs
     ]
     table = _table(("role", "name", "pairs", "SHA-256 of its files"), rows) if rows else "Unknown."
@@ -115,8 +109,7 @@ def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
     limit = f" Longer lines than {longest} subwords are split." if longest else ""
     return (
         f"The model was trained only on the data above{size}. Expect lower quality on other kinds of text, "
-        "and on "
-        f"names and numbers that the data lacks. Each line is translated without its context.{limit}"
+        f"and on names and numbers that the data lacks. Each line is translated without its context.{limit}"
     )
 
 

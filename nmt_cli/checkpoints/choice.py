@@ -53,9 +53,8 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
         times = ", ".join(f"step {step} at {age:.1f}" for step, age in ages.items())
         raise UserError(
             f"--last {count} needs {count} checkpoints about {minutes:g} minutes apart, but {run} has "
-            f"{len(chosen)}. "
-            f"Its checkpoints are {times or 'none'} (minutes of training). Use a smaller --last, or another "
-            "--every-minutes."
+            f"{len(chosen)}. Its checkpoints are {times or 'none'} (minutes of training). "
+            "Use a smaller --last, or another --every-minutes."
         )
     return [existing[step] for step in reversed(chosen)]
 

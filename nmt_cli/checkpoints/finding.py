@@ -37,8 +37,8 @@ def find_model(path: Path) -> Path:
     if complete := checkpoints(path):
         return list(complete.values())[-1]
     raise UserError(
-        f"{path} is not a model: it has no {CONFIG} and no checkpoint. Name a model, checkpoint or run "
-        "folder."
+        f"{path} is not a model: it has no {CONFIG} and no checkpoint. "
+        "Name a model, checkpoint or run folder."
     )
 
 

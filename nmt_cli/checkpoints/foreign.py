@@ -1,8 +1,8 @@
 """Recognise other toolkits' models by the names and first bytes of their files. Nothing is unpickled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 from zipfile import ZipFile
 
 from nmt_cli.errors import UserError
@@ -27,30 +27,23 @@ PICKLE_BYTES = 1 << 24
 def refuse_foreign_model(path: Path) -> None:
     """Raise `UserError` if `path` is another toolkit's model. The error names the toolkit and the remedy."""
     if toolkit := foreign_kind(path):
-        raise UserError(f"{path} is a model of {toolkit}, not of nmt. {_remedy(path, toolkit)}.")
-
-
-def _remedy(path: Path, toolkit: ForeignKind) -> str:
-    if toolkit in IMPORTED:
-        return f"Convert it: nmt import {path} --out MODEL"
-    return "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
+        remedy = "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
+        if toolkit in IMPORTED:
+            remedy = f"Convert it: nmt import {path} --out MODEL"
+        raise UserError(f"{path} is a model of {toolkit}, not of nmt. {remedy}.")
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
     """Return the toolkit of the model at `path`, a file or folder. None for our models and anything else."""
-    tests: tuple[Callable[[Path], bool], ...] = (
-        _is_huggingface,
-        _is_ctranslate2,
-        _is_marian,
-        _is_fairseq,
-        _is_opennmt,
-    )
+    tests: Mapping[ForeignKind, Callable[[Path], bool]] = {
+        "Hugging Face": _is_huggingface,
+        "CTranslate2": _is_ctranslate2,
+        "Marian": _is_marian,
+        "fairseq": _is_fairseq,
+        "OpenNMT": _is_opennmt,
+    }
     files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    for toolkit, is_model in zip(get_args(ForeignKind), tests, strict=True):
-        if any(is_model(file) for file in files):
-            kind: ForeignKind = toolkit
-            return kind
-    return None
+    return next((toolkit for toolkit, is_model in tests.items() if any(map(is_model, files))), None)
 
 
 def _is_huggingface(path: Path) -> bool:

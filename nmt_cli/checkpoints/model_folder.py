@@ -96,16 +96,14 @@ def write_model(
             "source": identity.tokenizers.recipe.source_lang,
             "target": identity.tokenizers.recipe.target_lang,
         },
-        "model": _described(identity.config),
+        # New settings without effect are omitted, so that old versions can read the file.
+        "model": {
+            name: value for name, value in asdict(identity.config).items() if OMITTED.get(name) != value
+        },
         "tokenizer": identity.tokenizers.fingerprint,
         "trained_on": identity.trained_on,
     }
     write_description(folder, CONFIG, description, covers=[WEIGHTS, EMA] if ema else [WEIGHTS])
-
-
-def _described(config: ModelConfig) -> dict[str, Any]:
-    """Return the settings for `config.json`. New ones without effect are omitted, for old versions."""
-    return {name: value for name, value in asdict(config).items() if OMITTED.get(name) != value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:

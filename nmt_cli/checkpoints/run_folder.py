@@ -66,8 +66,10 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
     """Write a checkpoint, read it back, and remove it. Return its size. Raise `UserError` if that fails."""
-    with reporting_full_disk(run / CHECKPOINTS):
-        folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_created(run / CHECKPOINTS)))
+    checkpoint_folders = run / CHECKPOINTS
+    with reporting_full_disk(checkpoint_folders):
+        checkpoint_folders.mkdir(exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=checkpoint_folders))
         try:
             _write_files(folder, identity, checkpoint)
             read_state(folder)
@@ -77,13 +79,8 @@ def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
             return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         finally:
             shutil.rmtree(folder)
-            if not any((run / CHECKPOINTS).iterdir()):
-                (run / CHECKPOINTS).rmdir()
-
-
-def _created(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    return folder
+            if not any(checkpoint_folders.iterdir()):
+                checkpoint_folders.rmdir()
 
 
 def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> None:
@@ -141,11 +138,6 @@ def _makes_sense(key: str, value: Any) -> bool:
 
 def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**53)
-
-
-def read_optimizer(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of the optimiser by name."""
-    return read_tensors(folder / OPTIMIZER)
 
 
 def point(run: Path, name: str, folder: Path) -> None:

@@ -15,14 +15,14 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints import run_folder
-from nmt_cli.checkpoints.files import write_description
+from nmt_cli.checkpoints.files import read_tensors, write_description
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
+    OPTIMIZER,
     Checkpoint,
     keep_only,
     point,
-    read_optimizer,
     read_state,
     save_checkpoint,
     sweep,
@@ -41,14 +41,14 @@ FILES = [
 
 def read_whole(place: Path) -> tuple[object, ...]:
     """Return everything in a checkpoint, as a resumed run reads it."""
-    return read_state(place), read_optimizer(place), read_model(place)
+    return read_state(place), read_tensors(place / OPTIMIZER), read_model(place)
 
 
 def test_a_checkpoint_comes_back_bit_by_bit(save: Save, checkpoint: Callable[[int], Checkpoint]) -> None:
     place, written = save(40), checkpoint(40)
     state = read_state(place)
     assert {key: state[key] for key in ("step", *written.progress)} == {"step": 40, **written.progress}
-    optimizer = read_optimizer(place)
+    optimizer = read_tensors(place / OPTIMIZER)
     assert optimizer.keys() == written.optimizer.keys()
     assert all(torch.equal(optimizer[name], tensor) for name, tensor in written.optimizer.items())
     found = weights(read_model(place).transformer)

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from nmt_cli import config as settings
+from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import BEST, checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.checkpoints.run_folder import (
+    OPTIMIZER,
     Checkpoint,
     keep_only,
     point,
-    read_optimizer,
     read_state,
     save_checkpoint,
     sweep,
@@ -135,7 +136,7 @@ def test_a_run_has_the_old_or_the_new_checkpoint(
         sweep(place)
         for step, whole in checkpoints(place).items():
             assert read_state(whole)["step"] == step
-            assert len(read_optimizer(whole)["x"]) == step
+            assert len(read_tensors(whole / OPTIMIZER)["x"]) == step
         seen.add((*checkpoints(place),))
     assert seen == {(1,), (1, 2), (2,)}
 
