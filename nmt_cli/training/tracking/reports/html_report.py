@@ -11,8 +11,10 @@ from typing import Any
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
+from nmt_cli.errors import UserError
 from nmt_cli.html.compose import compose
 from nmt_cli.model.cost import parameters
+from nmt_cli.runtime.atomic import file_written_whole
 from nmt_cli.runtime.devices import gpu_name
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
@@ -43,60 +45,50 @@ Sentences = Mapping[int, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """Facts about a run that are known before its first step."""
+class HtmlReport:
+    """A reader of the events of a run. It writes the report at each `Standing`."""
 
-    source_lang: str
-    target_lang: str
+    run: Path
+    """The run folder, in which the report is written."""
+
+    languages: tuple[str, str]
+    """Source and target language."""
+
     facts: Mapping[str, str]
-    """Other facts in the report, by label."""
+    """Facts about the run that are known before its first step, by label."""
 
     sentences: Mapping[str, Sentences]
     """The sentences of each validation set whose translations are shown."""
 
     config: TrainConfig
-
-
-@dataclass(frozen=True, slots=True)
-class HtmlReport:
-    """A reader of the events of a run. It writes the report at each `Standing`."""
-
-    run: Path
-    about: About
     history: History
     """The live history of the run."""
 
     warn: Report
 
     def __call__(self, event: Event) -> None:
-        """Read one event of a run. Write the report if the event is a `Standing`."""
-        if isinstance(event, Standing):
-            self.write(event)
-
-    def write(self, standing: Standing) -> None:
-        """Replace the report atomically. If it cannot be written, warn."""
-        # Only within a folder can a file replace another atomically.
-        unfinished = self.run / f".{REPORT}.unfinished"
+        """Replace the report atomically if `event` is a `Standing`. Warn if the file cannot be written."""
+        if not isinstance(event, Standing):
+            return
+        parts = resources.files("nmt_cli.training.tracking") / "page"
+        page = compose("nmt train", parts, SCRIPTS, self._content(event))
         try:
-            parts = resources.files("nmt_cli.training.tracking") / "page"
-            page = compose("nmt train", parts, SCRIPTS, self._content(standing))
-            unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
-            unfinished.replace(self.run / REPORT)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            self.warn(Warned(f"{self.run / REPORT} could not be written, training continues: {error}"))
+            with file_written_whole(self.run / REPORT) as file:
+                file.write(page.encode(errors="backslashreplace"))
+        except (OSError, UserError) as error:
+            self.warn(Warned(f"the report could not be written, training continues: {error}"))
 
     def _content(self, standing: Standing) -> dict[str, Any]:
         """Return the data of the page."""
-        now, about = self.history.now, self.about
+        now = self.history.now
         by_set = validations_by_set(self.history)
         return {
             "name": self.run.resolve().name,
-            "languages": [about.source_lang, about.target_lang],
+            "languages": self.languages,
             "state": standing.state,
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "step": now.step,
-            "max_steps": about.config.training.max_steps,
+            "max_steps": self.config.training.max_steps,
             "epoch": now.epoch + 1,
             "epoch_of": now.epoch_of,
             "tokens": now.target_tokens,
@@ -108,8 +100,8 @@ class HtmlReport:
             "validations": [judged(name, validations) for name, validations in by_set.items()],
             "samples": [self._samples(name, validations) for name, validations in by_set.items()],
             "cost": _cost(standing.spent),
-            "facts": list(about.facts.items()),
-            "settings": as_toml(about.config),
+            "facts": list(self.facts.items()),
+            "settings": as_toml(self.config),
         }
 
     def _samples(self, name: str, validations: Sequence[Validation]) -> dict[str, Any]:
@@ -125,7 +117,7 @@ class HtmlReport:
                 # Keys in JSON are strings.
                 "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
             }
-            for line, (source, reference) in self.about.sentences.get(name, {}).items()
+            for line, (source, reference) in self.sentences.get(name, {}).items()
         ]
         scores = [_rounded(validation.scores.get("bleu")) for validation in shown]
         steps = [validation.at.step for validation in shown]
@@ -222,9 +214,9 @@ def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
     """Return the reader that writes the report of a run. `history` is live. Errors go to `warn`."""
-    about = About(
-        source_lang=dataset.manifest["source_lang"],
-        target_lang=dataset.manifest["target_lang"],
+    return HtmlReport(
+        run,
+        languages=(dataset.manifest["source_lang"], dataset.manifest["target_lang"]),
         facts=_facts(dataset, identity, trainer),
         sentences={
             split.name: _sentences(dataset, split, trainer.config)
@@ -232,8 +224,9 @@ def html_report(
             if split.role == "valid"
         },
         config=trainer.config,
+        history=history,
+        warn=warn,
     )
-    return HtmlReport(run, about, history, warn)
 
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:

@@ -17,7 +17,7 @@ from nmt_cli.model.cost import training_flops
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Standing, Warned
 from nmt_cli.training.tracking.history import POINTS, History
-from nmt_cli.training.tracking.reports.html_report import About, HtmlReport
+from nmt_cli.training.tracking.reports.html_report import HtmlReport
 from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
 from tests.training.runs import Go, lines_of
 
@@ -55,10 +55,10 @@ def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., Ht
             *({"step": i + 1, **step, **measured} for i in range(steps)),
             validation,
         ]
-        about = About("en", "de", {"Dataset": NASTY}, {NASTY: {4: (NASTY, "ein Satz")}}, tiny())
+        sentences = {NASTY: {4: (NASTY, "ein Satz")}}
         history = History()
         history.add(lines)
-        return HtmlReport(tmp_path, about, history, message)
+        return HtmlReport(tmp_path, ("en", "de"), {"Dataset": NASTY}, sentences, tiny(), history, message)
 
     return report
 
@@ -204,9 +204,7 @@ def test_a_full_disk_keeps_the_old_page_and_warns(
 def test_a_browser_draws_it(
     report: Callable[..., HtmlReport], tmp_path: Path, shown_by_browser: Callable[[Path], str]
 ) -> None:
-    page = report(30)
-    page = replace(page, about=replace(page.about, facts={"Parameters": "63 M"}))
-    page(DONE)
+    replace(report(30), facts={"Parameters": "63 M"})(DONE)
     shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
