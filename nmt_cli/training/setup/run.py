@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,8 @@ from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.reports.html_report import html_report
 from nmt_cli.training.tracking.saver import Saver, Snapshot
-from nmt_cli.training.tracking.tensorboard import FOLDER, Scalars, require_tensorboard
-from nmt_cli.training.tracking.weights_and_biases import Follower, require_wandb
+from nmt_cli.training.tracking.tensorboard import FOLDER, Scalars
+from nmt_cli.training.tracking.weights_and_biases import Follower
 from nmt_cli.training.validation.metrics import Judge, translating
 from nmt_cli.training.validation.stopping import refuse_unwatchable
 from nmt_cli.training.validation.validator import Validator
@@ -216,9 +217,22 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
         samplers(tokenizers, config.sampling)
         refuse_no_effect(tokenizers, config.augment)
     if config.training.tensorboard:
-        require_tensorboard()
+        _require("tensorboard", "TensorBoard")
     if config.training.wandb:
-        require_wandb()
+        _require("wandb", "Weights & Biases' client")
+
+
+def _require(module: str, name: str) -> None:
+    """Raise `UserError` if `module` is not installed, which the setting of the same name needs. `name` is the
+    name of the library in the message.
+    """
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"training.{module} needs {name}, which is not installed: pip install '.[{module}]', or leave "
+            "the setting out."
+        ) from error
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:

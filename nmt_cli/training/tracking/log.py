@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batching.loader import LocalBatch
-from nmt_cli.data.batching.mixed_plan import Mixed
 from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole, unused
 from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.position import Position
@@ -100,8 +99,10 @@ class Log:
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """Return the entries of a step's line that need no wait for the device."""
-    return {
+    """Return the entries of a step's line that need no wait for the device. `number` counts from 1, and
+    `rate` is the learning rate.
+    """
+    facts: dict[str, Any] = {
         "step": number,
         "epoch": batch.epoch,
         "learning_rate": rate,
@@ -109,18 +110,11 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
         "target_tokens": batch.target_tokens,
         "pairs": batch.pairs,
         "filler": _filler(batch),
-        **(_mixed(batch.mixed) if batch.mixed else {}),
     }
-
-
-def _mixed(mixed: Mixed) -> dict[str, Any]:
-    """Return the entries of a step's line about the mixture of corpora."""
-    return {
-        "epoch_of": mixed.counted,
-        "stage": mixed.stage + 1,
-        "corpus_pairs": mixed.pairs,
-        "corpus_epochs": mixed.epochs,
-    }
+    if mixed := batch.mixed:
+        facts |= {"epoch_of": mixed.counted, "stage": mixed.stage + 1}
+        facts |= {"corpus_pairs": mixed.pairs, "corpus_epochs": mixed.epochs}
+    return facts
 
 
 def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:

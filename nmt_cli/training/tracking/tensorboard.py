@@ -1,12 +1,11 @@
 """Writes the numbers of the log to TensorBoard files."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import UserError
 from nmt_cli.training.tracking.events import Event, Logged, Report, Warned
 
 FOLDER = "tensorboard"
@@ -38,16 +37,13 @@ class Scalars:
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def __call__(self, event: Event) -> None:
-        """Write the lines of a `Logged` event. Ignore other events."""
-        if isinstance(event, Logged):
-            self.write(event.lines)
-
-    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add a point to a curve for each number. If the disk is full, warn and write no more."""
-        if self._full:
+        """Write each number in the lines of a `Logged` event as a point of a curve. Ignore other events. If
+        the disk is full, warn and write no more.
+        """
+        if not isinstance(event, Logged) or self._full:
             return
         try:
-            for line in lines:
+            for line in event.lines:
                 values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in numbers(line)]
                 self._put(step=line["step"], summary=self._summary(value=values))
             self._records.flush()
@@ -62,17 +58,6 @@ class Scalars:
 
     def _put(self, **what: Any) -> None:
         self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
-
-
-def require_tensorboard() -> None:
-    """Raise `UserError` if TensorBoard is not installed."""
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "training.tensorboard needs TensorBoard, which is not installed: pip install "
-            "'.[tensorboard]', or leave the setting out."
-        ) from error
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -60,17 +60,6 @@ class Follower:
         self._run.finish()
 
 
-def require_wandb() -> None:
-    """Raise `UserError` if W&B's client is not installed."""
-    try:
-        import wandb  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "training.wandb needs Weights & Biases' client, which is not installed: pip install "
-            "'.[wandb]', or leave the setting out."
-        ) from error
-
-
 def _run_id(file: Path) -> str:
     """Return the id in `file`, which is created with a random id if it does not exist."""
     if not file.exists():

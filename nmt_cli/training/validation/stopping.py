@@ -4,7 +4,7 @@ A checkpoint stores the validations, so there is no other state to restore.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 
 from nmt_cli.data.dataset import Dataset
@@ -22,27 +22,19 @@ def watched_metric(config: ValidationConfig) -> str:
     return config.metric if config.watched == "metric" else config.watched
 
 
-def improvements(values: Sequence[float]) -> list[bool]:
-    """Return whether each value is larger than all values before it. The first value is an improvement, an
-    equal value or nan is not.
-    """
-    bests = accumulate(values, max, initial=-math.inf)
-    return [value > best for value, best in zip(values, bests, strict=False)]
-
-
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
     """Return whether the last validation.patience validations brought no improvement."""
     patience = config.validation.patience
     if not patience:
         return False
-    latest = _improvements(config, judged, after=0)[-patience:]
+    latest = improvements(config, judged, after=0)[-patience:]
     return len(latest) == patience and not any(latest)
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
     """Count how often schedule.patience validations in a row after warm-up brought no improvement."""
     count = waited = 0
-    for better in _improvements(config, judged, after=config.schedule.warmup):
+    for better in improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
         if waited == config.schedule.patience:
             count, waited = count + 1, 0
@@ -58,9 +50,12 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
         )
 
 
-def _improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return, for each validation after step `after`, whether the watched metric improved."""
+def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
+    """Return, for each validation after step `after`, whether the watched metric is better than in all of
+    them before it. The first validation is an improvement. An equal value or nan is not.
+    """
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
-    return improvements(values)
+    bests = accumulate(values, max, initial=-math.inf)
+    return [value > best for value, best in zip(values, bests, strict=False)]

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.tracking.events import Event, Warned
+from nmt_cli.training.tracking.events import Event, Logged, Warned
 from nmt_cli.training.tracking.tensorboard import Scalars
 from tests.training.runs import Go
 
@@ -53,7 +53,7 @@ def test_without_the_setting_there_are_none(go: Go, run: Path) -> None:
 def test_steps_that_are_taken_again_count_once(tmp_path: Path) -> None:
     for stands_at, steps, loss in ((0, (1, 2, 3, 4), 1.0), (2, (3, 4, 5), 2.0)):
         scalars = Scalars(tmp_path, stands_at, lambda event: None)
-        scalars.write([{"step": step, "loss": loss} for step in steps])
+        scalars(Logged([{"step": step, "loss": loss} for step in steps]))
         scalars.close()
     assert curves_of(tmp_path) == {"training/loss": [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]}
 
@@ -75,6 +75,6 @@ def test_a_full_disk_ends_its_curves_and_not_the_run(
     scalars = Scalars(tmp_path, 0, message.append)
     with full_disk(500):
         for step in range(1, 20):
-            scalars.write([{"step": step, "loss": 1.0}])
+            scalars(Logged([{"step": step, "loss": 1.0}]))
     scalars.close()
     assert [type(event) for event in message] == [Warned]

@@ -17,6 +17,10 @@ def rates_of(run: Path) -> list[float]:
     return [line["learning_rate"] for line in lines_of(run) if "valid" not in line]
 
 
+def history(metric: str, *values: float) -> Judged:
+    return {str(10 * number): {metric: value} for number, value in enumerate(values, start=1)}
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -29,12 +33,11 @@ def rates_of(run: Path) -> list[float]:
     ],
     ids=str,
 )
-def test_an_improvement_is_larger_than_all_values_before(values: list[float], expected: str) -> None:
-    assert ["-+"[better] for better in improvements(values)] == list(expected)
-
-
-def history(metric: str, *values: float) -> Judged:
-    return {str(10 * number): {metric: value} for number, value in enumerate(values, start=1)}
+def test_an_improvement_is_larger_than_all_values_before(
+    tiny: Tiny, values: list[float], expected: str
+) -> None:
+    better = improvements(tiny(), history("bleu", *values), after=0)
+    assert ["-+"[improved] for improved in better] == list(expected)
 
 
 @pytest.mark.parametrize(
