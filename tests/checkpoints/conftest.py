@@ -31,12 +31,10 @@ def model(identity: Identity) -> Transformer:
 
 @pytest.fixture
 def checkpoint(model: Transformer) -> Callable[[int], Checkpoint]:
-    """Return a checkpoint to save."""
+    """Return a function that makes a checkpoint of a step."""
 
     def checkpoint(step: int) -> Checkpoint:
-        optimizer = {
-            f"{name}.exp_avg": torch.full_like(tensor, step) for name, tensor in weights(model).items()
-        }
+        optimizer = {f"{key}.exp_avg": torch.full_like(value, step) for key, value in weights(model).items()}
         progress = {"epoch": 3, "batch": 7, "scores": {"2": 0.1 + 0.2}}
         return Checkpoint(step, weights(model), optimizer, progress)
 
@@ -47,5 +45,5 @@ def checkpoint(model: Transformer) -> Callable[[int], Checkpoint]:
 def save(
     tmp_path: Path, identity: Identity, checkpoint: Callable[[int], Checkpoint]
 ) -> Callable[[int], Path]:
-    """Saves a checkpoint of a step in the run folder `tmp_path`."""
+    """Return a function that saves a checkpoint of a step in the run folder `tmp_path`."""
     return lambda step: save_checkpoint(tmp_path, identity, checkpoint(step))

@@ -26,13 +26,15 @@ from nmt_cli.checkpoints.files import write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.checks import differing, refusal
 from tests.searching import translate_ids
 
 Digests = Callable[[Path], dict[str, str]]
-Write = Callable[..., Path]
+FullDisk = Callable[[int], AbstractContextManager[None]]
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def write(folder: Path, identity: Identity, tensors: Mapping[str, Tensor], **origin: object) -> Path:
@@ -56,13 +58,6 @@ def models(tmp_path: Path, identity: Identity) -> list[Path]:
     return [write(tmp_path / f"m{i}", identity, drawn(identity, i), step=10 * i) for i in (1, 2, 3)]
 
 
-def complaint(places: list[Path], out: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        average(places, out)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def exact_mean(tensors: list[Tensor]) -> Tensor:
     """Return the mean of each weight, from a sum without rounding."""
     columns = zip(*(tensor.double().flatten().tolist() for tensor in tensors), strict=True)
@@ -70,23 +65,22 @@ def exact_mean(tensors: list[Tensor]) -> Tensor:
     return torch.tensor(means, dtype=torch.float64).view_as(tensors[0]).to(tensors[0].dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(count=st.integers(1, 9), seed=st.integers(0, 10**6))
 @hypothesis_settings(max_examples=6)
 def test_every_weight_is_the_mean_in_float64_and_keeps_its_type(
     tmp_path_factory: pytest.TempPathFactory, identity: Identity, dtype: torch.dtype, count: int, seed: int
 ) -> None:
-    place = tmp_path_factory.mktemp("average")
+    folder = tmp_path_factory.mktemp("average")
     originals = [drawn(identity, seed + i, dtype) for i in range(count)]
-    average([write(place / str(i), identity, some) for i, some in enumerate(originals)], place / "out")
-    found = load_file(place / "out/model.safetensors")
-    assert found.keys() == originals[0].keys()
-    for name, tensor in found.items():
-        assert tensor.dtype == dtype
-        assert torch.equal(tensor, exact_mean([original[name] for original in originals]))
+    average([write(folder / str(i), identity, some) for i, some in enumerate(originals)], folder / "out")
+    means = {name: exact_mean([original[name] for original in originals]) for name in originals[0]}
+    actual = load_file(folder / "out/model.safetensors")
+    assert not differing(actual, means)
+    assert {tensor.dtype for tensor in actual.values()} == {dtype}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_single_model_is_its_own_average_bit_by_bit(
     tmp_path: Path, identity: Identity, dtype: torch.dtype
 ) -> None:
@@ -102,8 +96,8 @@ def test_the_result_is_a_whole_model_that_translates_as_one_averaged_by_hand(
 ) -> None:
     torch.manual_seed(3)
     trained = [weights(identity.build()) for _ in range(3)]
-    places = [write(tmp_path / str(i), identity, tensors) for i, tensors in enumerate(trained)]
-    average(places, tmp_path / "out")
+    folders = [write(tmp_path / str(i), identity, tensors) for i, tensors in enumerate(trained)]
+    average(folders, tmp_path / "out")
     by_hand = identity.build().eval()
     with torch.no_grad():
         for name, parameter in weights(by_hand).items():
@@ -112,9 +106,9 @@ def test_the_result_is_a_whole_model_that_translates_as_one_averaged_by_hand(
     assert model.identity == replace(identity, tokenizers=model.identity.tokenizers)
     assert model.identity.tokenizers.files == identity.tokenizers.files
     sources = [[5, 6, 7], [9]]
-    found, expected = (translate_ids([m], sources, SearchConfig()) for m in (model.transformer, by_hand))
-    assert found == expected
-    assert found[0] != found[1]
+    actual, expected = (translate_ids([m], sources, SearchConfig()) for m in (model.transformer, by_hand))
+    assert actual == expected
+    assert actual[0] != actual[1]
 
 
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
@@ -135,9 +129,11 @@ def test_the_result_says_which_steps_went_in_and_holds_nothing_else_of_a_checkpo
 ) -> None:
     parts = average(models, tmp_path / "out")
     assert [part.step for part in parts] == [10, 20, 30]
-    said = json.loads((tmp_path / "out/config.json").read_bytes())["averaged"]
-    assert [part["step"] for part in said] == [10, 20, 30]
-    assert [part["sha256"] for part in said] == [digests(place)["model.safetensors"] for place in models]
+    recorded = json.loads((tmp_path / "out/config.json").read_bytes())["averaged"]
+    assert [part["step"] for part in recorded] == [10, 20, 30]
+    assert [part["sha256"] for part in recorded] == [
+        digests(folder)["model.safetensors"] for folder in models
+    ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("README.md", "config.json", "model.safetensors", "tokenizer")
     ]
@@ -151,12 +147,9 @@ def test_an_average_of_averages_still_says_which_steps_went_in(tmp_path: Path, m
     assert second["step"] == 30
 
 
-def test_what_another_dataset_taught_is_told_too(tmp_path: Path, identity: Identity) -> None:
+def test_other_training_data_is_recorded_too(tmp_path: Path, identity: Identity, models: list[Path]) -> None:
     other = replace(identity, trained_on={"inputs": ["b.en"]})
-    average(
-        [write(tmp_path / "a", other, drawn(other, 1)), write(tmp_path / "b", identity, drawn(identity, 2))],
-        tmp_path / "out",
-    )
+    average([write(tmp_path / "a", other, drawn(other, 1)), models[0]], tmp_path / "out")
     description = read_model(tmp_path / "out").description
     assert description["trained_on"] == identity.trained_on
     assert description["averaged"][0]["trained_on"] == {"inputs": ["b.en"]}
@@ -165,14 +158,10 @@ def test_what_another_dataset_taught_is_told_too(tmp_path: Path, identity: Ident
 
 @pytest.mark.parametrize("setting", [{"residual_dropout": 0.3}, {"init": "smaller"}], ids=["dropout", "init"])
 def test_dropout_and_beginnings_may_differ_and_are_as_in_the_last(
-    tmp_path: Path, identity: Identity, setting: dict[str, Any]
+    tmp_path: Path, identity: Identity, models: list[Path], setting: dict[str, Any]
 ) -> None:
     later = replace(identity, config=replace(identity.config, **setting))
-    places = [
-        write(tmp_path / "a", identity, drawn(identity, 1)),
-        write(tmp_path / "b", later, drawn(later, 2)),
-    ]
-    average(places, tmp_path / "out")
+    average([models[0], write(tmp_path / "b", later, drawn(later, 2))], tmp_path / "out")
     assert read_model(tmp_path / "out").identity.config == later.config
 
 
@@ -185,9 +174,9 @@ def peak():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
     return int(line.split()[1]) // 1024
 
-place = Path(sys.argv[1])
+folder = Path(sys.argv[1])
 for count in (1, 2, 12):
-    average([place / str(i) for i in range(count)], place / "out")
+    average([folder / str(i) for i in range(count)], folder / "out")
     print(peak())
 """
 
@@ -211,12 +200,8 @@ def test_twelve_models_take_no_more_memory_than_two(tmp_path: Path, identity: Id
     assert twelve - two < model / 10
 
 
-def other(identity: Identity, **changes: int) -> Identity:
-    return replace(identity, config=replace(identity.config, **changes))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"width": 20}, "its width is 20, not 16."),
         ({"feed_forward": 8, "width": 20}, "its width is 20, not 16."),
@@ -225,34 +210,31 @@ def other(identity: Identity, **changes: int) -> Identity:
     ],
     ids=str,
 )
-def test_another_architecture_is_told_by_its_first_difference(
-    tmp_path: Path, identity: Identity, models: list[Path], changes: dict[str, int], told: str
+def test_another_architecture_is_reported_by_its_first_difference(
+    tmp_path: Path, identity: Identity, models: list[Path], changes: dict[str, Any], problem: str
 ) -> None:
-    own = other(identity, **changes)
+    own = replace(identity, config=replace(identity.config, **changes))
     odd = write(tmp_path / "odd", own, drawn(own, 1))
-    said = complaint([*models, odd], tmp_path / "out")
-    assert said == f"{odd} cannot be averaged with {models[0]}: {told}"
+    message = refusal(average, [*models, odd], tmp_path / "out")
+    assert message == f"{odd} cannot be averaged with {models[0]}: {problem}"
     assert not (tmp_path / "out").exists()
 
 
-def test_another_vocabulary_is_told(
+def test_another_vocabulary_is_reported(
     tmp_path: Path, identity: Identity, models: list[Path], make: Callable[..., Outcome], dev: str
 ) -> None:
     make(tmp_path / "dataset", [dev])
     own = replace(identity, tokenizers=load_tokenizers(tmp_path / "dataset/tokenizer"))
     odd = write(tmp_path / "odd", own, drawn(own, 1))
-    assert complaint([models[0], odd], tmp_path / "out") == (
+    assert refusal(average, [models[0], odd], tmp_path / "out") == (
         f"{odd} cannot be averaged with {models[0]}: it has another vocabulary. Use models of one dataset."
     )
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "problem"),
     [
-        (
-            lambda old: {k: t for k, t in old.items() if k != "output_matrix"},
-            "only one of them has output_matrix",
-        ),
+        (lambda old: {k: old[k] for k in old if k != "output_matrix"}, "only one of them has output_matrix"),
         (lambda old: {**old, "a": torch.ones(1)}, "only one of them has a."),
         (
             lambda old: {**old, "output_matrix": torch.ones(8, 16)},
@@ -262,46 +244,42 @@ def test_another_vocabulary_is_told(
     ],
     ids=["one less", "one more", "another shape", "another type"],
 )
-def test_other_tensors_are_told_by_the_first_difference(
+def test_other_tensors_are_reported_by_the_first_difference(
     tmp_path: Path,
     identity: Identity,
     models: list[Path],
     change: Callable[[dict[str, Tensor]], dict[str, Tensor]],
-    told: str,
+    problem: str,
 ) -> None:
     odd = write(tmp_path / "odd", identity, change(drawn(identity, 1)))
-    said = complaint([*models, odd], tmp_path / "out")
-    assert said.startswith(f"{odd} cannot be averaged with {models[0]}: ")
-    assert told in said
+    message = refusal(average, [*models, odd], tmp_path / "out")
+    assert message.startswith(f"{odd} cannot be averaged with {models[0]}: ")
+    assert problem in message
 
 
 def shortened(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 
 
-DAMAGES: Mapping[str, Callable[[Path], None]] = {
-    "shortened": shortened,
-    "missing": Path.unlink,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [shortened, Path.unlink])
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_damaged_model_is_told_with_its_file(
-    tmp_path: Path, models: list[Path], damage: str, name: str
+def test_a_damaged_model_is_reported_with_its_file(
+    tmp_path: Path, models: list[Path], damage: Callable[[Path], None], name: str
 ) -> None:
-    DAMAGES[damage](models[1] / name)
-    assert complaint(models, tmp_path / "out").startswith(f"{models[1] / name} is ")
+    damage(models[1] / name)
+    assert refusal(average, models, tmp_path / "out").startswith(f"{models[1] / name} is ")
 
 
-def test_weights_that_are_no_tensors_are_told_although_their_hash_is_right(
+def test_weights_that_are_no_tensors_are_reported_although_their_hash_is_right(
     tmp_path: Path, models: list[Path]
 ) -> None:
     old = json.loads((models[1] / "config.json").read_bytes())
     (models[1] / "model.safetensors").write_bytes(b"rubbish")
     del old["files"], old["sha256"]
     write_description(models[1], "config.json", old, covers=["model.safetensors"])
-    assert complaint(models, tmp_path / "out").startswith(f"{models[1]}/model.safetensors is damaged (")
+    assert refusal(average, models, tmp_path / "out").startswith(
+        f"{models[1]}/model.safetensors is damaged ("
+    )
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(5, "Input/output error")], ids=repr)
@@ -328,16 +306,13 @@ def test_an_interrupted_average_leaves_nothing_but_the_one_before(
     assert digests(tmp_path) == before
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(
-    tmp_path: Path,
-    models: list[Path],
-    digests: Digests,
-    full_disk: Callable[[int], AbstractContextManager[None]],
+def test_a_full_disk_is_reported_and_no_file_is_left(
+    tmp_path: Path, models: list[Path], digests: Digests, full_disk: FullDisk
 ) -> None:
     before = digests(tmp_path)
     with full_disk(3000):
-        said = complaint(models, tmp_path / "out")
-    assert said.startswith(f"{tmp_path / 'out'} can't be written: ")
+        message = refusal(average, models, tmp_path / "out")
+    assert message.startswith(f"{tmp_path / 'out'} can't be written: ")
     assert digests(tmp_path) == before
 
 
@@ -363,7 +338,7 @@ def test_nothing_else_is_ever_replaced(
         average(models, out)
         (out / "notes.txt").touch()
     before = digests(tmp_path)
-    assert complaint(models, out) == (
+    assert refusal(average, models, out) == (
         f"{out} exists and is not an average that could be replaced. Choose another --out."
     )
     assert digests(tmp_path) == before
@@ -371,25 +346,25 @@ def test_nothing_else_is_ever_replaced(
 
 def test_an_average_never_takes_the_place_of_what_it_is_made_of(tmp_path: Path, models: list[Path]) -> None:
     average(models, tmp_path / "out")
-    said = complaint([models[0], tmp_path / "out"], tmp_path / "out")
-    assert said == f"{tmp_path / 'out'} is one of the models to average. Choose another --out."
+    message = refusal(average, [models[0], tmp_path / "out"], tmp_path / "out")
+    assert message == f"{tmp_path / 'out'} is one of the models to average. Choose another --out."
 
 
 def test_large_tensors_are_averaged_to_their_end(tmp_path: Path, identity: Identity) -> None:
     large = [torch.rand(2, (1 << 20) + 3, generator=torch.Generator().manual_seed(i)) for i in (1, 2)]
-    places = [write(tmp_path / str(i), identity, {"large": tensor}) for i, tensor in enumerate(large)]
-    average(places, tmp_path / "out")
-    found = load_file(tmp_path / "out/model.safetensors")["large"]
-    assert torch.equal(found, torch.stack(large).double().mean(0).float())
+    folders = [write(tmp_path / str(i), identity, {"large": tensor}) for i, tensor in enumerate(large)]
+    average(folders, tmp_path / "out")
+    actual = load_file(tmp_path / "out/model.safetensors")["large"]
+    assert torch.equal(actual, torch.stack(large).double().mean(0).float())
 
 
 def test_models_are_read_and_never_changed(tmp_path: Path, identity: Identity, digests: Digests) -> None:
-    places = [write(tmp_path / str(i), identity, drawn(identity, i, torch.float64)) for i in (1, 2)]
-    before = [digests(place) for place in places]
-    average(places, tmp_path / "out")
-    assert [digests(place) for place in places] == before
-    one, two, out = (load_file(place / "model.safetensors") for place in (*places, tmp_path / "out"))
-    assert all(torch.equal(out[name], (one[name] + two[name]) / 2) for name in out)
+    folders = [write(tmp_path / str(i), identity, drawn(identity, i, torch.float64)) for i in (1, 2)]
+    before = [digests(folder) for folder in folders]
+    average(folders, tmp_path / "out")
+    assert [digests(folder) for folder in folders] == before
+    one, two, out = (load_file(folder / "model.safetensors") for folder in (*folders, tmp_path / "out"))
+    assert not differing(out, {name: (one[name] + two[name]) / 2 for name in one})
 
 
 def test_tensors_of_no_elements_are_averaged(tmp_path: Path, identity: Identity) -> None:
@@ -399,14 +374,13 @@ def test_tensors_of_no_elements_are_averaged(tmp_path: Path, identity: Identity)
     assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
-def test_no_average_is_made_of_weights_that_are_no_numbers(tmp_path: Path, identity: Identity) -> None:
+def test_no_average_is_made_of_weights_that_are_no_numbers(
+    tmp_path: Path, identity: Identity, models: list[Path]
+) -> None:
     spoilt = drawn(identity, 1)
     name = next(iter(spoilt))
     spoilt[name].view(-1)[0] = math.nan
-    places = [
-        write(tmp_path / "good", identity, drawn(identity, 0)),
-        write(tmp_path / "bad", identity, spoilt),
-    ]
-    with pytest.raises(UserError, match=f"bad.*{name} has values that are not finite"):
-        average(places, tmp_path / "out")
+    bad = write(tmp_path / "bad", identity, spoilt)
+    message = refusal(average, [*models, bad], tmp_path / "out")
+    assert message.startswith(f"{bad}/model.safetensors: {name} has values that are not finite")
     assert not (tmp_path / "out").exists()

@@ -1,7 +1,6 @@
 """Recognising models of other toolkits without loading them."""
 
 import argparse
-import json
 import os
 import struct
 import sys
@@ -15,7 +14,7 @@ import torch
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.foreign import foreign_kind
-from nmt_cli.errors import UserError
+from tests.checks import refusal
 
 FAIRSEQ = {
     "args": argparse.Namespace(arch="transformer", share_all_embeddings=True),
@@ -39,15 +38,13 @@ def ctranslate2_model() -> bytes:
 
 
 def write_huggingface(folder: Path) -> Path:
-    (folder / "config.json").write_text(
-        json.dumps({"model_type": "marian", "architectures": ["MarianMTModel"]})
-    )
+    (folder / "config.json").write_text('{"model_type": "marian", "architectures": ["MarianMTModel"]}')
     (folder / "model.safetensors").touch()
     return folder
 
 
 def write_ctranslate2(folder: Path) -> Path:
-    (folder / "config.json").write_text(json.dumps({"add_source_eos": True, "bos_token": "<s>"}))
+    (folder / "config.json").write_text('{"add_source_eos": true, "bos_token": "<s>"}')
     (folder / "model.bin").write_bytes(ctranslate2_model())
     (folder / "shared_vocabulary.json").write_text("[]")
     return folder
@@ -84,7 +81,7 @@ CASES = [(kind, write) for kind, writers in KINDS.items() for write in writers]
 
 
 @pytest.mark.parametrize(("kind", "write"), CASES)
-def test_a_model_is_known_by_itself_and_by_its_folder(
+def test_a_model_is_recognised_by_its_file_and_by_its_folder(
     kind: str, write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     assert foreign_kind(write(tmp_path)) == kind
@@ -92,12 +89,11 @@ def test_a_model_is_known_by_itself_and_by_its_folder(
 
 
 @pytest.mark.parametrize(("kind", "write"), CASES)
-def test_it_is_refused_by_its_name_where_a_model_of_ours_is_wanted(
+def test_a_foreign_model_is_refused_with_the_name_of_its_toolkit(
     kind: str, write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    place = write(tmp_path)
-    with pytest.raises(UserError, match=rf"{place.name} is a model of {kind}"):
-        find_model(place)
+    path = write(tmp_path)
+    assert refusal(find_model, path).startswith(f"{path} is a model of {kind}")
 
 
 class Trap:
@@ -112,7 +108,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     for zipped in (True, False):
         assert foreign_kind(write_torch({**FAIRSEQ, "trap": Trap()}, zipped=zipped)(tmp_path)) == "fairseq"
     assert not Path("sprung").exists()
-    with pytest.raises(FileExistsError):  # it would have gone off
+    with pytest.raises(FileExistsError):  # unpickling runs it
         Path("sprung").mkdir()
         torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
 
@@ -133,20 +129,20 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
         ("text.de", b"optimizer_history"),
     ],
 )
-def test_what_is_nobodys_is_nobodys(name: str, content: bytes, tmp_path: Path) -> None:
+def test_other_files_are_not_recognised(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     assert foreign_kind(tmp_path / name) is None
     assert foreign_kind(tmp_path) is None
     assert foreign_kind(tmp_path / "missing") is None
 
 
-def test_our_own_are_nobody_elses(made_models: Path, toy_dataset: Path) -> None:
+def test_our_own_models_and_datasets_are_not_recognised(made_models: Path, toy_dataset: Path) -> None:
     assert foreign_kind(made_models / "copies") is None
     assert foreign_kind(toy_dataset) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
-def test_what_may_not_be_read_is_nobodys(tmp_path: Path) -> None:
-    place = write_marian(tmp_path)
-    place.chmod(0)
-    assert foreign_kind(place) is None
+def test_unreadable_files_are_not_recognised(tmp_path: Path) -> None:
+    path = write_marian(tmp_path)
+    path.chmod(0)
+    assert foreign_kind(path) is None

@@ -18,9 +18,9 @@ from torch import Tensor
 from nmt_cli.checkpoints.files import write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import EncoderLayer, Transformer
+from tests.checks import differing, refusal
 
 
 @pytest.fixture
@@ -29,13 +29,6 @@ def folder(tmp_path: Path, identity: Identity, model: Transformer) -> Path:
     folder.mkdir()
     write_model(folder, identity, weights(model), {"step": 12})
     return folder
-
-
-def complaint(folder: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        read_model(folder)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 CONTENT = ("format", "nmt", "step", "languages", "model", "tokenizer", "trained_on")
@@ -71,12 +64,10 @@ def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Trans
     assert back.description["step"] == 12
     assert back.description["languages"] == {"source": "en", "target": "de"}
     assert not back.transformer.training
-    found, expected = weights(back.transformer), weights(model)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not differing(weights(back.transformer), weights(model))
 
 
-def test_no_weights_are_drawn_to_read_others(folder: Path) -> None:
+def test_reading_weights_draws_no_random_numbers(folder: Path) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
     read_model(folder)
@@ -111,7 +102,7 @@ def test_another_tokeniser_is_refused(
     make(tmp_path / "other", [toy], "tokenizer.joint=false")
     shutil.rmtree(folder / "tokenizer")
     shutil.copytree(tmp_path / "other/tokenizer", folder / "tokenizer")
-    assert complaint(folder) == (
+    assert refusal(read_model, folder) == (
         f"{folder / 'tokenizer'} is not the tokeniser that this model was trained with. "
         "Copy the complete model folder again."
     )
@@ -122,7 +113,7 @@ def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "problem"),
     [
         (without("output_matrix"), "has no output_matrix, so it belongs to another model."),
         (
@@ -138,12 +129,16 @@ def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     ids=["one less", "one more", "another shape", "none"],
 )
 def test_weights_of_another_model_are_refused(
-    folder: Path, model: Transformer, change: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], told: str
+    folder: Path,
+    model: Transformer,
+    change: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
+    problem: str,
 ) -> None:
     write_tensors(folder / "model.safetensors", change(weights(model)))
     describe(folder, {})
-    assert complaint(folder).startswith(f"{folder / 'model.safetensors'}")
-    assert told in complaint(folder)
+    message = refusal(read_model, folder)
+    assert message.startswith(f"{folder / 'model.safetensors'}")
+    assert problem in message
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
@@ -153,46 +148,41 @@ def test_weights_in_half_and_double_precision_are_read_as_fp32(
     rounded = {name: tensor.to(dtype) for name, tensor in weights(model).items()}
     write_tensors(folder / "model.safetensors", rounded)
     describe(folder, {})
-    found = weights(read_model(folder).transformer)
-    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
-    assert all(torch.equal(found[name], tensor.float()) for name, tensor in rounded.items())
+    actual = weights(read_model(folder).transformer)
+    assert {tensor.dtype for tensor in actual.values()} == {torch.float32}
+    assert not differing(actual, {name: tensor.float() for name, tensor in rounded.items()})
 
 
 @pytest.mark.parametrize(
     "dtype", [torch.int32, torch.uint32, torch.bool, torch.complex64, torch.float8_e4m3fn]
 )
-def test_weights_that_are_no_such_numbers_are_refused(
-    folder: Path, model: Transformer, dtype: torch.dtype
-) -> None:
+def test_weights_of_other_types_are_refused(folder: Path, model: Transformer, dtype: torch.dtype) -> None:
     rounded = {name: tensor.detach().abs().to(dtype) for name, tensor in weights(model).items()}
     write_tensors(folder / "model.safetensors", rounded)
     describe(folder, {})
-    assert f"is {str(dtype).removeprefix('torch.')}, but weights must be fp32" in complaint(folder)
+    assert f"is {str(dtype).removeprefix('torch.')}, but weights must be fp32" in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"model": None},
-        {"model": {"width": "wide"}},
-        {"model": {"breadth": 3}},
-        {"model": {"width": 7}},
-    ],
+    [{"model": None}, {"model": {"width": "wide"}}, {"model": {"breadth": 3}}, {"model": {"width": 7}}],
     ids=["none", "no number", "unknown", "impossible"],
 )
-def test_a_description_of_no_model_is_told_with_its_file(folder: Path, changes: dict[str, object]) -> None:
+def test_a_description_without_a_valid_model_is_reported_with_its_file(
+    folder: Path, changes: dict[str, object]
+) -> None:
     describe(folder, changes)
-    assert str(folder / "config.json") in complaint(folder)
+    assert str(folder / "config.json") in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize("key", ["model", "tokenizer", "trained_on"])
-def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, key: str) -> None:
+def test_an_incomplete_description_is_reported_with_its_file(folder: Path, key: str) -> None:
     describe(folder, {}, without=key)
-    assert complaint(folder).startswith(f"{folder / 'config.json'} is damaged")
+    assert refusal(read_model, folder).startswith(f"{folder / 'config.json'} is damaged")
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "told"),
+    ("setting", "value", "problem"),
     [
         ("width", 400_000, "width must be 1 to 16384"),
         ("encoder_layers", 20_000, "encoder_layers must be"),
@@ -201,26 +191,26 @@ def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, 
         ("longest", -5, "longest must be"),
     ],
 )
-def test_a_model_that_is_not_in_its_weights_is_refused_before_it_is_built(
-    folder: Path, setting: str, value: int, told: str
+def test_settings_that_do_not_match_the_weights_are_refused_before_the_model_is_built(
+    folder: Path, setting: str, value: int, problem: str
 ) -> None:
     old = json.loads((folder / "config.json").read_bytes())
     describe(folder, {"model": {**old["model"], setting: value}})
     with layers_counted() as built:
-        assert re.search(told, complaint(folder))
+        assert re.search(problem, refusal(read_model, folder))
     assert len(built) <= 1
 
 
 @pytest.mark.parametrize("longest", [-5, 0, 1, "all", 1e9])
-def test_lines_are_cut_by_no_absurd_length(folder: Path, longest: object) -> None:
+def test_an_absurd_length_of_lines_is_refused(folder: Path, longest: object) -> None:
     describe(folder, {"trained_on": {"longest": longest}})
-    assert "config.json is damaged (trained_on has no longest sentence" in complaint(folder)
+    assert "config.json is damaged (trained_on has no longest sentence" in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize("ratio", [-1.0, 1, "all", None, float("nan"), float("inf")])
-def test_translations_are_called_short_by_no_absurd_ratio(folder: Path, ratio: object) -> None:
+def test_an_absurd_length_ratio_is_refused(folder: Path, ratio: object) -> None:
     describe(folder, {"trained_on": {"longest": 9, "length_ratio": ratio}})
-    assert "config.json is damaged (trained_on has no length_ratio" in complaint(folder)
+    assert "config.json is damaged (trained_on has no length_ratio" in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other/model.safetensors"])
@@ -228,7 +218,7 @@ def test_a_description_names_no_file_outside_its_folder(folder: Path, name: str)
     description = json.loads((folder / "config.json").read_bytes())
     description["files"][name] = {"bytes": 1, "sha256": "0"}
     (folder / "config.json").write_text(json.dumps(description))
-    assert "config.json is damaged" in complaint(folder)
+    assert "config.json is damaged" in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +227,13 @@ def test_a_description_names_no_file_outside_its_folder(folder: Path, name: str)
 def test_a_pipe_and_a_device_are_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    assert f"{Path(name).name} is not an ordinary file" in complaint(folder)
+    assert f"{Path(name).name} is not an ordinary file" in refusal(read_model, folder)
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
-    assert f"{Path(name).name} is not an ordinary file" in complaint(folder)
+    assert f"{Path(name).name} is not an ordinary file" in refusal(read_model, folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer/tokenizer.json"])
-def test_a_hundred_thousand_brackets_are_a_plain_error(folder: Path, name: str) -> None:
+def test_deep_nesting_is_a_plain_error(folder: Path, name: str) -> None:
     (folder / name).write_text("[" * 100_000)
-    assert "nested too deeply" in complaint(folder)
+    assert "nested too deeply" in refusal(read_model, folder)
