@@ -1,8 +1,8 @@
 """Fixtures of the training tests: settings of a model that trains quickly, and runs on `toy`."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,14 +10,14 @@ import torch
 from nmt_cli import config as settings
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, open_dataset
-from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.setup.run import train
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.events import Doing, Event
-from tests.training.runs import Go
+from tests.checks import refusal
+from tests.training.runs import Complaint, Go, Tiny
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2"),
@@ -34,31 +34,31 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Callable[..., TrainConfig]:
+def tiny() -> Tiny:
     """Return `tiny("section.key=value", ...)`, which returns settings of a tiny model for four steps."""
     return lambda *assignments: settings.read(TrainConfig, assignments=[*TINY, *assignments])
 
 
 @pytest.fixture(scope="session")
 def dataset(toy_dataset: Path) -> Dataset:
-    """Open `toy_dataset`."""
+    """The dataset in `toy_dataset`."""
     return open_dataset(toy_dataset)
 
 
 @pytest.fixture(scope="session")
-def identity(toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Identity:
-    """Return the identity of the tiny model for `toy_dataset`."""
+def identity(toy_dataset: Path, tiny: Tiny) -> Identity:
+    """The identity of the tiny model for `toy_dataset`."""
     return Identity(tiny().model, load_tokenizers(toy_dataset / TOKENIZERS), {})
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return the run folder in which `go` trains."""
+    """The run folder in which `go` trains."""
     return tmp_path / "run"
 
 
 @pytest.fixture
-def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
+def go(run: Path, toy_dataset: Path, tiny: Tiny) -> Go:
     """Return `go("section.key=value", ...)`, which trains or resumes `run`.
 
     It returns whether the run is complete, and its events. The run is asked to stop in step `stop_at`.
@@ -87,13 +87,6 @@ def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
 
 
 @pytest.fixture
-def complaint(go: Go) -> Callable[..., str]:
-    """Return a function that calls `go` and returns its error, which must be one line."""
-
-    def complaint(*assignments: str, **arguments: Any) -> str:
-        with pytest.raises(UserError) as caught:
-            go(*assignments, **arguments)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
-
-    return complaint
+def complaint(go: Go) -> Complaint:
+    """Return a function that calls `go` and returns the message of its error."""
+    return partial(refusal, go)

@@ -1,9 +1,12 @@
-"""Shared by the training tests: types of fixtures, the log of a run and its events by kind."""
+"""Shared by the training tests: types of fixtures, and the log, the tensors and the events of a run."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
 
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
@@ -18,6 +21,12 @@ TIMES = ("tokens_per_second", "waiting")
 def lines_of(run: Path) -> list[dict[str, Any]]:
     """Return the lines of the log."""
     return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def tensors_of(run: Path, file: str = "model", step: int | None = None) -> dict[str, Tensor]:
+    """Return the tensors in FILE.safetensors of the checkpoint of `step`, or of the last one, by name."""
+    folder = run / ("last" if step is None else f"checkpoints/step-{step:08}")
+    return load_file(folder / f"{file}.safetensors")
 
 
 def steps_of(run: Path) -> list[int]:

@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.training.tracking.events import Note, Progress
-from tests.training.runs import Complaint, Go, lines_of
+from nmt_cli.training.tracking.events import Progress
+from tests.checks import differing
+from tests.training.runs import Complaint, Go, lines_of, notes, tensors_of
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -30,17 +30,11 @@ def two(
     toy_pairs: Pairs,
 ) -> Path:
     """Return a dataset of two corpora: a third of `toy`, and the other pairs."""
-    place = tmp_path_factory.mktemp("two")
-    paths = write_pairs(place / "a", toy_pairs[:100]), write_pairs(place / "b", toy_pairs[100:])
-    tables = (
-        f'{{name="{name}", path="{path}"}}' for name, path in zip(("bitext", "synthetic"), paths, strict=True)
-    )
-    make(place / "out", (), f"corpus.named=[{', '.join(tables)}]")
-    return place / "out"
-
-
-def weights(run: Path) -> dict[str, list[float]]:
-    return {name: tensor.tolist() for name, tensor in load_file(run / "last" / "model.safetensors").items()}
+    folder = tmp_path_factory.mktemp("two")
+    first, second = write_pairs(folder / "a", toy_pairs[:100]), write_pairs(folder / "b", toy_pairs[100:])
+    tables = f'{{name="bitext", path="{first}"}}, {{name="synthetic", path="{second}"}}'
+    make(folder / "out", (), f"corpus.named=[{tables}]")
+    return folder / "out"
 
 
 @pytest.mark.slow
@@ -59,11 +53,11 @@ def test_a_run_stopped_in_any_stage_or_at_a_border_ends_bit_for_bit_the_same(
     go(STAGES, *LIMITS, dataset=two, out=tmp_path / "parts")
     for key in ("epoch", "stage", "corpus_pairs", "corpus_epochs", "pairs", "loss"):
         assert [line[key] for line in lines_of(tmp_path / "parts")] == [line[key] for line in whole]
-    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert not differing(tensors_of(tmp_path / "parts"), tensors_of(tmp_path / "whole"))
 
 
 @pytest.mark.slow
-def test_epochs_are_of_the_corpus_that_is_named(go: Go, two: Path, run: Path) -> None:
+def test_epochs_count_for_the_corpus_that_is_named(go: Go, two: Path, run: Path) -> None:
     shares = ("mixing.weights={bitext=3, synthetic=1}", "batch.tokens=400")
     limits = ("training.max_epochs=2", "training.max_steps=1000", "training.log_every=1")
     complete, events = go(*shares, *limits, dataset=two)
@@ -74,8 +68,9 @@ def test_epochs_are_of_the_corpus_that_is_named(go: Go, two: Path, run: Path) ->
     assert lines[-1]["corpus_epochs"] == {"bitext": 2.0, "synthetic": pytest.approx(200 / 3 / 200, abs=0.01)}
     assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
     assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
-    message = [event.text for event in events if isinstance(event, Note) and "mixture" in event.text]
-    assert message == ["step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"]
+    assert [text for text in notes(events) if "mixture" in text] == [
+        "step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"
+    ]
 
 
 def test_without_a_mixture_the_log_names_no_corpora(go: Go, two: Path, run: Path) -> None:

@@ -1,7 +1,5 @@
 """The parts of a run: precision, compilation and warnings about slow settings."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -10,8 +8,8 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
 from nmt_cli.training.setup.build import precision_for, warn_if_slow
 from nmt_cli.training.setup.trial import compiled
-from nmt_cli.training.tracking.events import Event, Warned
-from tests.training.runs import warnings
+from nmt_cli.training.tracking.events import Event
+from tests.training.runs import Tiny, warnings
 
 
 @pytest.mark.parametrize(("wanted", "actual"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
@@ -24,48 +22,42 @@ def test_precision_on_a_cpu(wanted: str, actual: str) -> None:
     [("auto", "cpu", False), ("auto", "cuda", True), ("on", "cpu", True), ("off", "cuda", False)],
 )
 def test_models_are_compiled_if_it_pays_or_if_set(
-    tiny: Callable[..., TrainConfig], setting: str, device: str, expected: bool
+    tiny: Tiny, setting: str, device: str, expected: bool
 ) -> None:
     assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
 
 
-@pytest.mark.parametrize(("width", "told"), [("520", True), ("12", True), ("512", False)])
-def test_a_gpu_without_our_kernel_is_warned_about(
-    tiny: Callable[..., TrainConfig], width: str, told: bool
-) -> None:
+def warned(config: TrainConfig, device: str, ranks: int = 1) -> list[str]:
+    """Return the warnings about settings that are slow on a device."""
     events: list[Event] = []
+    warn_if_slow(config, torch.device(device), events.append, ranks)
+    return warnings(events)
+
+
+@pytest.mark.parametrize(("width", "count"), [("520", 1), ("12", 1), ("512", 0)])
+def test_a_gpu_without_our_kernel_is_warned_about(tiny: Tiny, width: str, count: int) -> None:
     config = tiny(f"model.key_width={width}", "model.value_width=8")
-    warn_if_slow(config, torch.device("cuda"), events.append)
-    told_of = warnings(events)
-    assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
-    warn_if_slow(config, torch.device("cpu"), events.append)
-    assert len(events) == told
+    texts = warned(config, "cuda")
+    assert [f"heads have {width} and 8 channels" in text for text in texts] == [True] * count
+    assert warned(config, "cpu") == []
 
 
 @pytest.mark.parametrize(
-    ("precision", "able", "told"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
+    ("precision", "able", "count"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
 )
 def test_a_cpu_that_emulates_bf16_is_warned_about(
-    tiny: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, told: int
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, count: int
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
-    events: list[Event] = []
-    warn_if_slow(tiny(f'training.precision="{precision}"'), torch.device("cpu"), events.append)
-    assert ["fp32 is much faster" in event.text for event in events if isinstance(event, Warned)] == [
-        True
-    ] * told
+    texts = warned(tiny(f'training.precision="{precision}"'), "cpu")
+    assert ["fp32 is much faster" in text for text in texts] == [True] * count
 
 
 @pytest.mark.parametrize(("ranks", "device", "count"), [(4, "cpu", 1), (2, "cpu", 0), (4, "cuda", 0)])
 def test_more_ranks_than_cores_are_warned_about(
-    tiny: Callable[..., TrainConfig],
-    monkeypatch: pytest.MonkeyPatch,
-    ranks: int,
-    device: str,
-    count: int,
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ranks: int, device: str, count: int
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: 2)
-    events: list[Event] = []
-    warn_if_slow(tiny("model.key_width=8", "model.value_width=8"), torch.device(device), events.append, ranks)
     message = "4 processes share 2 CPU cores, which is slower than --devices 2."
-    assert events == [Warned(message)] * count
+    config = tiny("model.key_width=8", "model.value_width=8")
+    assert warned(config, device, ranks) == [message] * count

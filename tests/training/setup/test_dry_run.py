@@ -9,10 +9,10 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.errors import UserError
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.setup.dry_run import Forecast, forecast
-from nmt_cli.training.tracking.events import Event, Note
+from nmt_cli.training.tracking.events import Event
+from tests.checks import refusal
 from tests.training.runs import Go, Tiny, lines_of, notes
 
 Planned = Callable[..., Forecast]
@@ -97,30 +97,27 @@ def test_settings_that_the_run_would_refuse_are_refused(planned: Planned, tmp_pa
         ("batch.longest=1", "All 300 training pairs have"),
         ("training.precision=fp16", "cpu has only"),
     ):
-        with pytest.raises(UserError, match=message):
-            planned(setting)
+        assert message in refusal(planned, setting)
 
 
-def test_a_place_that_the_run_would_refuse_is_refused(
+def test_a_folder_that_the_run_would_refuse_is_refused(
     planned: Planned, go: Go, run: Path, toy: str, make: Callable[..., object], tmp_path: Path, tiny: Tiny
 ) -> None:
     run.write_text("a file")
-    with pytest.raises(UserError, match=r"run is a file\. Choose another --out\."):
-        planned()
+    assert refusal(planned) == f"{run} is a file. Choose another --out."
     run.unlink()
     go()
-    notes: list[Event] = []
-    planned("training.max_steps=9", report=notes.append)
-    assert Note(f"{run} has 4 steps of this plan already") in notes
+    events: list[Event] = []
+    planned("training.max_steps=9", report=events.append)
+    assert f"{run} has 4 steps of this plan already" in notes(events)
     for setting, message in (
         ("model.width=32", "model.width: 16 -> 32"),
         ("training.max_steps=3", "has 4 steps already, more than --max-steps=3"),
     ):
-        with pytest.raises(UserError, match=message):
-            planned(setting)
+        assert message in refusal(planned, setting)
     make(tmp_path / "other", [toy], "tokenizer.kind=word")
-    with pytest.raises(UserError, match="was trained with another vocabulary"):
-        forecast(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
+    message = refusal(forecast, tmp_path / "other", run, tiny(), 1, torch.device("cpu"), events.append)
+    assert "was trained with another vocabulary" in message
 
 
 def test_frozen_and_copied_parameters_are_reported(planned: Planned, go: Go, tmp_path: Path) -> None:

@@ -1,24 +1,18 @@
 """Starting from another model: copied, refused and frozen parameters."""
 
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.training.tracking.events import Event
-from tests.training.runs import Go, notes
-
-Init = Callable[..., tuple[bool, list[Event]]]
-Tensors = dict[str, torch.Tensor]
+from tests.checks import differing, refusal
+from tests.training.runs import Complaint, Go, lines_of, notes, tensors_of
 
 STILL = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e-30", "training.max_steps=1")
 """A step that changes nothing."""
@@ -30,71 +24,51 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def init(go: Go, parent: Path, tmp_path: Path) -> Init:
-    """Return a function that trains from `parent`, a run of the tiny model."""
+def init(go: Go, parent: Path) -> Go:
+    """Return `go` with the setting to start from `parent`, a run of the tiny model."""
     if not parent.exists():
         go("training.seed=5", out=parent)
-
-    def init(*assignments: str, out: Path = tmp_path / "run", **arguments: Any) -> tuple[bool, list[Event]]:
-        return go(f'start.model="{parent}"', *assignments, out=out, **arguments)
-
-    return init
+    return partial(go, f'start.model="{parent}"')
 
 
-def weights_of(run: Path) -> Tensors:
-    return load_file(run / "last/model.safetensors")
-
-
-def complaint(init: Init, *assignments: str, **arguments: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        init(*assignments, **arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def differing(actual: Tensors, expected: Tensors) -> set[str]:
-    return {n for n in actual if n not in expected or not torch.equal(actual[n], expected[n])}
-
-
-def test_a_run_starts_with_the_weights_of_the_model(go: Go, init: Init, parent: Path, tmp_path: Path) -> None:
+def test_a_run_starts_with_the_weights_of_the_model(
+    go: Go, init: Go, parent: Path, run: Path, tmp_path: Path
+) -> None:
     _, events = init(*STILL)
-    folder = (parent / "last").resolve()
     assert notes(events)[0] == f"starting from {parent / 'last'} (26 of 26 parameters by name)"
-    assert differing(weights_of(tmp_path / "run"), load_file(folder / "model.safetensors")) == set()
-    go(*STILL, out=tmp_path / "anew")
-    assert differing(weights_of(tmp_path / "anew"), weights_of(parent))
+    assert not differing(tensors_of(run), tensors_of(parent))
+    go(*STILL, out=tmp_path / "random")
+    assert differing(tensors_of(tmp_path / "random"), tensors_of(parent))
 
 
-def test_optimiser_steps_and_data_start_from_scratch(init: Init, tmp_path: Path) -> None:
+def test_optimiser_steps_and_data_start_from_scratch(init: Go, run: Path) -> None:
     init()
-    log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [(line["step"], line["epoch"]) for line in map(json.loads, log)] == [(n, 0) for n in range(1, 5)]
-    optimizer = load_file(tmp_path / "run/last/optimizer.safetensors")
+    assert [(line["step"], line["epoch"]) for line in lines_of(run)] == [(n, 0) for n in range(1, 5)]
+    optimizer = tensors_of(run, "optimizer")
     assert {float(tensor) for name, tensor in optimizer.items() if name.endswith(".step")} == {4.0}
 
 
-def test_the_moving_average_is_copied_if_there_is_one(go: Go, tmp_path: Path) -> None:
+def test_the_moving_average_is_copied_if_there_is_one(go: Go, run: Path, tmp_path: Path) -> None:
     go("optimizer.ema=0.5", out=tmp_path / "averaged")
-    go(f'start.model="{tmp_path}/averaged"', *STILL, out=tmp_path / "run")
-    ema = load_file(tmp_path / "averaged/last/ema.safetensors")
-    assert differing(weights_of(tmp_path / "run"), ema) == set()
+    go(f'start.model="{tmp_path}/averaged"', *STILL)
+    assert not differing(tensors_of(run), tensors_of(tmp_path / "averaged", "ema"))
 
 
-def test_resuming_does_not_need_the_parent_model(go: Go, tmp_path: Path) -> None:
+def test_resuming_does_not_need_the_parent_model(go: Go, run: Path, tmp_path: Path) -> None:
     go(out=tmp_path / "model")
     settings = f'start.model="{tmp_path}/model"'
-    go(settings, "training.max_steps=2", out=tmp_path / "run")
+    go(settings, "training.max_steps=2")
     go(settings, out=tmp_path / "whole")
     (tmp_path / "model").rename(tmp_path / "elsewhere")
-    go(settings, out=tmp_path / "run")
-    assert differing(weights_of(tmp_path / "run"), weights_of(tmp_path / "whole")) == set()
+    go(settings)
+    assert not differing(tensors_of(run), tensors_of(tmp_path / "whole"))
 
 
 DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "model.tie=decoder"
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "problems"),
     [
         (DEEPER, ["encoder.1.attention.output.weight is missing", "encoder.1.feed_forward.outer.weight is "]),
         (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
@@ -106,58 +80,53 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
         ("model.heads=4", ["is another kind of model: heads is 2 there, but 4 here; d_k is 8 there, but 4 "]),
     ],
 )
-def test_differences_are_listed_and_refused(
-    init: Init, tmp_path: Path, setting: str, told: list[str]
-) -> None:
-    message = complaint(init, setting)
-    assert [part for part in told if part not in message] == []
-    assert checkpoints(tmp_path / "run") == {}
+def test_differences_are_listed_and_refused(init: Go, run: Path, setting: str, problems: list[str]) -> None:
+    message = refusal(init, setting)
+    assert [problem for problem in problems if problem not in message] == []
+    assert checkpoints(run) == {}
 
 
-def test_a_surplus_is_refused_too(go: Go, tmp_path: Path) -> None:
+def test_a_surplus_is_refused_too(go: Go, complaint: Complaint, tmp_path: Path) -> None:
     go(DEEPER, out=tmp_path / "deep")
-    message = complaint(go, f'start.model="{tmp_path}/deep"', out=tmp_path / "run")
+    message = complaint(f'start.model="{tmp_path}/deep"')
     assert message.count(" is surplus") == 10
     assert "encoder.1.after_attention.norm.bias is surplus" in message
 
 
 def test_allowed_differences_start_from_random_values_and_are_reported(
-    go: Go, init: Init, parent: Path, tmp_path: Path
+    go: Go, init: Go, parent: Path, run: Path, tmp_path: Path
 ) -> None:
-    go(*STILL, DEEPER, out=tmp_path / "anew")
+    go(*STILL, DEEPER, out=tmp_path / "random")
     _, events = init(*STILL, DEEPER, 'start.allow=["encoder.1.*"]')
     (note,) = (text for text in notes(events) if text.startswith("starting from"))
     assert "(26 of 36 parameters by name; as allowed: encoder.1." in note
-    actual, drawn = weights_of(tmp_path / "run"), weights_of(tmp_path / "anew")
+    actual, drawn = tensors_of(run), tensors_of(tmp_path / "random")
     new = {name for name in actual if name.startswith("encoder.1.")}
-    assert differing(actual, weights_of(parent)) == new
+    assert differing(actual, tensors_of(parent)) == new
     assert all(torch.allclose(actual[name], drawn[name], rtol=0, atol=1e-20) for name in new)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "problem"),
     [
-        ((DEEPER, 'start.allow=["encoder.1.feed*"]'), "encoder.1.attention.output.weight is missing"),
+        ([DEEPER, 'start.allow=["encoder.1.feed*"]'], "encoder.1.attention.output.weight is missing"),
         (
-            (DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'),
-            "no parameter that differs is named encoder.0.*",
+            [DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'],
+            "differs is named encoder.0.*; leave it out",
         ),
-        (
-            ('start.allow=["encoder.1.*"]',),
-            "start.allow: no parameter that differs is named encoder.1.*; leave it",
-        ),
+        (['start.allow=["encoder.1.*"]'], "start.allow: no parameter that differs is named encoder.1.*; "),
     ],
     ids=["too little", "too much", "nothing"],
 )
 def test_each_difference_must_be_allowed_and_each_pattern_must_match_one(
-    init: Init, settings: tuple[str, ...], told: str
+    init: Go, settings: list[str], problem: str
 ) -> None:
-    assert told in complaint(init, *settings)
+    assert problem in refusal(init, *settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tie", ["all", "decoder"])
-def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
+def test_rows_of_shared_vocabulary_entries_are_copied_from_a_model_with_another_vocabulary(
     go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str, tie: str
 ) -> None:
     joint = "true" if tie == "all" else "false"
@@ -166,15 +135,13 @@ def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
         datasets[size] = tmp_path / f"data-{size}"
         settings = ("tokenizer.kind=bpe", f"tokenizer.vocab_size={size}", f"tokenizer.joint={joint}")
         make(datasets[size], [toy], *settings)
-    parent, child, anew = (tmp_path / name for name in ("parent", "child", "anew"))
+    parent, child, random = (tmp_path / name for name in ("parent", "child", "random"))
     tied = f"model.tie={tie}"
     go("training.seed=5", tied, dataset=datasets[40], out=parent)
     _, events = go(f'start.model="{parent}"', *STILL, tied, dataset=datasets[60], out=child)
-    go(*STILL, tied, dataset=datasets[60], out=anew)
-    before, after, drawn = weights_of(parent), weights_of(child), weights_of(anew)
-    for name in after:
-        if not name.endswith("matrix"):
-            assert torch.equal(after[name], before[name])
+    go(*STILL, tied, dataset=datasets[60], out=random)
+    before, after, drawn = (tensors_of(run) for run in (parent, child, random))
+    assert all(name.endswith("matrix") for name in differing(after, before))
     (note,) = (text for text in notes(events) if text.startswith("starting from"))
     for side in SIDES[1:] if tie == "all" else SIDES:
         ours, theirs = (
@@ -189,12 +156,9 @@ def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
         assert f"{len(shared)} of {sum(map(bool, ours))} " in note
 
 
-def test_a_folder_that_is_not_a_model_is_refused(go: Go, tmp_path: Path) -> None:
-    assert "is not a model: " in complaint(go, f'start.model="{tmp_path}"')
-
-
-def test_start_allow_without_a_model_is_refused(go: Go) -> None:
-    assert "allow has no effect without a model to start from" in complaint(go, 'start.allow=["*"]')
+def test_a_model_is_needed(complaint: Complaint, tmp_path: Path) -> None:
+    assert "is not a model: " in complaint(f'start.model="{tmp_path}"')
+    assert "allow has no effect without a model to start from" in complaint('start.allow=["*"]')
 
 
 FREEZING = 'start.freeze=["encoder.*", "source_embedding.matrix"]'
@@ -202,42 +166,36 @@ FREEZING = 'start.freeze=["encoder.*", "source_embedding.matrix"]'
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_frozen_parameters_stay_and_the_others_are_trained(
-    init: Init, parent: Path, tmp_path: Path, kind: str
+    init: Go, parent: Path, run: Path, kind: str
 ) -> None:
     decay = ("optimizer.weight_decay=0.1",) if kind == "adamw" else ()
     _, events = init(FREEZING, f"optimizer.kind={kind}", *decay)
-    before, after = weights_of(parent), weights_of(tmp_path / "run")
+    before, after = tensors_of(parent), tensors_of(run)
     frozen = {name for name in after if name.startswith("encoder.") or name == "output_matrix"}
     assert differing(after, before) == after.keys() - frozen
     count, total = (sum(after[name].numel() for name in which) for which in (frozen, after))
-    told = f"frozen: {count:,} of {total:,} parameters (encoder.*, source_embedding.matrix)"
-    assert told in notes(events)
+    note = f"frozen: {count:,} of {total:,} parameters (encoder.*, source_embedding.matrix)"
+    assert note in notes(events)
     assert 0 < count < total
 
 
-def test_frozen_parameters_do_not_count_in_the_gradient_norm(init: Init, tmp_path: Path) -> None:
-    for name, settings in (("frozen", (FREEZING,)), ("free", ())):
-        init(*settings, *STILL, out=tmp_path / name)
-    norms, losses = (
-        [
-            json.loads((tmp_path / run / "log.jsonl").read_text(encoding="utf-8"))[key]
-            for run in ("frozen", "free")
-        ]
-        for key in ("gradient_norm", "loss")
-    )
-    assert losses[0] == losses[1]
-    assert 0 < norms[0] < norms[1]
+def test_frozen_parameters_do_not_count_in_the_gradient_norm(init: Go, tmp_path: Path) -> None:
+    init(FREEZING, *STILL, out=tmp_path / "frozen")
+    init(*STILL, out=tmp_path / "free")
+    (frozen,), (free,) = (lines_of(tmp_path / name) for name in ("frozen", "free"))
+    assert frozen["loss"] == free["loss"]
+    assert 0 < frozen["gradient_norm"] < free["gradient_norm"]
 
 
-def test_a_frozen_run_resumes_bit_by_bit(init: Init, tmp_path: Path) -> None:
+def test_a_frozen_run_resumes_bit_by_bit(init: Go, tmp_path: Path) -> None:
     init(FREEZING, out=tmp_path / "whole")
     init(FREEZING, "training.max_steps=2", out=tmp_path / "parts")
     init(FREEZING, out=tmp_path / "parts")
-    assert differing(weights_of(tmp_path / "parts"), weights_of(tmp_path / "whole")) == set()
+    assert not differing(tensors_of(tmp_path / "parts"), tensors_of(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize(
-    ("patterns", "told"),
+    ("patterns", "problem"),
     [
         ('["encodr.*"]', "start.freeze: no parameter is named encodr.*; "),
         ('["encoder.*", "encoder_norm.*"]', "start.freeze: no parameter is named encoder_norm.*; "),
@@ -245,6 +203,6 @@ def test_a_frozen_run_resumes_bit_by_bit(init: Init, tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_that_freezes_nothing_or_everything_is_refused(
-    init: Init, patterns: str, told: str
+    init: Go, patterns: str, problem: str
 ) -> None:
-    assert told in complaint(init, f"start.freeze={patterns}")
+    assert problem in refusal(init, f"start.freeze={patterns}")

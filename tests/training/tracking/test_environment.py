@@ -11,6 +11,7 @@ import torch
 from nmt_cli.training.step.distributed import Process
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Event, Warned
+from tests.training.runs import Go, warnings
 
 
 def stored(run: Path, step: int, facts: Mapping[str, Any]) -> list[Event]:
@@ -40,12 +41,23 @@ def test_a_name_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
     assert "caf" in lines(tmp_path)[0]["command"][1]
 
 
-@pytest.mark.parametrize("end", [b'{"step": 5, "ho', b"[" * 100_000], ids=["cut", "deep"])
-def test_a_damaged_line_is_reported_and_other_lines_stay(tmp_path: Path, end: bytes) -> None:
-    (tmp_path / "environment.jsonl").write_bytes(b'{"step": 0, "host": "a"}\n' + end)
-    (warned,) = stored(tmp_path, 7, {"host": "a"})
-    assert isinstance(warned, Warned) and "damaged lines (1)" in warned.text
-    assert json.loads((tmp_path / "environment.jsonl").read_bytes().split(b"\n")[2]) == {
-        "step": 7,
-        "host": "a",
-    }
+@pytest.mark.parametrize(
+    "damaged", [b'{"step": 5, "ho', b"[" * 100_000, b"\n", b"[]\n", b'{"torch": "\xff2.12"}\n'], ids=str
+)
+def test_a_damaged_line_is_reported_each_time_and_other_lines_stay(tmp_path: Path, damaged: bytes) -> None:
+    path, first = tmp_path / "environment.jsonl", b'{"step": 0, "host": "a"}'
+    path.write_bytes(first + b"\n" + damaged)
+    warning = Warned(f"{path} has damaged lines (1), which stay as they are")
+    assert [stored(tmp_path, 7, {"host": "a"}) for _ in range(2)] == [[warning]] * 2
+    stays = [first, damaged.removesuffix(b"\n"), b'{"step": 7, "host": "a"}', b""]
+    assert path.read_bytes().split(b"\n") == stays
+
+
+def test_runs_record_their_environment_and_resume_although_it_is_damaged(go: Go, run: Path) -> None:
+    go("training.max_steps=1")
+    (facts,) = lines(run)
+    assert {"command", "nmt", "python", "numpy", "device", "devices", "threads"} <= facts.keys()
+    (run / "environment.jsonl").write_bytes(b"\xff\n")
+    complete, events = go("training.max_steps=2")
+    assert complete
+    assert warnings(events) == [f"{run}/environment.jsonl has damaged lines (1), which stay as they are"]

@@ -244,6 +244,7 @@ RUBBISH = (
     ("actual", "stays", "message"),
     [
         *((step(1) + line + b"\n" + valid(2) + step(3), None, "1 damaged lines, 1 ") for line in RUBBISH),
+        (step(1) + b"\0\n[]\n" + valid(2) + step(3), None, "2 damaged lines, 1 missing steps"),
         (step(1) + valid(2) + step(3), None, "1 missing steps"),
         (step(1) + step(2) + step(3), None, "1 missing validations"),
         (step(1) + step(2)[:20], step(1), "2 missing steps, 1 missing validations"),
