@@ -152,7 +152,6 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("evaluate", "No such command 'evaluate'. Did you mean score?"),
         ("fairseq-train", "No such command 'fairseq-train'. Did you mean train?"),
         ("translate.py", "No such command 'translate.py'. Did you mean translate?"),
-        ("help train", "No such command 'help'. Did you mean --help?"),
         ("xyzzy", "No such command 'xyzzy'."),
     ],
 )
@@ -163,7 +162,7 @@ def test_names_of_other_toolkits_get_suggestions(nmt: Run, words: str, expected:
 
 
 def test_every_command_of_the_table_exists() -> None:
-    assert {ours for ours, _ in names("commands")} <= {*group.commands, "--help"}
+    assert {ours for ours, _ in names("commands")} <= {*group.commands}
 
 
 @pytest.mark.parametrize(
