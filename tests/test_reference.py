@@ -1,17 +1,128 @@
 """Compare the pages of the reference with the code that they describe."""
 
+import ast
+import re
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from nmt_cli.errors import EXIT_CODES
+from nmt_cli.scoring.config import Metric
 
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from recipes.docs.reference import PAGES, REFERENCE
 
+PACKAGE = REFERENCE.parents[1]
+
+
+def page(name: str) -> str:
+    return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """Yield the names in code marks in the first column of each row of the tables of a page."""
+    for line in text.splitlines():
+        if line.startswith("|") and (names := re.findall("`([^`]*)`", line.split(" | ")[0])):
+            yield names
+
+
+def documented(text: str) -> set[str]:
+    return {name for names in rows(text) for name in names}
+
+
+def section(name: str, heading: str) -> str:
+    """Return the text of the section of a page whose heading begins with `heading`."""
+    (found,) = (part for part in page(name).split("\n## ") if part.startswith(heading))
+    return found
+
+
+def keys(*functions: str) -> set[str]:
+    """Return the literal keys of dicts in functions, each named by its file, a colon and its name."""
+    nodes = [node for function in functions for node in ast.walk(source_of(*function.split(":")))]
+    displays = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys]
+    targets = [one for node in nodes if isinstance(node, ast.Assign) for one in node.targets]
+    assigned = [one.slice for one in targets if isinstance(one, ast.Subscript)]
+    return {str(key.value) for key in (*displays, *assigned) if isinstance(key, ast.Constant)}
+
+
+def source_of(file: str, function: str) -> ast.AST:
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    return next(
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_up_to_date(name: str) -> None:
-    written = (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
-    assert written == PAGES[name](), "write the page again with: python -m recipes.docs.reference"
+    assert page(name) == PAGES[name](), "write the page again with: python -m recipes.docs.reference"
+
+
+LOG, REPORT = "training/tracking/log.py", "cli/reports/score.py"
+TRANSLATE = "cli/reports/translate.py"
+
+
+@pytest.mark.parametrize(
+    ("heading", "functions", "other"),
+    [
+        (
+            "log.jsonl: a training step",
+            [f"{LOG}:_step_facts", f"{LOG}:_mixed", f"{LOG}:_line", f"{LOG}:flush"],
+            "",
+        ),
+        (
+            "log.jsonl: a validation",
+            ["training/validation/metrics.py:line", "training/tracking/recorder.py:validated"],
+            "bleu chrf",
+        ),
+        (
+            "environment.jsonl",
+            ["training/tracking/environment.py:environment"],
+            "step torch numpy safetensors sacrebleu sentencepiece",
+        ),
+        (
+            "nmt translate --format json",
+            [f"{TRANSLATE}:as_json", f"{TRANSLATE}:_described"],
+            "empty looping copied length short markup",
+        ),
+        ("nmt score --json", [f"{REPORT}:show_json", f"{REPORT}:_system", f"{REPORT}:_score"], ""),
+        ("nmt score --model", [f"{REPORT}:show_forced"], ""),
+        ("filter-report.json", ["data/cleaning/report.py:described"], ""),
+    ],
+)
+def test_every_field_of_an_output_is_documented(heading: str, functions: list[str], other: str) -> None:
+    inner = {"number", "source", "target"} if heading == "filter-report.json" else set()
+    assert documented(section("log", heading)) == (keys(*functions) | set(other.split())) - inner
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", section("log", "Exit codes"))}
+    assert codes == {0, 1, 2, 141, *EXIT_CODES.values()}
+    for number, code in EXIT_CODES.items():
+        assert re.search(rf"(?m)^\| {code} \| .*{signal.Signals(number).name}", page("log"))
+
+
+def test_every_environment_variable_of_the_code_is_documented() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    pattern = r'(?:environ|env|_number)\b[\w.]*[\[(]"([A-Z_]+)"|"([A-Z_]+)" (?:not )?in (?:os\.environ|env)\b'
+    used = {name for source in sources for found in re.findall(pattern, source) for name in found if name}
+    constants = r"(?m)^(?:LAUNCHER|COMPLETE|SEED_VARIABLE|WAITING|KERNELS_KEPT) = (.*)$"
+    lines = [line for source in sources for line in re.findall(constants, source)]
+    used |= {name for line in lines for name in re.findall(r'"(_?[A-Z][A-Z_]+)"', line)} - {"PASSIVE"}
+    assert {"OMP_NUM_THREADS", "MASTER_PORT", "NMT_LAUNCHER", "LRU_CACHE_CAPACITY"} <= used
+    assert documented(page("environment")) >= used
+
+
+def test_every_metric_is_documented() -> None:
+    assert documented(page("metrics")) >= {*get_args(Metric), "nll", "perplexity", "word-perplexity"}
+
+
+def test_the_glossary_is_sorted_and_has_each_term_once() -> None:
+    terms = [line.split(" | ")[0].removeprefix("| ") for line in page("glossary").splitlines() if "|" in line]
+    terms = [term.lower() for term in terms[2:]]
+    assert terms == sorted(set(terms))
