@@ -39,10 +39,8 @@ EVERY_PACK: dict[str, Pack] = {"plain": lambda content: content, **PACKED}
 NOISE = random.Random(1).randbytes(5000)
 """Incompressible bytes, so that every part of a compressed file matters."""
 
-ODD_BREAKS = ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
-
 FRAGMENTS = [
-    *(mark.encode() for mark in ODD_BREAKS),
+    *(mark.encode() for mark in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"),
     *(b"\n", b"\r\n", b"\n\r", b"", b"a", b"word ", b"\x00", b"\x85", b"\xff", b"\xef\xbb\xbf"),
 ]
 
@@ -123,6 +121,8 @@ def test_a_damaged_compressed_file_is_an_error(tmp_path: Path, pack: Pack) -> No
     assert "damaged" in complaint(written(tmp_path, packed[:6] + b"\xff" * 30 + packed[36:]))
 
 
+@example(content=b"left" + b"right".join(FRAGMENTS) + b"last", size=2)
+@example(content=b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo", size=1)
 @example(content=b"\xef\xbb\xbf", size=1)
 @example(content=b"BZhang\n", size=1)
 @given(content=st.lists(st.sampled_from(FRAGMENTS)).map(b"".join) | st.binary(), size=st.integers(1, 4))
@@ -139,27 +139,6 @@ def test_only_a_line_feed_ends_a_line(
         assert [line for block in blocks(path, size) for line in block] == expected_lines(content)
         assert all(len(block) == size for block in list(blocks(path, size))[:-1])
         assert count_lines(path) == len(expected_lines(content))
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        *[
-            (f"left{mark}right\nnext\n".encode(), [f"left{mark}right".encode(), b"next"])
-            for mark in ODD_BREAKS
-        ],
-        (b"\xef\xbb\xbfa\r\nb\r\n", [b"a", b"b"]),
-        (b"a\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
-        (b"a\n\nlast", [b"a", b"", b"last"]),
-        (b"", []),
-    ],
-)
-def test_other_breaks_and_byte_order_marks_inside_a_text_are_text(
-    tmp_path: Path, content: bytes, expected: list[bytes]
-) -> None:
-    path = written(tmp_path, content)
-    assert list(lines(path)) == expected
-    assert count_lines(path) == len(expected)
 
 
 def test_a_line_longer_than_a_block_is_not_split(tmp_path: Path) -> None:

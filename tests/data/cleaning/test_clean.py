@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.corpus.parallel import Block, Corpus
-from nmt_cli.data.cleaning.clean import NUL, REPLACED, CleanBlock, CleanTask, clean
+from nmt_cli.data.cleaning.clean import CleanBlock, CleanTask, clean
 from nmt_cli.data.cleaning.duplicates import hashes_needed, pair_hash
-from nmt_cli.data.cleaning.filters import EMPTY, INVALID, WORDS
+from nmt_cli.data.cleaning.filters import EMPTY, WORDS
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TextConfig
@@ -17,14 +17,14 @@ from nmt_cli.text.tokenizers import Recipe
 FIRST = 41
 
 
-def cleaned(pairs: list[tuple[bytes, bytes]], invalid_utf8: str = "error", **settings: object) -> CleanBlock:
+def cleaned(pairs: list[tuple[bytes, bytes]], **settings: object) -> CleanBlock:
     """Clean pairs. The first has the number `FIRST`."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     corpus = Corpus("c", Path("c.en"), Path("c.de"), "lines")
     recipe = Recipe("char", True, "en", "de", TextConfig())
     config = FilterConfig(**settings)  # type: ignore[arg-type]
     block = Block(FIRST, sources, targets)
-    return clean(CleanTask(block, corpus, recipe, config, invalid_utf8, hashed=hashes_needed(config)))
+    return clean(CleanTask(block, corpus, recipe, config, "error", hashed=hashes_needed(config)))
 
 
 def test_kept_pairs_stay_in_order_with_their_numbers_and_lengths() -> None:
@@ -50,27 +50,9 @@ def test_long_lines_and_empty_sides_are_counted_apart() -> None:
     assert block.numbers.tolist() == [FIRST + 2]
 
 
-@pytest.mark.parametrize(
-    ("rule", "kept", "dropped", "noted"),
-    [("replace", "a\ufffdb\n", {}, {REPLACED: 1}), ("skip", "", {INVALID: 1}, {})],
-)
-def test_invalid_utf8_follows_the_setting(
-    rule: str, kept: str, dropped: dict[str, int], noted: dict[str, int]
-) -> None:
-    block = cleaned([(b"a\xffb", b"good")], invalid_utf8=rule)
-    assert block.source.content.decode() == kept
-    assert (block.dropped.counts, block.noted.counts) == (Counter(dropped), Counter(noted))
-
-
 def test_the_error_for_invalid_utf8_names_file_and_line() -> None:
     with pytest.raises(UserError, match=rf"c\.de line {FIRST + 1}"):
         cleaned([(b"a", b"b"), (b"a", b"\xff")])
-
-
-def test_nul_bytes_are_removed_and_noted() -> None:
-    block = cleaned([(b"a\0b", b"c")])
-    assert block.source.content == b"ab\n"
-    assert block.noted.counts == Counter({NUL: 1})
 
 
 def test_prepared_pairs_are_hashed_only_to_find_duplicates() -> None:

@@ -1,7 +1,7 @@
 """A tokenizer is reused from a dataset folder, or built from files."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -75,44 +75,35 @@ def test_another_tokenizer_is_a_named_difference(
     assert make(tmp_path / "out", [toy], reuse=learned("char")).report is None
 
 
-@pytest.mark.parametrize(
-    "assignment",
-    [
-        "tokenizer.kind=bpe",
-        "tokenizer.joint=false",
-        "tokenizer.vocab_size=100",
-        "tokenizer.min_count=2",
-        'tokenizer.symbols=["<BT>"]',
-        "text.unicode=nfkc",
-        "text.words=moses",
-    ],
+BY_ALL = ("tokenizer.joint=false", "tokenizer.vocab_size=100", "tokenizer.min_count=2")
+BY_FOLDER = (
+    *BY_ALL,
+    "tokenizer.kind=bpe",
+    'tokenizer.symbols=["<BT>"]',
+    "text.unicode=nfkc",
+    "text.words=moses",
 )
-def test_settings_that_the_reused_folder_decides_are_refused(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, assignment: str
-) -> None:
-    name = assignment.split(".")[1].split("=")[0]
-    with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
-        make(tmp_path / "out", [toy], assignment, reuse=learned("char"))
+BY_FILE = (*BY_ALL, "tokenizer.kind=char", "tokenizer.character_coverage=0.99")
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 @pytest.mark.parametrize(
-    "assignment",
-    [
-        "tokenizer.kind=char",
-        "tokenizer.joint=false",
-        "tokenizer.vocab_size=100",
-        "tokenizer.min_count=2",
-        "tokenizer.character_coverage=0.99",
-    ],
+    ("kind", "file", "assignments"),
+    [("char", "", BY_FOLDER), ("sentencepiece", "joint.model", BY_FILE), ("bpe", "joint.codes", BY_FILE)],
 )
-def test_settings_that_the_reused_file_decides_are_refused(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, kind: str, assignment: str
+def test_settings_that_the_reused_folder_or_file_decides_are_refused(
+    tmp_path: Path,
+    make: Make,
+    learned: Callable[..., Path],
+    toy: str,
+    kind: str,
+    file: str,
+    assignments: Sequence[str],
 ) -> None:
-    name = assignment.split(".")[1].split("=")[0]
-    file = learned(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
-    with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
-        make(tmp_path / "out", [toy], assignment, reuse=file)
+    reused = learned(kind) / "tokenizer" / file if file else learned(kind)
+    for assignment in assignments:
+        name = assignment.partition("=")[0]
+        with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
+            make(tmp_path / "out", [toy], assignment, reuse=reused)
 
 
 def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str) -> None:
