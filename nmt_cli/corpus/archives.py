@@ -17,7 +17,7 @@ def count(path: Path, languages: tuple[str, str]) -> int:
     `UserError` if the numbers differ or are 0, or if a file is missing."""
     counts = {}
     with explained(path), opened(path) as archive:
-        for info in _members(path, archive, languages):
+        for info in [_member(path, archive, language) for language in languages]:
             with archive.open(info) as stream:
                 counts[info.filename] = count_lines_of(stream, f"{path}/{info.filename}")
     if len(set(counts.values())) > 1:
@@ -33,20 +33,13 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
     """Yield up to `size` source lines and their target lines at a time. Check the numbers of lines with
     `count` before, because different ones raise `ValueError` here."""
     with explained(path), opened(path) as archive:
-        source, target = _members(path, archive, languages)
+        source, target = (_member(path, archive, language) for language in languages)
         with archive.open(source) as sources, archive.open(target) as targets:
             yield from zip(
                 blocks_of(sources, f"{path}/{source.filename}", size),
                 blocks_of(targets, f"{path}/{target.filename}", size),
                 strict=True,
             )
-
-
-def _members(
-    path: Path, archive: zipfile.ZipFile, languages: tuple[str, str]
-) -> tuple[zipfile.ZipInfo, zipfile.ZipInfo]:
-    source, target = (_member(path, archive, language) for language in languages)
-    return source, target
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:

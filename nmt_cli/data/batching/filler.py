@@ -13,6 +13,9 @@ SHORT = 16
 SHARE = 48
 """Minimum number of rounding units in a micro-batch, so that filler is a small part of either side."""
 
+LEAST_LONGEST = 32
+"""Minimum length that layouts report as their longest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
@@ -20,9 +23,6 @@ class Rounding:
 
     unit: int
     """The tokens of each side and the number of segments are multiples of this."""
-
-    longest: int = 32
-    """The longest length that both layouts report is this or a larger power of two."""
 
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
@@ -46,8 +46,10 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return the longest length to report if the longest segment has `longest` tokens."""
-        return max(self.longest, 1 << (longest - 1).bit_length())
+        """Return `longest`, the tokens of the longest segment, rounded up to a power of two. Both layouts
+        report this length as their longest.
+        """
+        return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 
 def _spread(tokens: int, count: int) -> Indices:

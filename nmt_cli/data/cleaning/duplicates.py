@@ -99,16 +99,17 @@ def _distribute(
 
 def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:
     """Yield the hashes of all files with their numbers and qualities, `HASHES_AT_ONCE` at a time."""
-    number = 0
+    number = 0  # of the first hash in the file
     for path, *quality_paths in zip(hashes, *qualities, strict=True):
-        values = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]
-        start = number
+        columns = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]
+        first = 0
         with path.open("rb") as file:
             while len(words := np.fromfile(file, np.uint64, 2 * HASHES_AT_ONCE).reshape(-1, 2)):
-                first, end = number - start, number - start + len(words)
-                entries = np.empty(len(words), _entry_type(len(values)))
-                entries["words"], entries["number"] = words, np.arange(number, number + len(words))
-                columns = np.array([column[first:end] for column in values], np.float32)
-                entries["qualities"] = columns.reshape(len(values), len(words)).T
+                end = first + len(words)
+                entries = np.empty(len(words), _entry_type(len(columns)))
+                entries["words"], entries["number"] = words, number + np.arange(first, end)
+                values = np.array([column[first:end] for column in columns], np.float32)
+                entries["qualities"] = values.reshape(len(columns), len(words)).T
                 yield entries
-                number += len(words)
+                first = end
+        number += first

@@ -56,87 +56,76 @@ LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that judge each pair alone. The constructor raises `UserError` for an unknown script."""
+    """The filters that judge each pair alone."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
+        """Raise `UserError` for an unknown script, and for a language filter without py3langid."""
         self._config = config
         self._max_words = config.max_words or sys.maxsize
         self._languages = source_lang, target_lang
         self._identified = list(map(LanguageCheck, self._languages)) if config.language else []
         in_source_script = _script("source_script", config.source_script)
         in_target_script = _script("target_script", config.target_script)
-        checks: list[tuple[bool, str, Check]] = [
-            (config.max_words > 0, WORDS, self.too_long),
-            (config.max_ratio > 0, RATIO, self._ratio),
+        checks: list[tuple[object, str, Check]] = [
+            (config.max_words, WORDS, self.too_long),
+            (config.max_ratio, RATIO, self._unequal_lengths),
             (config.identical, IDENTICAL, lambda source, target: source == target),
-            (config.source_script != "", SCRIPT, lambda source, target: not in_source_script(source)),
-            (config.target_script != "", SCRIPT, lambda source, target: not in_target_script(target)),
-            (config.min_letters > 0, LETTERS, self._letters),
+            (config.source_script, SCRIPT, lambda source, target: not in_source_script(source)),
+            (config.target_script, SCRIPT, lambda source, target: not in_target_script(target)),
+            (config.min_letters, LETTERS, self._with_few_letters),
         ]
-        self._checks = _enabled(checks)
-        self._raw_checks = _enabled(
-            [
-                # Preparation follows the language of each side, so it can make copies differ.
-                (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
-                (config.markup, MARKUP, lambda source, target: any(map(TAG.search, (source, target)))),
-                (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
-                (config.max_repeats > 0, REPEATS, self._repeats),
-                (config.sentences, SENTENCES, self._sentences),
-                (config.language, LANGUAGE, self._language),
-            ]
-        )
+        raw_checks: list[tuple[object, str, Check]] = [
+            # Preparation follows the language of each side, so it can make copies differ.
+            (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
+            (config.markup, MARKUP, lambda source, target: any(map(TAG.search, (source, target)))),
+            (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
+            (config.max_repeats, REPEATS, self._repetitive),
+            (config.sentences, SENTENCES, self._unequal_sentences),
+            (config.language, LANGUAGE, self._in_wrong_language),
+        ]
+        self._checks = [(reason, holds) for setting, reason, holds in checks if setting]
+        self._raw_checks = [(reason, holds) for setting, reason, holds in raw_checks if setting]
 
     def too_long(self, source: str, target: str) -> bool:
-        """Return whether a side has more words than the limit. The text may be raw or prepared."""
+        """Return whether a side has more words than `max_words`. The text may be raw or prepared."""
         limit = self._max_words
         # No text has more words than characters, so few texts need to be split.
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Return whether a score is below the minimum. A missing score (NaN) is not."""
+        """Return whether `score` is below `min_score`. A missing score, which is NaN, is not."""
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
         """Return the first reason to drop a pair of prepared text, or None to keep it."""
         if not (source and target):
             return EMPTY
-        for reason, holds in self._checks:
-            if holds(source, target):
-                return reason
-        return None
+        return next((reason for reason, holds in self._checks if holds(source, target)), None)
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop a pair, or None. These filters need text before preparation."""
-        for reason, holds in self._raw_checks:
-            if holds(source, target):
-                return reason
-        return None
+        """Return the first reason to drop a pair of raw text, or None to keep it."""
+        return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
-    def _repeats(self, source: str, target: str) -> bool:
-        return any(_max_repeats(text) > self._config.max_repeats for text in (source, target))
+    def _repetitive(self, source: str, target: str) -> bool:
+        return max(_max_repeats(source), _max_repeats(target)) > self._config.max_repeats
 
-    def _sentences(self, source: str, target: str) -> bool:
-        counts = {
+    def _unequal_sentences(self, source: str, target: str) -> bool:
+        counts = [
             len(sentences(text.strip(), lang))
             for text, lang in zip((source, target), self._languages, strict=True)
-        }
-        return len(counts) > 1
+        ]
+        return counts[0] != counts[1]
 
-    def _language(self, source: str, target: str) -> bool:
+    def _in_wrong_language(self, source: str, target: str) -> bool:
         return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
 
-    def _ratio(self, source: str, target: str) -> bool:
+    def _unequal_lengths(self, source: str, target: str) -> bool:
         # Prepared text has single spaces between words. Counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
 
-    def _letters(self, source: str, target: str) -> bool:
+    def _with_few_letters(self, source: str, target: str) -> bool:
         return min(_letter_share(source), _letter_share(target)) < self._config.min_letters
-
-
-def _enabled(checks: Sequence[tuple[bool, str, Check]]) -> list[tuple[str, Check]]:
-    """Return the reason and the function of each check that is on."""
-    return [(reason, holds) for is_on, reason, holds in checks if is_on]
 
 
 def _numbers(text: str) -> list[str]:
@@ -186,7 +175,4 @@ def _script(setting: str, name: str) -> Callable[[str], bool]:
             f"filter.{setting} is {name!r}, which is not a Unicode script. Use a name such as Latin."
         ) from error
 
-    def in_script(text: str) -> bool:
-        return bool(2 * len(inside.findall(text)) >= len(LETTER.findall(text)))
-
-    return in_script
+    return lambda text: bool(2 * len(inside.findall(text)) >= len(LETTER.findall(text)))
