@@ -47,16 +47,18 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 def _splits(folder: Path) -> str:
+    """Return the names of the splits in a folder, for a message."""
     names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
     return f"the splits {', '.join(names)}" if names else "no split"
 
 
 def count(files: Sequence[Path]) -> int:
-    """Return the total number of rows. In Parquet files, only the metadata is read."""
+    """Return the total number of rows of all files. In Parquet files, only the metadata is read."""
     return sum(map(_count, files))
 
 
 def _count(file: Path) -> int:
+    """Return the number of rows of one file. Raise `UserError` if it can't be read."""
     with _explained(file):
         if file.suffix.lower() == PARQUET:
             return int(_library("parquet").ParquetFile(file).metadata.num_rows)
@@ -65,7 +67,8 @@ def _count(file: Path) -> int:
 
 
 def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of all files. Messages count the rows of each file from 1."""
+    """Yield (source, target, score) of each row of all files. Raise `UserError` for a damaged file, and for a
+    value of another type. Messages count the rows of each file from 1."""
     for file in files:
         with _explained(file):
             yield from _rows(file, languages, config)
@@ -121,7 +124,8 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Choose the columns of source, target and score. A field of a struct is a column "outer.inner"."""
+    """Return the names of the columns of source, target and score. A field of a struct is a column
+    "outer.inner". Raise `UserError` if a column is missing."""
     arrow = _library()
     names = []
     for field in schema:

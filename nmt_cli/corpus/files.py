@@ -68,7 +68,8 @@ def explained(path: Path) -> Iterator[None]:
 
 def lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a plain or compressed file. Only a line feed ends a line. Lines do not include the
-    line feed, a carriage return before it, or a byte-order mark of the file."""
+    line feed, a carriage return before it, or a byte-order mark of the file. Raise `UserError` for a damaged
+    file, for UTF-16 and for a line that is too long."""
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
@@ -98,7 +99,8 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines of `path`. Messages call the file `name`, or `path` if `name` is empty."""
+    """Return the number of lines of `path`, and raise the errors of `lines`. Messages call the file `name`,
+    or `path` if `name` is empty."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 

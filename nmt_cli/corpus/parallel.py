@@ -92,6 +92,7 @@ class Corpus:
                 return self._count_lines()
 
     def _at_least_one(self, count: int) -> int:
+        """Return `count`. Raise `UserError` if it is below 1."""
         if count < 1:
             raise UserError(f"{self._name('source')} holds no pair; give one with at least one.")
         return count
@@ -135,6 +136,7 @@ class Corpus:
         return int(self.form == "table" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
+        """Return the name of the file of a side, for messages."""
         if self.names:
             return self.names[0 if side == "source" else -1]  # one name if one file contains both sides
         return str(self.source if side == "source" else self.target)

@@ -76,6 +76,7 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return up to 20 names, each cut to 50 characters, for a message."""
     return ", ".join(name[:50] for name in names[:20]) or "nothing"
 
 

@@ -47,7 +47,8 @@ class Segment:
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the sentences of one side in the order of the file. Raise `UserError` if there are none.
+    """Return the sentences of one side in the order of the file. Raise `UserError` if there are none, and for
+    a file that is cut off or too large.
 
     An sgm has one side, so `side` and `lang` have no effect. In each document of an xml, the first element of
     the side in `lang` counts. Without `lang`, the language does not matter.
@@ -141,10 +142,12 @@ def _of_side(document: Tags, side: Side, lang: str) -> Tags:
 
 
 def _begins(tag: Tag, name: bytes) -> bool:
+    """Return whether `tag` opens an element called `name`."""
     return not tag[1] and tag[2].lower() == name
 
 
 def _ends(tag: Tag, name: bytes) -> bool:
+    """Return whether `tag` closes an element called `name`."""
     return bool(tag[1]) and tag[2].lower() == name
 
 
@@ -165,7 +168,7 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text of an element on one line, with entities replaced once. Results are not searched."""
+    """Return the text of an element on one line, with entities replaced once: &amp;lt; becomes &lt;."""
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 

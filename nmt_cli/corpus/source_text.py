@@ -115,7 +115,8 @@ def _escaped(text: str) -> str:
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format by the last two endings of a name. Others and None (stdin, stdout) are "lines"."""
+    """Return the format by the last two endings of a name. It is "lines" for other endings, and for None,
+    which means stdin or stdout."""
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"

@@ -87,11 +87,12 @@ class _Reader:
         return self._pairs
 
     def _refuse(self, reason: str, line: int = 0) -> None:
+        """Raise `UserError` about `reason` in `line`, or in the current line of the parser if it is 0."""
         line = line or self._parser.CurrentLineNumber
         raise UserError(f"{self._path} line {line:,}: {reason}; it can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle an opening tag."""
+        """Begin a unit, a segment or an element inside a segment. Raise `UserError` if it is not allowed."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"elements are nested more than {MAX_DEPTH} deep")
@@ -107,7 +108,7 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
-        """Handle a closing tag."""
+        """End an element. Keep the text of a segment, and the pair of a unit that has both languages."""
         self._depth -= 1
         if self._native:
             self._native -= 1

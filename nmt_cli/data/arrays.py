@@ -25,7 +25,7 @@ class ArrayWriter:
         self._write_header()
 
     def append(self, values: Array) -> None:
-        """Add `values` at the end."""
+        """Write `values` at the end of the file, converted to its type."""
         self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
         self.length += len(values)
 
@@ -54,7 +54,7 @@ class OffsetsWriter(ArrayWriter):
         self.end = 0
 
     def append(self, values: Array) -> None:
-        """Add sentences or lines whose lengths are `values`."""
+        """Write the offsets of more sentences or lines. `values` has the length of each."""
         ends = self.end + np.cumsum(values, dtype=np.int64)
         super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
@@ -107,7 +107,7 @@ class TextReader:
         return np.diff(self._offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """Return the lines with these numbers, which must ascend, as text without line feeds."""
+        """Return the lines with these numbers, from 0 and ascending, as text without line feeds."""
         lines = []
         # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):

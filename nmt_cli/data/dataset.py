@@ -48,8 +48,8 @@ def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]` with end
-    token.
+    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]`. Its last
+    token is the end token.
     """
 
     tokens: NDArray[Any]
@@ -155,7 +155,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Return whether all files have a safe name, a size and a hash, and all splits have a role."""
+    """Return whether all files in `manifest` have a safe name, a size and a hash, and all splits a role."""
     files, splits = manifest.get("files"), manifest.get("splits")
     return (
         isinstance(files, dict)
@@ -214,7 +214,7 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Map an array file. Raise `UserError` if it is damaged."""
+    """Map a `.npy` file into memory. Raise `UserError` if it is damaged."""
     try:
         # `np.load` would also accept zip archives, and pickles, which can run any code.
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")

@@ -20,7 +20,7 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The lines of prepared text to encode."""
+    """A block of prepared text to encode, and the folder of the tokenizers."""
 
     tokenizers: Path
     fingerprint: str
@@ -39,7 +39,7 @@ class EncodedSide:
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
-        """Return the sentences whose `kept` is true, or `self` if all are."""
+        """Return the sentences whose `kept`, a boolean per sentence, is true, or `self` if all are."""
         if kept.all():
             return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
@@ -55,8 +55,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return, for each pair, whether to keep it: its `skip` is 0, and no side is too long. The limit is
-    `max_subwords` with the end token, or none if it is 0. If `skip` is None, no pair is skipped.
+    """Return, for each pair, whether to keep it: its `skip` is 0, and no side has more than `max_subwords`
+    tokens with the end token. A `max_subwords` of 0 means no limit, and a `skip` of None skips no pair.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
@@ -74,14 +74,14 @@ class TokensWriter:
         self.pairs = 0
 
     def append(self, encoded: EncodedSide) -> None:
-        """Add sentences."""
+        """Write more sentences, and count their unknown tokens."""
         self._tokens.append(encoded.tokens)
         self._offsets.append(encoded.lengths)
         self._unknowns += int((encoded.tokens == self._unknown).sum())
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tokens, end tokens included, and the number of unknown tokens."""
+        """Return the number of tokens, end tokens included, and of unknown tokens, written so far."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
     def __enter__(self) -> Self:

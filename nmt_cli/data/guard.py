@@ -37,7 +37,8 @@ class DatasetGuard:
         verifies: bool = True,
     ) -> None:
         """Open all files of the dataset. If `verifies`, as on one rank per machine, verify them in a thread.
-        `gather` returns the values that all ranks pass to it. `note` receives messages for the user.
+        `gather` takes a value of this rank and returns the values of all ranks. `note` shows a message to the
+        user.
         """
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note

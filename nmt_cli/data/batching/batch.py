@@ -46,7 +46,7 @@ class MicroBatch:
         return both - self.real_source_tokens - self.real_target_tokens
 
     def to(self, device: torch.device | str) -> "MicroBatch":
-        """Return the micro-batch on `device`. Does not wait for copies from pinned memory."""
+        """Return the micro-batch on `device`. Copies from pinned memory may still run in the background."""
         return replace(
             self,
             source_tokens=self.source_tokens.to(device, non_blocking=True),
@@ -69,7 +69,9 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Return the micro-batch of `pairs`, at least one, in host memory. `rounding` adds filler."""
+    """Return the micro-batch of the pair numbers in `pairs`, at least one, in host memory. Filler rounds up
+    its shape if `rounding` is given.
+    """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None

@@ -33,8 +33,8 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Return the row numbers of the pairs of each of `world` ranks, which get about equal cost. With few
-    pairs, the last ranks get none.
+    """Return, for each of `world` ranks, the row numbers of its pairs. All ranks get about equal cost. With
+    few pairs, some ranks get none.
     """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
@@ -50,8 +50,9 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Return parts of at most `max_tokens` source plus target tokens, as row numbers of the pairs. Long pairs
-    come first, and the parts have about equal sizes. A pair with more tokens is a part alone.
+    """Divide the pairs into parts of at most `max_tokens` source plus target tokens. Return the row numbers
+    of each part. Long pairs come first, and the parts have about equal sizes. A pair with more tokens is a
+    part alone.
     """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")

@@ -71,14 +71,16 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the pairs at positions [`begin`, `end`), at least one. Each epoch has its own array."""
+        """Yield the numbers of the pairs at positions [`begin`, `end`) of the stream, which must not be
+        empty. Each array has pairs of one epoch of the corpus.
+        """
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size
             yield self._of_epoch(epoch, first - epoch * self.size, last - epoch * self.size)
 
     def _of_epoch(self, epoch: int, begin: int, end: int) -> Indices:
-        """Return the pairs at positions [`begin`, `end`) of one epoch of the corpus."""
+        """Return the numbers of the pairs at positions [`begin`, `end`) of one epoch of the corpus."""
         bits = random_bits(len(self._fitting), self._seed, epoch, self._number, ORDER)
         shuffled = np.argsort(bits, kind="stable")
         ends = np.cumsum(self._fitting[shuffled])
@@ -147,7 +149,9 @@ class MixedPlan:
         )
 
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield a report for batch `batch` and each later batch of a round, whose plan is `shard`."""
+        """Yield a report for batch `batch` and for each later batch of round `number`. `shard` has its
+        batches.
+        """
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         stage, names = self.mixture.stage_at(begin), self.mixture.names
         shares, counted = self.mixture.shares(stage), names[self.mixture.counted]

@@ -171,23 +171,23 @@ def _shares(
     return tuple(shares)
 
 
-def _end(before: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which `stage` ends. `before` has its shares, and `number` counts from 1. Raise
-    `UserError` if the stage has no pairs of the corpus in `until`, or begins after that end.
+def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
+    """Return the time at which stage `number`, counted from 1, ends. `stage` has its settings, and `current`
+    its shares. Raise `UserError` if it has no pairs of the corpus in `until`, or begins after that end.
     """
     epochs, name = stage.end
     corpus = _named(name, names, "until")
     stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"
-    if not before.shares[corpus]:
+    if not current.shares[corpus]:
         raise UserError(f"{stage_end}, but has no pairs of it. Name a corpus of the stage.")
     count = ceil(Fraction(epochs) * sizes[corpus])
-    if count <= before.before[corpus]:
-        epochs_before = before.before[corpus] / sizes[corpus]
+    if count <= current.before[corpus]:
+        epochs_before = current.before[corpus] / sizes[corpus]
         raise UserError(
             f"{stage_end}, but began after {epochs_before:.3g}. "
             "Epochs are counted from the first step of the run, so raise the number."
         )
-    return before.time_of(corpus, count)
+    return current.time_of(corpus, count)
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:

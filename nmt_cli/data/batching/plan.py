@@ -115,6 +115,7 @@ def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
 
 
 def _blocks(pairs: int, config: BatchConfig) -> int:
+    """Return the number of blocks in a corpus of `pairs` pairs."""
     return -(-pairs // min(BLOCK, config.shard_pairs))
 
 
@@ -144,12 +145,13 @@ def sums(lengths: Indices) -> Offsets:
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Return the position of the first pair of each batch, then the number of pairs. `source` and `target`
-    are the running sums of the lengths, from 0. Each batch is as large as `budget` tokens per side allow, and
-    no pair may exceed `budget`. The last two batches are about equal, so that none is tiny.
+    """Return the position of the first pair of each batch, and last the number of pairs. `source` and
+    `target` are the running sums of the lengths, from 0. Each batch is as large as `budget` tokens per side
+    allow. No pair may exceed `budget`. The last two batches are about equal, so that none is tiny.
     """
 
     def reach(start: int) -> int:
+        """Return the end of the largest batch that begins with pair `start`."""
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))
         return int(min(ends)) - 1
 

@@ -95,7 +95,9 @@ class Resegmented:
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as `epoch` segments them. A rank with workers first waits until this is done."""
+        """Return the pairs as `epoch` segments them. A rank with workers first waits until this is done.
+        Raise `UserError` if the dataset was made again meanwhile, or if the disk is full.
+        """
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
@@ -243,7 +245,7 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order. Augmentation changes a random share of them, as `task.augment` says."""
+    """Return `pairs` in order, of which augmentation has changed the random shares in `task.augment`."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

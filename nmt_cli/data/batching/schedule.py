@@ -109,6 +109,7 @@ class Batches:
             self._forget(path)
 
     def _shards(self, epoch: int) -> int:
+        """Return the number of shards in an epoch."""
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
 
     def _shard(self, epoch: int, index: int) -> Shard:
@@ -158,11 +159,13 @@ class Batches:
                 raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget_shard(self, epoch: int, index: int) -> None:
+        """Remove the file of a shard. With the last shard, also remove the segmentation of the epoch."""
         self._forget(self._path(epoch, index))
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)
 
     def _forget(self, path: Path) -> None:
+        """Remove the file of a shard if this process planned it."""
         if self._planned.pop(path, None) and path.exists():
             path.unlink()
 

@@ -80,7 +80,9 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, prepare and filter the pairs of one block. Return the kept pairs and counts of the others."""
+    """Decode, prepare and filter the pairs of one block. Return the kept pairs and counts of the others.
+    Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error".
+    """
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
@@ -170,7 +172,9 @@ def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return a pair as text, or None to skip it for invalid UTF-8. Count this in `dropped` or `noted`."""
+    """Return a pair as text, or None to skip it for invalid UTF-8. Add a skipped pair to `dropped`, and a
+    pair with replaced bytes or NUL bytes to `noted`.
+    """
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()
@@ -188,7 +192,9 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Apply the user's rule for invalid UTF-8 to a pair. Return None if the rule is to skip it."""
+    """Return a pair with its invalid UTF-8 replaced, or None if `task.invalid_utf8` is "skip". Raise
+    `UserError` if it is "error".
+    """
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if source_text is None or target_text is None else (source_text, target_text)

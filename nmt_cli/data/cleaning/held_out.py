@@ -64,10 +64,9 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of all pairs to `path`, one line `source<TAB>target` per pair. A key is the normalised
-    text.
+    """Write the keys of all pairs to `path`, one line `source<TAB>target` per pair, as `keys` returns them.
 
-    Pairs with two empty keys are left out. `symbols` at the start of sources are ignored.
+    Pairs with two empty keys are left out. Words in `symbols` at the start of sources are ignored.
     """
     with path.open("wb") as file:
         for corpus in corpora:

@@ -109,4 +109,5 @@ def words_of(content: bytes, lengths: Counts) -> Counts:
 
 
 def _trimmed(counts: Counts) -> list[int]:
+    """Return the counts without zeros at the end."""
     return [int(count) for count in np.trim_zeros(counts, "b")]

@@ -65,4 +65,5 @@ class Tally:
 
 
 def _rank(number: int) -> int:
+    """Return the rank of pair `number`. See `SPREAD`."""
     return number * SPREAD & (1 << 64) - 1

@@ -38,7 +38,7 @@ class CleanWriter:
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
-        """Add a block of corpus number `owner`. Blocks of one corpus must follow each other."""
+        """Write a block of corpus number `owner`. Blocks of one corpus must follow each other."""
         self._texts["source"].append(block.source.content, block.source.lengths)
         self._texts["target"].append(block.target.content, block.target.lengths)
         self._numbers.append(block.numbers)
@@ -76,7 +76,7 @@ def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """Open the prepared text of a part. Close it before the next part, so that few files are open at once."""
+    """Open the prepared text of a part in a `with` block, by side. The end of the block closes the files."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -143,7 +143,9 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation for a `spec` such as valid+upper, else None."""
+    """Return the corpus that `spec` names, and its variation for a `spec` such as valid+upper, else None.
+    Raise `UserError` if there is no such corpus, and for a training corpus with a variation.
+    """
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
     if not (plus and kind):
@@ -157,7 +159,7 @@ def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Raise `UserError` for invalid UTF-8 now, and not after hours of work on the training set."""
+    """Read all pairs. Raise `UserError` for invalid UTF-8 now, and not after hours of other work."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.location("source", number))
@@ -188,7 +190,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts to compare. Files are compared by content, so that they may move."""
+    """Yield the name and the value, as text, of each fact in a result of `describe_job`. Files count by their
+    content, so that they may move.
+    """
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     sections = get_type_hints(PreprocessConfig)

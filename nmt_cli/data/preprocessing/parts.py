@@ -75,7 +75,9 @@ def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: boo
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """Remove the work folder if the block fails with few cleaned parts. A shared folder stays."""
+    """Remove the work folder if the `with` block fails with fewer than `WORTH_KEEPING` cleaned parts. A
+    shared folder stays.
+    """
     try:
         yield
     except BaseException:

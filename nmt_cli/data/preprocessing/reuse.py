@@ -41,7 +41,10 @@ class Plan:
 
 
 def plan(job: Job) -> Plan:
-    """Decide where the tokenizers come from. Raise `UserError` for settings that would have no effect."""
+    """Return the plan of the tokenizers: learn them, reuse those in the folder `job.reuse`, or build them
+    from its files. Raise `UserError` for settings that would have no effect, and for unusable folders and
+    files.
+    """
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
         raise UserError(
@@ -54,7 +57,9 @@ def plan(job: Job) -> Plan:
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
-    """Return the tokenizer folder in a dataset or model folder, or None for a file."""
+    """Return the tokenizer folder in a dataset or model folder, or None for a file. Raise `UserError` for
+    another folder.
+    """
     if not path.is_dir():
         return None
     for folder in (path / TOKENIZERS, path):
@@ -95,7 +100,9 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    """Return the plan to build tokenizers. `spec` is one file for both sides, or SOURCE:TARGET."""
+    """Return the plan to build tokenizers. `spec` is one file for both sides, or SOURCE:TARGET. Raise
+    `UserError` for files of different kinds, and for settings without effect.
+    """
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
@@ -128,6 +135,7 @@ def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[s
 
 
 def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
+    """Return the recipe of new tokenizers. `joint` means one vocabulary for both sides."""
     config = job.config
     return Recipe(
         kind=kind,

@@ -37,7 +37,7 @@ KEYS = "keys.txt"
 
 
 def parts_of(inputs: Sequence[Input]) -> int:
-    """Return the number of parts of the corpora."""
+    """Return the number of parts into which all corpora of `inputs` together are divided."""
     return -(-len(_owners(inputs)) // BLOCKS_A_PART)
 
 
@@ -134,7 +134,9 @@ def encode_parts(
 def _held_out(
     inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
 ) -> HeldOut | None:
-    """Return the pairs of all evaluation inputs, or None if no filter needs them. Write their keys once."""
+    """Return the held-out pairs, those of all inputs but the training corpora, or None if no filter needs
+    them. Write their keys to `work` if they are not there.
+    """
     corpora = [item.corpus for item in inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
         return None
