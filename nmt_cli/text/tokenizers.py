@@ -11,7 +11,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,33 +215,18 @@ def numbered_tokenizers(
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
-TYPES: Mapping[str, type] = {
-    **{"source_lang": str, "target_lang": str},
-    **{"joint": bool, "byte_fallback": bool, "own_models": bool},
-}
-"""Types of values in a description. Other values are checked when they are used."""
-
-
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for a damaged folder."""
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
-        for name, kind in TYPES.items():
-            if name in description and type(description[name]) is not kind:
-                raise ValueError(f"{name} is {description[name]!r:.40}")
-        recipe = Recipe(
-            kind=description["kind"],
-            joint=description["joint"],
-            source_lang=description["source_lang"],
-            target_lang=description["target_lang"],
-            text=section_of(TextConfig, description["text"]),
-            symbols=tuple(description["symbols"]),
-            byte_fallback=description["byte_fallback"],
-            own_models=description.get("own_models", False),
-            begins=_begins(description),
-        )
+        names = [key.name for key in fields(Recipe)]
+        recipe = section_of(Recipe, {name: description[name] for name in names if name in description})
+        if recipe.begins and (len(recipe.begins) != len(SIDES) or not {*recipe.begins} <= {*recipe.symbols}):
+            raise UserError(
+                f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side; copy it again."
+            )
         if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
                 f"{DESCRIPTION} names a file of unknown kind {unexpected[0]!r}; copy the folder again."
@@ -262,14 +247,6 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                     f"{file} is not the vocabulary of the subword model in the folder; copy both again."
                 )
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
-
-
-def _begins(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the symbols at the start of sentences. Raise `UserError` unless there is one for each side."""
-    begins = tuple(description.get("begins", ()))
-    if begins and (len(begins) != len(SIDES) or not {*begins} <= {*description["symbols"]}):
-        raise UserError(f"{DESCRIPTION}: begins is {[*begins]}, not a symbol for each side; copy it again.")
-    return begins
 
 
 @contextmanager

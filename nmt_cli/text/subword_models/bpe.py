@@ -90,7 +90,10 @@ class Bpe:
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
         """Return the pieces of a word in parts, the last with `WORD_END`. Rare pieces are split further."""
-        return self._numbers_of(self._common_surfaces((*parts[:-1], parts[-1].removesuffix(WORD_END))))
+        surfaces: Sequence[str] = (*parts[:-1], parts[-1].removesuffix(WORD_END))
+        if self._common is not None:
+            surfaces = list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
+        return self._numbers_of(surfaces)
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
         """Return the pieces of one word. A surface without a piece is spelt in characters."""
@@ -102,20 +105,13 @@ class Bpe:
         return pieces
 
     def _word(self, word: str) -> list[int]:
-        return self._numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
-
-    def _merged(self, word: str) -> Sequence[str]:
+        """Return the pieces of a word. A word longer than `LONGEST_WORD` is spelt in characters."""
+        if len(word) > LONGEST_WORD:
+            return self._numbers_of(word)
         # With an empty cache, because subword-nmt's own grows without limit, and `encode` has one.
-        surfaces: Sequence[str] = apply_merges(
-            word, self._ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
+        return self._numbers_of(
+            apply_merges(word, self._ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={})
         )
-        return surfaces
-
-    def _common_surfaces(self, surfaces: Sequence[str]) -> Sequence[str]:
-        """Return the surfaces of one word with pieces that are too rare split further."""
-        if self._common is None:
-            return surfaces
-        return list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
 
     def _characters(self, surface: str, final: bool) -> list[int]:
         """Return the pieces of a surface's characters. A character without a piece becomes bytes, or

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
@@ -24,11 +25,14 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
         case "sentencepiece":
             return Pieces(learn_pieces(lines, config))
         case "bpe":
-            alphabet = "".join(_covering(_letters(lines), config.character_coverage))
+            counts = Counter(chain.from_iterable(lines))
+            del counts[" "]  # BPE learns from words, which contain no spaces
+            alphabet = "".join(_covering(counts, config.character_coverage))
             return Bpe(_codes(lines, alphabet, available, config), alphabet, config.byte_fallback)
         case "char":
-            counts = Counter({c: n for c, n in _characters(lines).items() if n >= config.min_count})
-            covering = _covering(counts, config.character_coverage)
+            counts = Counter(chain.from_iterable(lines))
+            common = Counter({c: count for c, count in counts.items() if count >= config.min_count})
+            covering = _covering(common, config.character_coverage)
             return Characters("".join(covering[: _checked(available, config)]), config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
@@ -83,20 +87,6 @@ def _checked(available: int, config: TokenizerConfig) -> int:
             f"--vocab-size must be at least {minimum}, besides special tokens (got {config.vocab_size})."
         )
     return available
-
-
-def _characters(lines: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(line)
-    return counts
-
-
-def _letters(lines: Iterable[str]) -> Counter[str]:
-    counts = _characters(lines)
-    # BPE learns from words, which contain no spaces.
-    del counts[" "]
-    return counts
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:

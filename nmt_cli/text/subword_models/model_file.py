@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 from nmt_cli.errors import UserError
 
-PIECE, NORMALIZER = 1, 3
-"""Fields of a model: one for each piece, in the order of their numbers, and one for the normaliser."""
+PIECE, TRAINER, NORMALIZER = 1, 2, 3
+"""Fields of a model: one for each piece, in order, one for the settings of learning, and the normaliser."""
+
+KIND_OF_MODEL = 3
+"""The field of the settings of learning that has the kind of the model."""
 
 KIND, DEFINED = 3, b"\x04"
 """The field with the kind of a piece, and its content for a user-defined piece."""

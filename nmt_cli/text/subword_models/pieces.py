@@ -10,6 +10,7 @@ import sentencepiece
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.normalize import SPACE_MARK
+from nmt_cli.text.subword_models.model_file import KIND_OF_MODEL, TRAINER, field
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
 from nmt_cli.text.vocabulary import NEW_MARKS
 
@@ -22,6 +23,9 @@ RESERVED = "\u2585"
 
 STAND_INS = "".join(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900))))
 """Unassigned characters, equally long in bytes. One that a text lacks replaces `RESERVED` in it."""
+
+SAMPLING: Mapping[bytes, Literal["alpha", "dropout"]] = {b"": "alpha", b"\x01": "alpha", b"\x02": "dropout"}
+"""The way to sample by the kind of a model in its file. A file without a kind is a unigram model."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
@@ -64,16 +68,7 @@ class Pieces:
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
         """The way to sample from this kind of model: alpha for unigram, dropout for bpe, else None."""
-        try:
-            # A processor does not expose the kind of its model, but raises for unsupported operations.
-            self.processor.encode("", enable_sampling=True, alpha=1.0, nbest_size=-1)
-        except RuntimeError:
-            return None
-        try:
-            self.processor.nbest_encode("", nbest_size=2)
-        except RuntimeError:
-            return "dropout"
-        return "alpha"
+        return SAMPLING.get(field(field(self._model, TRAINER), KIND_OF_MODEL))
 
     def decode(self, pieces: Sequence[int]) -> str:
         """Return the text of numbers of pieces. An unknown number becomes the model's text for it."""
