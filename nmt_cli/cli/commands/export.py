@@ -58,14 +58,14 @@ def _check(model: Path, form: str, out: Path) -> None:
     """Translate generated lines with `model` and with the exported model `out`. Print the number of
     differences, BLEU and the first differing translations. `form` is the format."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
-    from nmt_cli.interop.exporters.exporting import made_up, search_alike, translate
+    from nmt_cli.interop.exporters.exporting import TOOLKITS, made_up
     from nmt_cli.scoring.metrics import score
 
-    search = SearchConfig(max_length=60, **search_alike(form))
+    search = SearchConfig(max_length=60, **TOOLKITS[form].search)
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
         lines = made_up(loaded.tokenizers.source)
         ours = loaded.translate(lines)
-    theirs = translate(form, out, lines)
+    theirs = TOOLKITS[form].translate(out, lines)
     differing = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
     (bleu,) = score(theirs, [ours], ["bleu"])
     click.echo(f"{len(differing)} of {len(lines)} generated lines differ; BLEU against nmt: {bleu.value:.2f}")

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
-from nmt_cli.interop.exporters.exported import sentencepiece_with_rules
+from nmt_cli.interop.exporters.exported import SPMS, sentencepiece_with_rules
 from nmt_cli.language import without_region
 from nmt_cli.text.tokenizers import Recipe
 
@@ -63,7 +63,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:
             package.extractall(root)
         (inner,) = root.iterdir()
-        for name in ("source.spm", "target.spm"):
+        for name in SPMS.values():
             (inner / "model" / name).write_bytes((inner / "sentencepiece.model").read_bytes())
         options = {"length_penalty": LENGTH_PENALTY, "replace_unknowns": True}
         texts = ctranslate2.translated(inner / "model", lines, "auto", **options)

@@ -9,11 +9,10 @@ import numpy
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
+from nmt_cli.interop.exporters.exported import SPMS, model_losses, named_entries, write_sentencepiece
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.vocabulary import Vocabulary
 
 POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
@@ -40,23 +39,19 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 def losses(model: Model) -> list[str]:
     """Return the features of the model that CTranslate2 lacks, one message each. Empty if none."""
     tokenizers = model.identity.tokenizers
-    ends = {
-        named_entries(vocabulary)[vocabulary.end]
-        for vocabulary in (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
-    }
+    vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    ends = {named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
     messages = model_losses(model.identity.config, any_epsilon=True)
     return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
     """Write model, tokenisers and README into `folder`. `precision` is a key of `KINDS`. Return no notes."""
-    tokenizers = model.identity.tokenizers
     spec = specification(model)
     spec.validate()
     spec.optimize(quantization=KINDS[precision])
     spec.save(str(folder))
-    for name, side in (("source.spm", tokenizers.source), ("target.spm", tokenizers.target)):
-        (folder / name).write_bytes(sentencepiece_with_rules(side, tokenizers.recipe))
+    write_sentencepiece(model.identity.tokenizers, folder)
     (folder / "README.md").write_text(README)
     return []
 
@@ -92,10 +87,16 @@ def filled(model: Transformer) -> Any:
 def specification(model: Model) -> Any:
     """Return CTranslate2's specification of the whole model, with weights and vocabularies."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
-    vocabulary = tokenizers.target.vocabulary
+    target, start = tokenizers.target.vocabulary, model.transformer.start
+    entries = named_entries(target)
     spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
-    spec.register_target_vocabulary(named_entries(vocabulary))
-    _set_marks(spec, vocabulary, model.transformer.start)
+    spec.register_target_vocabulary(entries)
+    spec.config.unk_token = entries[target.unknown]
+    spec.config.bos_token = spec.config.eos_token = entries[target.end]
+    spec.config.decoder_start_token = entries[target.end if start is None else start]
+    spec.config.add_source_eos = True
+    if start is None:
+        spec.decoder.start_from_zero_embedding = True
     return spec
 
 
@@ -104,17 +105,6 @@ def _package() -> Any:
         return importlib.import_module("ctranslate2")
     except ImportError as error:
         raise UserError("This format needs CTranslate2: pip install ctranslate2.") from error
-
-
-def _set_marks(spec: Any, target: Vocabulary, start: int | None) -> None:
-    """Set the special tokens of the specification. Without `start`, the decoder starts from zeros."""
-    entries = named_entries(target)
-    spec.config.unk_token = entries[target.unknown]
-    spec.config.bos_token = spec.config.eos_token = entries[target.end]
-    spec.config.decoder_start_token = entries[target.end if start is None else start]
-    spec.config.add_source_eos = True
-    if start is None:
-        spec.decoder.start_from_zero_embedding = True
 
 
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
@@ -164,7 +154,7 @@ def translated(folder: Path, lines: list[str], kind: str, **options: object) -> 
     """Translate with a beam of 4 and compute type `kind` on the CPU. `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
-    source, target = (Pieces((folder / name).read_bytes()) for name in ("source.spm", "target.spm"))
+    source, target = (Pieces((folder / name).read_bytes()) for name in SPMS.values())
     translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type=kind)
     results = translator.translate_batch([source.shown(line) for line in lines], beam_size=4, **options)
     return [target.text_of(result.hypotheses[0]) for result in results]

@@ -1,17 +1,22 @@
 """Provide what all exports need: checks for unsupported features, SentencePiece models and named entries."""
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.charsmap import with_normalization
-from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 UNTOUCHED = TextConfig(unicode="none", words="raw")
 """Text settings of imported models: nmt changes no text. Their SentencePiece models contain all rules."""
+
+SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
+"""File name of each side's SentencePiece model, in exports and in OPUS-MT's models."""
 
 LARGEST_EPSILON = 1e-5
 """Up to this value, replacing epsilon by 1e-5 or 1e-6 changes log-probabilities by less than 1e-4 (from 1e-3,
@@ -53,6 +58,12 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
     if recipe.text == UNTOUCHED:
         return model
     return with_normalization(model, Normalizer(recipe.text, fold_blank_mark=True))
+
+
+def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:
+    """Write the SentencePiece model of each side, with our normalisation, into `folder`, named by `SPMS`."""
+    for side, name in SPMS.items():
+        (folder / name).write_bytes(sentencepiece_with_rules(tokenizers.side(side), tokenizers.recipe))
 
 
 def named_entries(vocabulary: Vocabulary) -> list[str]:

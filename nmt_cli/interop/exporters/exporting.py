@@ -89,16 +89,6 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
         return toolkit.write(model, folder, precision)
 
 
-def search_alike(form: str) -> Mapping[str, Any]:
-    """Return settings with which our search gives the same results as the toolkit `form`."""
-    return TOOLKITS[form].search
-
-
-def translate(form: str, out: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the export in `out`. Raise `UserError` if the toolkit is not installed."""
-    return TOOLKITS[form].translate(out, lines)
-
-
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
     """Return `count` lines, each of 2 to 13 random pieces. The same count gives the same lines."""
     generator = random.Random(count)

@@ -20,14 +20,12 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
+from nmt_cli.interop.exporters.exported import model_losses, named_entries, write_sentencepiece
 from nmt_cli.interop.importers.huggingface import (
     CONFIG,
     GENERATION,
     OUR_TOKENIZER,
     OURS,
-    SOURCE_SPM,
-    TARGET_SPM,
     TARGET_VOCABULARY,
     TOKENIZER,
     VOCABULARY,
@@ -54,9 +52,7 @@ PRE_NORM = (
 )
 START = (
     "this model starts translations with the end token, but CTranslate2's converter starts every Marian "
-    "model "
-    "with a vector of zeros, which breaks this one. Use "
-    "nmt export --format ctranslate2"
+    "model with a vector of zeros, which breaks this one. Use nmt export --format ctranslate2"
 )
 
 README = """# A translation model for transformers, as {name}
@@ -149,8 +145,7 @@ def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
         del ids[TARGET_VOCABULARY]
     for file, entry_ids in ids.items():
         _write_json(folder / file, entry_ids)
-    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
-        (folder / file).write_bytes(sentencepiece_with_rules(side, recipe))
+    write_sentencepiece(tokenizers, folder)
     _write_json(folder / TOKENIZER, tokenizer_config)
 
 
@@ -181,14 +176,14 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    per_stack = {"layers": (config.encoder_layers, config.decoder_layers)}
-    per_stack |= {"attention_heads": (config.heads,) * 2, "ffn_dim": (config.feed_forward,) * 2}
-    sides = {
-        f"{side}_{name}": two[i]
-        for i, side in enumerate(("encoder", "decoder"))
-        for name, two in per_stack.items()
-    }
-    return sides | {
+    """Return the settings of `config.json` for this architecture, without classes, ids and sizes."""
+    return {
+        "encoder_layers": config.encoder_layers,
+        "encoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.feed_forward,
+        "decoder_layers": config.decoder_layers,
+        "decoder_attention_heads": config.heads,
+        "decoder_ffn_dim": config.feed_forward,
         "d_model": config.width,
         "activation_function": config.activation,
         "dropout": config.residual_dropout,

@@ -1,5 +1,6 @@
 """Export Marian models: an `.npz` with vocabularies and a `decoder.yml`."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
 from nmt_cli.interop.importers import marian_yaml
-from nmt_cli.interop.importers.marian import NORMS, PARTS, SETTINGS
+from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.subword_models.pieces import Pieces
@@ -21,9 +22,10 @@ from nmt_cli.text.tokenizers import Tokenizers
 
 WEIGHTS, DECODER = "model.npz", "decoder.yml"
 JOINT, SIDES = "vocab.spm", ("vocab.source.spm", "vocab.target.spm")
-BACK = {ours: name for name, ours in PARTS.items()}
-NORMS_BACK = {ours: name for name, ours in NORMS.items()}
-KINDS, NORM_KINDS = {"weight": "W", "bias": "b"}, {"weight": "scale", "bias": "bias"}
+BACK = {ours: name for name, ours in (IN_LAYER | OUTSIDE_LAYERS).items()}
+"""Marian's names of tensors, by common names. Those of a layer are without the layer, and without `_pre`."""
+
+COMMON_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 
 DECODER_TEXT = """relative-paths: true
 models:
@@ -107,26 +109,20 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     """Write each side's vocabulary into `folder`. Return file names and sizes, source first. The vocabularies
     are SentencePiece models if these number pieces as our model does, or else YAML files.
     """
-    sides = {"source": tokenizers.source, "target": tokenizers.target}
-    spms = {name: sentencepiece_with_rules(side, tokenizers.recipe) for name, side in sides.items()}
-    if all(_numbered_alike(side) for side in sides.values()):
-        if tokenizers.recipe.joint:
-            spms = {"joint": spms["source"]}
-        names = {"joint": JOINT, "source": SIDES[0], "target": SIDES[1]}
-        for name, content in spms.items():
-            (folder / names[name]).write_bytes(content)
-        files = [names[name] for name in spms]
-        return [files[0], files[-1]], [
-            len(Pieces(side.subwords.files()["model"]).written) for side in sides.values()
-        ]
-    files = []
-    for name, side in sides.items():
-        (folder / f"{name}.spm").write_bytes(spms[name])
-        files.append("vocab.yml" if tokenizers.recipe.joint else f"vocab.{name}.yml")
+    sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
+    models = [sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
+    if all(map(_numbered_alike, sides)):
+        files = [JOINT, JOINT] if joint else [*SIDES]
+        for file, model in zip(files, models, strict=True):
+            (folder / file).write_bytes(model)
+        return files, [len(Pieces(side.subwords.files()["model"]).written) for side in sides]
+    files = ["vocab.yml", "vocab.yml"] if joint else ["vocab.source.yml", "vocab.target.yml"]
+    for name, file, side, model in zip(("source", "target"), files, sides, models, strict=True):
+        (folder / f"{name}.spm").write_bytes(model)
         entries = enumerate(named_entries(side.vocabulary))
         lines = "".join(f"{marian_yaml.quoted(entry)}: {i}\n" for i, entry in entries)
-        (folder / files[-1]).write_text(lines, encoding="utf-8")
-    return files, [len(side.vocabulary) for side in sides.values()]
+        (folder / file).write_text(lines, encoding="utf-8")
+    return files, [len(side.vocabulary) for side in sides]
 
 
 def _numbered_alike(side: Tokenizer) -> bool:
@@ -134,32 +130,22 @@ def _numbered_alike(side: Tokenizer) -> bool:
     vocabulary = side.vocabulary
     same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
-    special_tokens = {
-        mark: written[mark].lstrip("\u2581")
-        for mark in (vocabulary.end, vocabulary.unknown)
-        if mark < len(written)
-    }
-    return same_ids and special_tokens == {vocabulary.end: "</s>", vocabulary.unknown: "<unk>"}
+    special_tokens = {vocabulary.end: "</s>", vocabulary.unknown: "<unk>"}
+    return same_ids and all(
+        i < len(written) and written[i].lstrip("\u2581") == token for i, token in special_tokens.items()
+    )
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
     """Yield each tensor of `common`, which has common names, with Marian's name and layout."""
-    suffix = "_pre" if config.norm == "pre" else ""
     for name, tensor in common.items():
-        parts = name.split(".")
-        if parts[1] == "layer_norm":
-            yield f"{parts[0]}_top_ln_{NORM_KINDS[parts[2]]}", tensor[None]
-        elif parts[1] == "layers":
-            stack, _, number, *inner, kind = parts
-            prefix = f"{stack}_l{int(number) + 1}_"
-            if inner[-1] in NORMS_BACK:
-                yield f"{prefix}{NORMS_BACK[inner[-1]]}_ln_{NORM_KINDS[kind]}{suffix}", tensor[None]
-                continue
-            laid_out = tensor.T if kind == "weight" else tensor[None]
-            if inner[0].startswith("fc"):
-                yield f"{prefix}ffn_{KINDS[kind]}{inner[0][2]}", laid_out
-            else:
-                yield f"{prefix}{BACK[inner[0]]}_{KINDS[kind]}{inner[1][0]}", laid_out
+        laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
+        if match := COMMON_LAYER.fullmatch(name):
+            inner = BACK[match[3]]
+            suffix = "_pre" if config.norm == "pre" and "_ln_" in inner else ""
+            yield f"{match[1]}_l{int(match[2]) + 1}_{inner}{suffix}", laid_out
+        elif ".layer_norm." in name:
+            yield BACK[name], laid_out
     yield "decoder_ff_logit_out_b", common[BIAS][None]
     if config.tie == "all":
         yield "Wemb", common[OUTPUT]

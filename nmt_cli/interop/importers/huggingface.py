@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import UNTOUCHED
+from nmt_cli.interop.exporters.exported import SPMS, UNTOUCHED
 from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings, read_settings_if_any
 from nmt_cli.interop.importers import fairseq, m2m100
@@ -40,7 +40,6 @@ WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 OURS, OUR_TOKENIZER = "nmt.json", "nmt-tokenizer"
 """Files that are only in folders that nmt exported."""
 
-SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 
 EPSILON = 1e-5
@@ -284,7 +283,7 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    files: dict[Side, Path] = {"source": folder / SOURCE_SPM, "target": folder / TARGET_SPM}
+    files = {side: folder / name for side, name in SPMS.items()}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing. Download the whole folder.")
     models = {side: read_ordinary(path) for side, path in files.items()}

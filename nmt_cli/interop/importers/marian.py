@@ -41,23 +41,53 @@ EPSILON = 1e-6
 NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
 """Names of the files to extract from a zip."""
 
-NUMBER = "([0-9]{1,4})"
-ATTENTION = re.compile(f"(encoder|decoder)_l{NUMBER}_(self|context)_(W|b)([qkvo])$")
-FEED_FORWARD = re.compile(f"(encoder|decoder)_l{NUMBER}_ffn_(W|b)([12])$")
-NORM = re.compile(f"(encoder|decoder)_l{NUMBER}_(self_Wo|rnn_ffn|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
-SSRU = re.compile(f"decoder_l{NUMBER}_rnn_(W|Wf|bf)$")
-LAYER = re.compile(rf"decoder\.layers\.{NUMBER}\.(.+)")
-TOP = re.compile(r"(encoder|decoder)_top_ln_(scale|bias)$")
+LAYER = re.compile(r"(encoder|decoder)_l([0-9]{1,4})_(\w+)")
+"""A tensor of a layer. Layers are counted from 1."""
 
-PARTS = {"self": "self_attn", "context": "encoder_attn"}
+KINDS, NORM_KINDS = {"W": "weight", "b": "bias"}, {"scale": "weight", "bias": "bias"}
 NORMS = {
     "rnn_ffn": "self_attn_layer_norm",
     "self_Wo": "self_attn_layer_norm",
     "context_Wo": "encoder_attn_layer_norm",
     "ffn_ffn": "final_layer_norm",
 }
-GATES = {"W": "value.weight", "Wf": "forget.weight", "bf": "forget.bias"}
-KINDS = {"W": "weight", "b": "bias", "scale": "weight", "bias": "bias"}
+"""Norms of a layer by Marian's name. `rnn_ffn` follows an SSRU, and `self_Wo` attention."""
+
+IN_LAYER = {
+    "rnn_W": "ssru.value.weight",
+    "rnn_Wf": "ssru.forget.weight",
+    "rnn_bf": "ssru.forget.bias",
+    **{f"ffn_{kind}{i}": f"fc{i}.{ours}" for kind, ours in KINDS.items() for i in (1, 2)},
+    **{
+        f"{part}_{kind}{which}": f"{module}.{'out' if which == 'o' else which}_proj.{ours}"
+        for part, module in (("self", "self_attn"), ("context", "encoder_attn"))
+        for kind, ours in KINDS.items()
+        for which in "qkvo"
+    },
+    **{
+        f"{name}_ln_{kind}{pre}": f"{module}.{ours}"
+        for pre in ("_pre", "")
+        for name, module in NORMS.items()
+        for kind, ours in NORM_KINDS.items()
+    },
+}
+"""Common names of the tensors of a layer, by Marian's. With pre-norm, the names of norms end in `_pre`."""
+
+OUTSIDE_LAYERS = {
+    "encoder_Wemb": SOURCE,
+    "decoder_Wemb": TARGET,
+    "decoder_ff_logit_out_b": BIAS,
+    "decoder_ff_logit_out_W": OUTPUT,
+    "decoder_ff_logit_out_Wt": OUTPUT,
+    **{
+        f"{stack}_top_ln_{kind}": f"{stack}.layer_norm.{ours}"
+        for stack in ("encoder", "decoder")
+        for kind, ours in NORM_KINDS.items()
+    },
+}
+"""Common names of other tensors, by Marian's."""
+
+TIED = re.compile(r"decoder\.layers\.([0-9]{1,4})\.(.+)")
 
 POST, PRE = ("", "d"), ("n", "nd")
 """Marian's steps before a sublayer: the values for post-norm, then those for pre-norm."""
@@ -173,27 +203,9 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _renamed(name: str) -> str:
     """Return the common name of Marian's tensor `name`, or `name` itself if it is unknown."""
-    if match := ATTENTION.match(name):
-        stack, number, part, kind, which = match.groups()
-        which = "out" if which == "o" else which
-        return f"{stack}.layers.{int(number) - 1}.{PARTS[part]}.{which}_proj.{KINDS[kind]}"
-    if match := FEED_FORWARD.match(name):
-        stack, number, kind, which = match.groups()
-        return f"{stack}.layers.{int(number) - 1}.fc{which}.{KINDS[kind]}"
-    if match := SSRU.match(name):
-        return f"decoder.layers.{int(match[1]) - 1}.ssru.{GATES[match[2]]}"
-    if match := NORM.match(name):
-        stack, number, which, kind, _ = match.groups()
-        return f"{stack}.layers.{int(number) - 1}.{NORMS[which]}.{KINDS[kind]}"
-    if match := TOP.match(name):
-        return f"{match[1]}.layer_norm.{KINDS[match[2]]}"
-    return {
-        "encoder_Wemb": SOURCE,
-        "decoder_Wemb": TARGET,
-        "decoder_ff_logit_out_b": BIAS,
-        "decoder_ff_logit_out_Wt": OUTPUT,
-        "decoder_ff_logit_out_W": OUTPUT,
-    }.get(name, name)
+    if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
+        return f"{match[1]}.layers.{int(match[2]) - 1}.{IN_LAYER[match[3]]}"
+    return OUTSIDE_LAYERS.get(name, name)
 
 
 def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
@@ -201,8 +213,8 @@ def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> d
     shared = settings.integers("transformer-tied-layers")
     if not shared:
         return tensors
-    tensors_by_name = {name: tensor for name, tensor in tensors.items() if not LAYER.match(name)}
-    layers = [(match, tensor) for name, tensor in tensors.items() if (match := LAYER.match(name))]
+    tensors_by_name = {name: tensor for name, tensor in tensors.items() if not TIED.match(name)}
+    layers = [(match, tensor) for name, tensor in tensors.items() if (match := TIED.match(name))]
     for number, origin in enumerate(shared):  # Marian counts layers from 1
         tensors_by_name |= {
             f"decoder.layers.{number}.{match[2]}": tensor

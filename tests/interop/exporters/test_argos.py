@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.interop.exporters.exporting import export, translate
+from nmt_cli.interop.exporters.exporting import TOOLKITS, export
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.interop.exporters.test_exporting import SMALL, random_model
 
@@ -32,6 +32,6 @@ def test_argos_translate_installs_a_package_and_translates_as_a_check_does(
     lines = [source for source, _ in toy_pairs[:8]]
     command = [sys.executable, str(ARGOS_TRANSLATE), *map(str, (tmp_path / "theirs").iterdir())]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
-    translations = translate("argos", tmp_path / "theirs", lines)
+    translations = TOOLKITS["argos"].translate(tmp_path / "theirs", lines)
     assert len({*translations}) > 1
     assert done.stdout.splitlines() == translations
