@@ -14,6 +14,7 @@ from nmt_cli.text.config import Kind, TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Recipe, adopt_tokenizers, kind_of_file, load_tokenizers
 from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
+from tests.text.conftest import spm_train
 
 SYMBOLS = ("<2de>", "<BT>")
 LETTERS: dict[Side, str] = {"source": "bdfgaeio", "target": "nprstäöü"}
@@ -31,14 +32,9 @@ def adopting(kind: Kind, joint: bool = True, **options: Any) -> Recipe:
     return Recipe(kind, joint, "en", "de", TextConfig(words="raw"), **options)
 
 
-def spm_train(path: Path, lines: list[str], **options: Any) -> Path:
-    text = path.with_suffix(".txt")
-    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    size = options.pop("vocab_size", 60)
-    sentencepiece.SentencePieceTrainer.train(
-        input=text, model_prefix=path, vocab_size=size, minloglevel=3, **options
-    )
-    return path.with_name(f"{path.name}.model")
+def spm_file(path: Path, lines: list[str], **options: Any) -> Path:
+    path.write_bytes(spm_train(lines, **{"vocab_size": 60, **options}))
+    return path
 
 
 def subword_nmt_learn(path: Path, lines: list[str], merges: int = 20) -> Path:
@@ -56,7 +52,7 @@ def assert_known(tokenizer: Tokenizer, text: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"pad_id": 3}, {"model_type": "bpe"}], ids=str)
 def test_models_of_other_tools_get_our_special_tokens(tmp_path: Path, options: dict[str, Any]) -> None:
     lines = LINES["source"] + LINES["target"]
-    path = spm_train(tmp_path / "theirs", lines, **options)
+    path = spm_file(tmp_path / "theirs", lines, **options)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     recipe = adopting("sentencepiece", symbols=SYMBOLS)
     tokenizers = adopt_tokenizers(recipe, {"joint": path}, LINES)
@@ -72,7 +68,7 @@ def test_models_of_other_tools_get_our_special_tokens(tmp_path: Path, options: d
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 def test_each_side_may_have_its_own_file(tmp_path: Path, kind: Kind) -> None:
-    make: Callable[[Path, list[str]], Path] = spm_train if kind == "sentencepiece" else subword_nmt_learn
+    make: Callable[[Path, list[str]], Path] = spm_file if kind == "sentencepiece" else subword_nmt_learn
     paths: dict[str, Path] = {side: make(tmp_path / side, LINES[side]) for side in SIDES}
     recipe = adopting(kind, joint=False)
     tokenizers = adopt_tokenizers(recipe, paths, LINES)
@@ -107,7 +103,7 @@ def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
 
 def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
     assert kind_of_file(subword_nmt_learn(tmp_path / "a.model", LINES["source"])) == "bpe"
-    assert kind_of_file(spm_train(tmp_path / "a.codes", LINES["source"], vocab_size=40)) == "sentencepiece"
+    assert kind_of_file(spm_file(tmp_path / "a.codes", LINES["source"], vocab_size=40)) == "sentencepiece"
     (tmp_path / "a.txt").write_text("der 12\ndie 10\n", encoding="utf-8")
     assert kind_of_file(tmp_path / "a.txt") == "word"
 

@@ -1,6 +1,5 @@
 """Vocabularies, new ones and those of other toolkits, which two subword models may share."""
 
-import io
 import json
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
+from tests.text.conftest import spm_train
 
 TEXTS: dict[Side, list[str]] = {
     "source": ["the cat sat on the mat"] * 30,
@@ -22,19 +22,9 @@ LACKING = "▁the"
 """A piece without an entry in the vocabulary."""
 
 
-def spm(lines: list[str]) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        vocab_size=30,
-        hard_vocab_limit=False,
-        minloglevel=3,
-    )
-    return model.getvalue()
-
-
-MODELS = {side: {"model": spm(lines)} for side, lines in TEXTS.items()}
+MODELS = {
+    side: {"model": spm_train(lines, vocab_size=30, hard_vocab_limit=False)} for side, lines in TEXTS.items()
+}
 PROCESSORS = {
     side: sentencepiece.SentencePieceProcessor(model_proto=files["model"]) for side, files in MODELS.items()
 }

@@ -1,6 +1,5 @@
 """BPE-dropout, compared with subword-nmt, which is slow and can't be seeded per line, and SentencePiece."""
 
-import io
 import random
 from collections import Counter
 from itertools import pairwise
@@ -19,6 +18,7 @@ from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import LONGEST_WORD
 from nmt_cli.text.subword_models.surfaces import PieceMerging
+from tests.text.conftest import assert_as_frequent, spm_train
 
 NEARLY_NEVER = 1e-12
 TIMES = 20_000
@@ -53,9 +53,7 @@ def test_segmentations_are_as_frequent_as_in_subword_nmt(
     pieces = [tuple(model.entries[i].removesuffix("@@") for i in ours.encode(word, n)) for n in range(TIMES)]
     counts = Counter(pieces)
     assert len(counts) > 3
-    for segmentation in theirs.keys() | counts.keys():
-        deviation = max(theirs[segmentation], counts[segmentation], 9) ** 0.5
-        assert abs(theirs[segmentation] - counts[segmentation]) < 6 * deviation, segmentation
+    assert_as_frequent(counts, theirs)
 
 
 def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,16 +83,8 @@ def test_the_cache_does_not_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert 0 < states <= 100
 
 
-def spm_train(**options: Any) -> bytes:
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        **{"vocab_size": 60, **options},
-        sentence_iterator=iter(LINES),
-        model_writer=out,
-        model_type="bpe",
-        minloglevel=3,
-    )
-    return out.getvalue()
+def bpe_pieces(**options: Any) -> bytes:
+    return spm_train(LINES, model_type="bpe", **{"vocab_size": 60, **options})
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -108,7 +98,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
 def test_without_omitted_merges_lines_have_the_pieces_of_sentencepiece(options: dict[str, Any]) -> None:
-    proto = spm_train(**options)
+    proto = bpe_pieces(**options)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
     ours = BpeDropout(PieceMerging(Pieces(proto)), NEARLY_NEVER)
     odd = ["ａbcab  ☃☃abca", "", " ", "aaaaaaaa \u2581a", "<0x41>a", " ".join(LINES[:2])]
@@ -117,7 +107,7 @@ def test_without_omitted_merges_lines_have_the_pieces_of_sentencepiece(options: 
 
 
 def test_words_that_are_too_long_are_merged_in_parts() -> None:
-    model = Pieces(spm_train())
+    model = Pieces(bpe_pieces())
     for word in ("abcde" * 40, "abcde" * 400):
         few = BpeDropout(PieceMerging(model), NEARLY_NEVER).encode(word, 1)
         assert (
@@ -142,12 +132,10 @@ def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float,
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_sentencepiece_words_are_segmented_as_often_as_by_hand(rate: float) -> None:
-    proto, draw = spm_train(), random.Random(1)
+    proto, draw = bpe_pieces(), random.Random(1)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
     ours, word = BpeDropout(PieceMerging(Pieces(proto)), rate), max(WORDS, key=len)
     expected = Counter(by_hand(theirs, "\u2581" + word, rate, draw) for _ in range(TIMES))
     counts = Counter(tuple(ours.encode(word, seed)) for seed in range(TIMES))
     assert len(expected) > 3
-    for segmentation in expected.keys() | counts.keys():
-        deviation = max(expected[segmentation], counts[segmentation], 9) ** 0.5
-        assert abs(expected[segmentation] - counts[segmentation]) < 6 * deviation, segmentation
+    assert_as_frequent(counts, expected)

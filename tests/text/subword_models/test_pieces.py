@@ -1,7 +1,5 @@
 """SentencePiece models: numbering of pieces, models of other tools, and rare pieces."""
 
-import io
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,20 +12,9 @@ from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.subword_models.learn import too_rare
 from nmt_cli.text.subword_models.pieces import Pieces, learn_pieces
 from nmt_cli.text.vocabulary import NEW_MARKS, Numbering
+from tests.text.conftest import LINES, spm_train
 
 MARKS = len(NEW_MARKS)
-STEMS = "haus hund katze maus baum stadt fluss berg wald see".split()
-WORDS = [stem + ending for stem in STEMS for ending in ("", "e", "er", "n", "chen", "es")]
-LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9)) for seed in range(400)]
-
-
-def spm_train(**options: Any) -> bytes:
-    """Return a model of SentencePiece's own trainer: nmt_nfkc, and special tokens at their usual ids."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        **{"vocab_size": 80, **options}, sentence_iterator=iter(LINES), model_writer=model, minloglevel=3
-    )
-    return model.getvalue()
 
 
 def processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -63,7 +50,7 @@ def model(config: TokenizerConfig) -> bytes:
 
 @pytest.fixture(scope="module", params=FOREIGN)
 def foreign(request: pytest.FixtureRequest) -> bytes:
-    return spm_train(**FOREIGN[request.param])
+    return spm_train(LINES, **FOREIGN[request.param])
 
 
 def test_a_learnt_model_has_the_ids_of_sentencepiece(model: bytes) -> None:
@@ -99,7 +86,7 @@ def test_special_tokens_of_other_models_are_not_pieces(foreign: bytes) -> None:
     ],
 )
 def test_models_of_other_tools_keep_their_normalisation(text: str, decoded: str | None) -> None:
-    model = spm_train()
+    model = spm_train(LINES)
     theirs, ours = processor(model), Pieces(model)
     ids = ours.encode(text)
     vocabulary = (numbering := Numbering.new((), ours.entries)).vocabulary
@@ -147,14 +134,16 @@ def test_common_pieces_are_not_split(model: bytes) -> None:
 
 
 def test_a_split_takes_the_fewest_common_pieces() -> None:
-    model = spm_train(user_defined_symbols=["abcd", "ab", "cd", "abc", "d", "a", "b", "c"], vocab_size=57)
+    model = spm_train(
+        LINES, user_defined_symbols=["abcd", "ab", "cd", "abc", "d", "a", "b", "c"], vocab_size=57
+    )
     plain = Pieces(model)
     rare = plain.entries.index("abcd")
     ids = Pieces(model, [rare]).encode("abcd")
     assert shown(plain, ids) in (["\u2581", "ab", "cd"], ["\u2581", "abc", "d"])
 
 
-@pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train()[:300]])
+@pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train(LINES)[:300]])
 def test_a_file_that_is_not_a_sentencepiece_model_is_an_error(content: bytes) -> None:
     with pytest.raises(UserError, match="not a SentencePiece model"):
         Pieces(content)

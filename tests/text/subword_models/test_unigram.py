@@ -1,8 +1,6 @@
 """Sampling from unigram models, compared with SentencePiece, which is not reproducible across processes."""
 
-import io
 import math
-import random
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import pairwise, product
@@ -17,10 +15,8 @@ from nmt_cli.text.subword_models import unigram
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.surfaces import Surfaces
 from nmt_cli.text.subword_models.unigram import UnigramSampling
+from tests.text.conftest import LINES, assert_as_frequent, spm_train
 
-STEMS = "haus hund katze maus baum stadt fluss berg wald see".split()
-WORDS = [stem + ending for stem in STEMS for ending in ("", "e", "er", "n", "chen", "es")]
-LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9)) for seed in range(400)]
 MODELS: dict[str, dict[str, Any]] = {
     "usual": {},
     "bytes": {"byte_fallback": True, "vocab_size": 336},
@@ -33,11 +29,7 @@ SURE, TIMES = 200.0, 4000
 
 @cache
 def model(name: str) -> bytes:
-    out = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        **{"vocab_size": 80, **MODELS[name]}, sentence_iterator=iter(LINES), model_writer=out, minloglevel=3
-    )
-    return out.getvalue()
+    return spm_train(LINES, **MODELS[name])
 
 
 USUAL, BYTES = Pieces(model("usual")), Pieces(model("bytes"))
@@ -86,9 +78,7 @@ def test_segmentations_are_as_frequent_as_in_sentencepiece(name: str) -> None:
         expected = Counter(map(tuple, drawn))
         counts = Counter(tuple(sampling.encode(text, seed)) for seed in range(TIMES))
         ways += len(expected)
-        for way in expected.keys() | counts.keys():
-            deviation = max(expected[way], counts[way], 9) ** 0.5
-            assert abs(expected[way] - counts[way]) < 6 * deviation, way
+        assert_as_frequent(counts, expected)
     assert ways > 4
 
 
