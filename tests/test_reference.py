@@ -1,6 +1,7 @@
 """Compare the pages of the reference with the code that they describe."""
 
 import ast
+import json
 import re
 import signal
 import sys
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from recipes.docs.reference import PAGES, REFERENCE
 
 PACKAGE = REFERENCE.parents[1]
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def page(name: str) -> str:
@@ -42,20 +44,14 @@ def section(name: str, heading: str) -> str:
     return found
 
 
-def keys(*functions: str) -> set[str]:
-    """Return the literal keys of dicts in functions, each named by its file, a colon and its name."""
-    nodes = [node for function in functions for node in ast.walk(source_of(*function.split(":")))]
+def keys(*files: str) -> set[str]:
+    """Return the literal keys of dicts in files of the package."""
+    sources = [(PACKAGE / file).read_text(encoding="utf-8") for file in files]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     displays = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys]
     targets = [one for node in nodes if isinstance(node, ast.Assign) for one in node.targets]
     assigned = [one.slice for one in targets if isinstance(one, ast.Subscript)]
     return {str(key.value) for key in (*displays, *assigned) if isinstance(key, ast.Constant)}
-
-
-def source_of(file: str, function: str) -> ast.AST:
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    return next(
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function
-    )
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -63,41 +59,35 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
     assert page(name) == PAGES[name](), "write the page again with: python -m recipes.docs.reference"
 
 
-LOG, REPORT = "training/tracking/log.py", "cli/reports/score.py"
-TRANSLATE = "cli/reports/translate.py"
-
-
 @pytest.mark.parametrize(
-    ("heading", "functions", "other"),
+    ("heading", "files", "other"),
     [
-        (
-            "log.jsonl: a training step",
-            [f"{LOG}:_step_facts", f"{LOG}:_mixed", f"{LOG}:_line", f"{LOG}:flush"],
-            "",
-        ),
+        ("log.jsonl: a training step", ["training/tracking/log.py"], ""),
         (
             "log.jsonl: a validation",
-            ["training/validation/metrics.py:line", "training/tracking/recorder.py:validated"],
+            ["training/validation/metrics.py", "training/tracking/recorder.py"],
             "bleu chrf",
         ),
         (
             "environment.jsonl",
-            ["training/tracking/environment.py:environment"],
-            "step torch numpy safetensors sacrebleu sentencepiece",
+            ["training/tracking/environment.py"],
+            "torch numpy safetensors sacrebleu sentencepiece",
         ),
         (
             "nmt translate --format json",
-            [f"{TRANSLATE}:as_json", f"{TRANSLATE}:_described"],
+            ["cli/reports/translate.py"],
             "empty looping copied length short markup",
         ),
-        ("nmt score --json", [f"{REPORT}:show_json", f"{REPORT}:_system", f"{REPORT}:_score"], ""),
-        ("nmt score --model", [f"{REPORT}:show_forced"], ""),
-        ("filter-report.json", ["data/cleaning/report.py:described"], ""),
+        ("nmt score --json", ["cli/reports/score.py"], ""),
+        ("filter-report.json", ["data/cleaning/report.py"], ""),
     ],
 )
-def test_every_field_of_an_output_is_documented(heading: str, functions: list[str], other: str) -> None:
-    inner = {"number", "source", "target"} if heading == "filter-report.json" else set()
-    assert documented(section("log", heading)) == (keys(*functions) | set(other.split())) - inner
+def test_every_field_of_an_output_is_documented(heading: str, files: list[str], other: str) -> None:
+    text = section("log", heading)
+    if heading == "nmt score --json":
+        text += section("log", "nmt score --model")
+    elsewhere = {"word-perplexity", "shapes", "number", "source", "target"}
+    assert documented(text) == (keys(*files) - elsewhere) | set(other.split())
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -116,6 +106,28 @@ def test_every_environment_variable_of_the_code_is_documented() -> None:
     used |= {name for line in lines for name in re.findall(r'"(_?[A-Z][A-Z_]+)"', line)} - {"PASSIVE"}
     assert {"OMP_NUM_THREADS", "MASTER_PORT", "NMT_LAUNCHER", "LRU_CACHE_CAPACITY"} <= used
     assert documented(page("environment")) >= used
+
+
+@pytest.mark.parametrize("folder", ["dataset", "dataset/tokenizer", "run", "run/last", "model"])
+def test_every_file_of_a_folder_is_documented(folder: str) -> None:
+    names = " ".join(documented(page("formats"))).replace("SIDE", "(source|target)").replace("SET", "valid")
+    names = names.replace("SPLIT", "(train|valid)").replace("NAME", "joint").replace("/step-N/", "")
+    patterns = [name.removesuffix("/") for name in names.split()]
+    written = [path.name for path in (GOLDEN / folder).iterdir()]
+    assert [name for name in written if not any(re.fullmatch(one, name) for one in patterns)] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "file", "newer"),
+    [
+        ("Dataset folder", "dataset/dataset.json", set()),
+        ("Run folder", "run/last/state.json", {"log_bytes", "log_sha256"}),
+        ("Model folder", "model/config.json", {"step", "imported", "search"}),
+    ],
+)
+def test_every_key_of_a_description_is_documented(heading: str, file: str, newer: set[str]) -> None:
+    keys_page = section("formats", heading).partition("| key of ")[2]
+    assert documented(keys_page) == {*json.loads((GOLDEN / file).read_bytes()), *newer}
 
 
 def test_every_metric_is_documented() -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,7 @@ import click
 
 from nmt_cli.cli.options import Command, common
 
-PAGES = Path(__file__).parents[2] / "docs"
+PAGES = Path(__file__).resolve().parents[2] / "docs"
 
 PARTS = {
     "tutorials": "Tutorials",
@@ -24,9 +23,13 @@ PARTS = {
 """The headings of the list by the folders of the pages, in order."""
 
 
-def pages() -> dict[str, str]:
-    """Return the texts of all pages by topic."""
-    return {file.stem: file.read_text(encoding="utf-8") for file in _files() if file.stem != "README"}
+def pages() -> dict[str, Path]:
+    """Return the files of all pages by topic, in the order of `PARTS`. The topic is the name of the file. If
+    a page before has the same name, the name of the folder follows: "python-reference"."""
+    topics: dict[str, Path] = {}
+    for file in sorted(PAGES.rglob("*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name)):
+        topics[file.stem if file.stem not in topics else f"{file.stem}-{file.parent.name}"] = file
+    return topics
 
 
 def summary(page: str) -> str:
@@ -37,7 +40,7 @@ def summary(page: str) -> str:
     return f"{title.strip('# ')}. {re.split(r'(?<=[.!?:]) ', plain)[0]}"
 
 
-@click.command("help", cls=Command, epilog="nmt help training")
+@click.command("help", cls=Command, epilog="nmt help settings")
 @click.argument("topic", default="")
 @common
 @click.pass_context
@@ -47,45 +50,50 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     TOPIC is a page or a command. If stdout is not a terminal, the page is
     printed as Markdown.
     """
-    texts, group = pages(), cast(click.Group, context.find_root().command)
+    files, group = pages(), cast(click.Group, context.find_root().command)
     if not topic:
-        click.echo(_listed(context, texts))
-    elif topic in texts:
-        _show(texts[topic], texts)
+        click.echo(_listed(context, files))
+    elif topic in files:
+        _show(files[topic], files)
     elif command := group.get_command(context, topic):
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
-        mentions = {name: text.lower().count(topic.lower()) for name, text in texts.items()}
+        mentions = {name: _text(file).lower().count(topic.lower()) for name, file in files.items()}
         most = sorted(filter(mentions.get, mentions), key=lambda name: -mentions[name])[:3]
-        similar = " or ".join(get_close_matches(topic, texts, n=1) or most)
+        similar = " or ".join(get_close_matches(topic, files, n=1) or most)
         hint = f"Did you mean {similar}?" if similar else "nmt help lists all pages."
         raise click.UsageError(f"There is no page '{topic}'. {hint}", context)
 
 
-def _files() -> list[Path]:
-    """Return the files of all pages, in the order of `PARTS`."""
-    return sorted(PAGES.rglob("*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
-def _listed(context: click.Context, texts: dict[str, str]) -> str:
+def _listed(context: click.Context, files: dict[str, Path]) -> str:
     """Return the topics and summaries of all pages, under the headings of their parts."""
     formatter = context.make_formatter()
     for part, heading in PARTS.items():
-        topics = [file.stem for file in _files() if file.parent.name == part and file.stem in texts]
-        if topics:
+        rows = [(name, summary(_text(file))) for name, file in files.items() if file.parent.name == part]
+        if rows:
             with formatter.section(heading):
-                formatter.write_dl([(topic, summary(texts[topic])) for topic in topics])
+                formatter.write_dl(rows)
     return f"{formatter.getvalue()}\nnmt help TOPIC shows a page, nmt help COMMAND the help of a command."
 
 
-def _show(page: str, topics: Iterable[str]) -> None:
-    """Print a page. On a terminal it has styles and a pager, and links to other `topics` become commands.
+def _show(file: Path, files: dict[str, Path]) -> None:
+    """Print a page. On a terminal it has styles and a pager, and links to other pages become commands.
     Elsewhere it is Markdown."""
+    page = _text(file)
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown
 
-        linked = re.sub(rf"\]\([^:)]*?\b({'|'.join(topics)})\.md[^)]*\)", r"](nmt help \1)", page)
+        topics = {other: f"](nmt help {topic})" for topic, other in files.items()}
+        linked = re.sub(
+            r"\]\(([^:)#]+)[^)]*\)",
+            lambda link: topics.get((file.parent / link[1]).resolve(), link[0]),
+            page,
+        )
         console = Console(width=min(Console().width, 110))
         with console.capture() as capture:
             console.print(Markdown(linked, hyperlinks=False))

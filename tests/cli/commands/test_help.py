@@ -15,11 +15,11 @@ from nmt_cli.cli.commands.help import PAGES, pages, summary
 def test_every_page_has_its_own_topic_title_and_first_sentence(
     nmt: Callable[..., CompletedProcess[str]],
 ) -> None:
-    files = [file for file in PAGES.rglob("*.md") if file.stem != "README"]
-    assert sorted(pages()) == sorted(file.stem for file in files)
     listed = " ".join(nmt("help").stdout.split())
-    assert [topic for topic, page in pages().items() if f"{topic} {summary(page)}" not in listed] == []
-    assert [topic for topic, page in pages().items() if summary(page)[-1] not in ".:"] == []
+    assert sorted(pages().values()) == sorted(PAGES.rglob("*.md"))
+    summaries = {topic: summary(file.read_text(encoding="utf-8")) for topic, file in pages().items()}
+    assert [topic for topic, text in summaries.items() if f"{topic} {text}" not in listed] == []
+    assert [topic for topic, text in summaries.items() if text[-1] not in ".:"] == []
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_the_summary_of_a_page_is_its_title_and_first_sentence(page: str, expect
 
 
 def test_a_page_in_a_pipe_is_its_markdown(nmt: Callable[..., CompletedProcess[str]]) -> None:
-    assert nmt("help", "training").stdout.strip() == pages()["training"].strip()
+    assert nmt("help", "log").stdout.strip() == pages()["log"].read_text(encoding="utf-8").strip()
 
 
 @pytest.mark.slow
 def test_a_page_on_a_terminal_has_styles_and_commands_instead_of_links() -> None:
     terminal, inside = pty.openpty()
     environment = {**os.environ, "PAGER": "cat", "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "nmt_cli", "help", "server"]
+    command = [sys.executable, "-m", "nmt_cli", "help", "presets"]
     process = subprocess.Popen(command, stdout=inside, stdin=subprocess.DEVNULL, env=environment)
     os.close(inside)
     shown = b""
@@ -52,7 +52,8 @@ def test_a_page_on_a_terminal_has_styles_and_commands_instead_of_links() -> None
         pass
     assert process.wait() == 0
     assert b"\x1b[" in shown
-    assert b"```" not in shown
+    assert b"(nmt help settings)" in shown
+    assert b"settings.md" not in shown
 
 
 def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[str]]) -> None:
@@ -61,7 +62,7 @@ def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[s
 
 @pytest.mark.parametrize(
     ("topic", "hint"),
-    [("serv", "Did you mean server?"), ("xyzzy", "nmt help lists all pages."), ("BLEU", "Did you mean ")],
+    [("preset", "Did you mean presets?"), ("xyzzy", "nmt help lists all pages."), ("BLEU", "Did you mean ")],
 )
 def test_an_unknown_topic_gets_a_suggestion(
     nmt: Callable[..., CompletedProcess[str]], topic: str, hint: str
