@@ -1,6 +1,5 @@
 """Sets up a training run from its folder and a dataset, and starts the loop."""
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -145,7 +144,7 @@ def _opened(
         stack.callback(scalars.close)
         readers.append(scalars)
     if trainer.config.training.wandb:
-        follower = Follower(run, trainer.config, os.environ, report)
+        follower = Follower(run, trainer.config, report)
         stack.callback(follower.close)
         readers.append(follower)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)

@@ -1,10 +1,9 @@
 """Sends the numbers of the log to Weights & Biases (W&B)."""
 
+import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
@@ -22,10 +21,8 @@ PROJECT = "nmt"
 class Follower:
     """A reader of events that sends lines of the log to W&B. If that fails, it warns and sends no more."""
 
-    def __init__(
-        self, run: Path, config: TrainConfig, environment: Mapping[str, Any], report: Report
-    ) -> None:
-        """Start or resume the run at W&B. `environment` contains W&B's variables."""
+    def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
+        """Start or resume the run at W&B. Raise `UserError` if W&B refuses it or cannot be reached."""
         import wandb
 
         folder = run / FOLDER
@@ -33,7 +30,7 @@ class Follower:
         self._report, self._failed = report, False
         try:
             self._run = wandb.init(
-                project=environment.get("WANDB_PROJECT", PROJECT),
+                project=os.environ.get("WANDB_PROJECT", PROJECT),
                 name=run.resolve().name,
                 id=_run_id(folder / ID),
                 resume="allow",  # resume the run of that id, or create it

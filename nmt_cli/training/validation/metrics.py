@@ -10,7 +10,7 @@ import torch
 from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.batching.cut import micro_batches
 from nmt_cli.data.batching.plan import Indices
-from nmt_cli.data.dataset import Dataset, Sentences, Split, raw_lines
+from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
@@ -101,9 +101,9 @@ class Judge:
         model.eval()
         losses: list[tuple[float, int]] = []
         lines = range(translated_lines(self.config, split)) if only is None else only
-        pairs = split if only is None else picked(split, only)
-        for part in self._share(pairs):
-            losses.append(self._loss(model, pairs, part))
+        pairs = np.arange(len(split)) if only is None else np.array(only, dtype=np.int64)
+        for part in self._share(split, pairs):
+            losses.append(self._loss(model, split, part))
         translations = self._translate(model, split, lines)
         model.train(training)
         self.group.meet("validating")  # one rank may need minutes more than another
@@ -113,11 +113,11 @@ class Judge:
         by_line = {line: text for _, texts in gathered for line, text in texts.items()}
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
-    def _share(self, split: Split) -> list[Indices]:
-        """Return the batches whose loss this rank computes, as indices of pairs."""
-        lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
-        parts = micro_batches(lengths[0], lengths[1], MAX_TOKENS)
-        return parts[self.group.process.rank :: self.group.process.world]
+    def _share(self, split: Split, pairs: Indices) -> list[Indices]:
+        """Return the batches of `pairs` whose loss this rank computes, as indices of pairs of `split`."""
+        source, target = (np.diff(side.offsets)[pairs] for side in (split.source, split.target))
+        parts = micro_batches(source, target, MAX_TOKENS)
+        return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
         """Return the loss of some pairs, summed over their target tokens, and the number of these."""
@@ -141,6 +141,7 @@ class Judge:
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
         """Score the translations, by line, and combine the scores with `nll`, summed over `tokens` tokens."""
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
+        count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = self.tokenizers.recipe.target_lang
         bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
@@ -153,9 +154,7 @@ class Judge:
             word_perplexity=perplexity(nll, words),
             scores=scores,
             translations=translations,
-            subset=f"{len(translations):,} of {len(split):,} sentences"
-            if len(translations) < len(split)
-            else "",
+            subset=f"{count:,} of {len(split):,} sentences" if count < len(split) else "",
         )
 
 
@@ -190,16 +189,6 @@ def longest_lines(split: Split, count: int, among: int) -> list[int]:
     """Return the `count` longest of the first `among` lines of a set, by tokens, in ascending order."""
     tokens = np.diff(split.source.offsets[: among + 1]) + np.diff(split.target.offsets[: among + 1])
     return sorted(np.argsort(-tokens, kind="stable")[:count].tolist())
-
-
-def picked(split: Split, lines: Sequence[int]) -> Split:
-    """Return a new set with the pairs of `split` at `lines`, in that order."""
-    sides = []
-    for side in (split.source, split.target):
-        parts = [side.tokens[side.offsets[line] : side.offsets[line + 1]] for line in lines]
-        offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        sides.append(Sentences(np.concatenate(parts), offsets))
-    return Split(split.name, split.role, *sides)
 
 
 def sample_lines(count: int) -> list[int]:

@@ -3,7 +3,6 @@
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,19 +27,6 @@ SCRIPTS = ("charts.js", "comparison.js")
 OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A run as stored in its folder."""
-
-    name: str
-    history: History
-    settings: Mapping[str, str]
-    """TOML literals by full name."""
-
-    environment: Mapping[str, Any]
-    """Environment of the newest part of the run."""
-
-
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
     """Write a page that compares run folders, or a drawing of their curves if `out` ends in .svg. Raise
     `UserError` for a folder without steps, and for formats such as .png.
@@ -48,25 +34,30 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
     stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
-    contents = [_content(run) for run in stored]
+    contents = [content for content, _ in stored]
     parts = resources.files("nmt_cli.training.tracking") / "page"
     if out.suffix == ".svg":
         text = drawing(contents)
     else:
-        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": differences(stored)})
+        rows = differences([settings for _, settings in stored])
+        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": rows})
     with file_written_whole(out) as file:
         file.write(text.encode())
 
 
-def differences(runs: Sequence[StoredRun]) -> list[list[str]]:
-    """Return the name of each setting that differs, followed by its value in each run, "" if not set."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    rows = ([name, *(run.settings.get(name, "") for run in runs)] for name in names)
+def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Return the name of each setting that differs, followed by its value in each run, "" if not set.
+    `settings` has the settings of each run by full name.
+    """
+    names = dict.fromkeys(name for values in settings for name in values)
+    rows = ([name, *(values.get(name, "") for values in settings)] for name in names)
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _read(run: Path, name: str) -> StoredRun:
-    """Read a run folder. Raise `UserError` if it is not a run folder, or has no step yet."""
+def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the data of a run for the page, and its settings as TOML by full name. `name` is shown on the
+    page. Raise `UserError` if `run` is not a run folder, or has no step yet.
+    """
     if not (run / CONFIG).is_file():
         raise UserError(
             f"{run} has no {CONFIG}, so it is not a run folder; use a folder that nmt train --out made."
@@ -74,8 +65,18 @@ def _read(run: Path, name: str) -> StoredRun:
     history = _history(run / LOG)
     if not history.points:
         raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
-    settings = {given.name: toml_literal(given.value) for given in from_file(run / CONFIG)}
-    return StoredRun(name, history, settings, _environment(run / ENVIRONMENT))
+    settings = {setting.name: toml_literal(setting.value) for setting in from_file(run / CONFIG)}
+    content = {
+        "name": name,
+        "step": history.now.step,
+        "tokens": history.now.target_tokens,
+        "hours": history.now.hours,
+        "curves": curves(history),
+        "losses": losses(history),
+        "validations": [judged(name, items) for name, items in validations_by_set(history).items()],
+        "environment": _environment(run / ENVIRONMENT),
+    }
+    return content, settings
 
 
 def _history(log: Path) -> History:
@@ -88,12 +89,13 @@ def _history(log: Path) -> History:
     return history
 
 
-def _environment(path: Path) -> Mapping[str, Any]:
-    """Return the last intact line of `environment.jsonl`, or an empty mapping."""
+def _environment(path: Path) -> dict[str, Any]:
+    """Return the facts in the last intact line of `environment.jsonl`. Return {} if there is none."""
     for line in reversed(read_if_exists(path).splitlines()):
         try:
-            facts: dict[str, Any] = json.loads(line)
-            return facts | {"command": " ".join(facts.get("command", []))}
+            facts = json.loads(line)
+            facts = facts | {"command": " ".join(facts.get("command", []))}
+            return {fact: value for fact, value in facts.items() if value is not None}
         except (ValueError, TypeError, AttributeError, RecursionError):  # cut short by a full disk
             continue
     return {}
@@ -103,18 +105,3 @@ def _names(runs: Sequence[Path]) -> list[str]:
     """Return the names of the folders, or their paths if two names are equal."""
     names = [run.resolve().name for run in runs]
     return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]
-
-
-def _content(run: StoredRun) -> dict[str, Any]:
-    """Return the data of a run for the page."""
-    now = run.history.now
-    return {
-        "name": run.name,
-        "step": now.step,
-        "tokens": now.target_tokens,
-        "hours": now.hours,
-        "curves": curves(run.history),
-        "losses": losses(run.history),
-        "validations": [judged(name, items) for name, items in validations_by_set(run.history).items()],
-        "environment": {fact: value for fact, value in run.environment.items() if value is not None},
-    }
