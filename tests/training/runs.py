@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
@@ -27,6 +28,11 @@ def tensors_of(run: Path, file: str = "model", step: int | None = None) -> dict[
     """Return the tensors in FILE.safetensors of the checkpoint of `step`, or of the last one, by name."""
     folder = run / ("last" if step is None else f"checkpoints/step-{step:08}")
     return load_file(folder / f"{file}.safetensors")
+
+
+def flat(model: nn.Module) -> Tensor:
+    """Return a copy of all parameters in one vector."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def steps_of(run: Path) -> list[int]:

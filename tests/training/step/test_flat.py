@@ -9,18 +9,13 @@ from torch import nn
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.step.flat import UNIT, Gradients, Halves, Parameters
-
-
-@pytest.fixture
-def model(identity: Identity) -> Transformer:
-    torch.manual_seed(1)
-    return identity.build()
+from tests.checks import differing
 
 
 def test_parameters_keep_their_values_and_are_parts_of_the_vector(model: Transformer) -> None:
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     parameters = Parameters(model, shares=3)
-    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert not differing(dict(model.named_parameters()), before)
     assert not len(parameters.vector) % (3 * UNIT)
     parameters.vector.fill_(2.0)
     assert all(bool((parameter == 2).all()) for parameter in model.parameters())
@@ -72,10 +67,10 @@ def test_a_tied_matrix_is_counted_once(identity: Identity, model: Transformer) -
     assert len(Parameters(model).vector) == len(Parameters(untied).vector) - 2 * matrix.numel()
 
 
-def test_linear_layers_compute_with_copies_in_half_precision_and_get_their_own_back(
+def test_linear_layers_compute_with_half_precision_copies_within_the_block(
     model: Transformer,
 ) -> None:
-    own = {name: parameter for name, parameter in model.named_parameters()}
+    own = dict(model.named_parameters())
     halves = Halves(model, torch.bfloat16)
     halves.refresh()
     with pytest.raises(ZeroDivisionError), halves.in_place():
@@ -86,10 +81,8 @@ def test_linear_layers_compute_with_copies_in_half_precision_and_get_their_own_b
             if isinstance(module, nn.Linear)
             for key in ("weight", "bias")
         }
-        assert {
-            name for name, each in inside.items() if each.dtype == torch.bfloat16
-        } == linear & inside.keys()
-        assert all(torch.equal(inside[name], own[name].bfloat16()) for name in linear & inside.keys())
+        copies = {name: each for name, each in inside.items() if each.dtype == torch.bfloat16}
+        assert not differing(copies, {name: own[name].bfloat16() for name in linear & inside.keys()})
         assert all(inside[name] is own[name] for name in own.keys() - linear)
         raise ZeroDivisionError
     assert all(parameter is own[name] for name, parameter in model.named_parameters())

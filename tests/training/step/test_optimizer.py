@@ -1,6 +1,5 @@
 """Adam against its definition in float64, shares of its state, and its state by name."""
 
-from collections.abc import Mapping
 from copy import deepcopy
 
 import pytest
@@ -11,18 +10,10 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import OptimizerConfig
 from nmt_cli.training.step.optimizer import Optimizer
+from tests.checks import differing
+from tests.training.runs import flat
 
 ADAM, ADAMW = OptimizerConfig(), OptimizerConfig(kind="adamw", weight_decay=0.1)
-
-
-@pytest.fixture
-def model(identity: Identity) -> Transformer:
-    torch.manual_seed(1)
-    return identity.build()
-
-
-def flat(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def drawn(model: nn.Module, count: int) -> list[Tensor]:
@@ -67,7 +58,7 @@ def test_twenty_steps_are_those_of_adams_definition(model: Transformer, config: 
 
 @pytest.mark.parametrize("config", [ADAM, ADAMW], ids=["adam", "adamw"])
 @pytest.mark.parametrize("steps_before", [0, 3])
-def test_a_step_that_must_not_be_taken_leaves_weights_and_state_as_they_are(
+def test_a_step_that_is_left_out_changes_neither_weights_nor_state(
     model: Transformer, config: OptimizerConfig, steps_before: int
 ) -> None:
     optimizer = Optimizer(model, config)
@@ -77,16 +68,11 @@ def test_a_step_that_must_not_be_taken_leaves_weights_and_state_as_they_are(
     weights, state = flat(model), {k: v.clone() for k, v in optimizer.tensors().items()}
     take(optimizer, torch.full_like(last, torch.nan), 0.01, bad=True)
     assert torch.equal(flat(model), weights)
-    after = optimizer.tensors()
-    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
+    assert not differing(optimizer.tensors(), state)
     take(optimizer, last, 0.01)
     assert not torch.equal(flat(model), weights)
     steps = {float(t) for name, t in optimizer.tensors().items() if name.endswith(".step")}
     assert steps == {steps_before + 1.0}
-
-
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def stored(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -94,7 +80,7 @@ def stored(optimizer: Optimizer) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
 
 
-def test_state_is_known_by_name_and_comes_back_bit_by_bit(identity: Identity, model: Transformer) -> None:
+def test_state_is_stored_by_name_and_restored_bit_by_bit(identity: Identity, model: Transformer) -> None:
     optimizer = Optimizer(model, ADAM)
     *first, last = drawn(model, 4)
     for gradient in first:
@@ -112,7 +98,7 @@ def test_state_is_known_by_name_and_comes_back_bit_by_bit(identity: Identity, mo
     take(optimizer, last, 0.01)
     take(restored, last, 0.01)
     assert torch.equal(flat(other), flat(model))
-    assert same(restored.tensors(), optimizer.tensors())
+    assert not differing(restored.tensors(), optimizer.tensors())
     assert float(state[f"{names[0]}.step"]) == 3.0  # a copy of the live counter
 
 
@@ -128,7 +114,7 @@ class Odd(nn.Module):
 
 
 @pytest.mark.parametrize("config", [ADAM, ADAMW], ids=["adam", "adamw"])
-def test_one_vector_gets_the_bits_that_parameters_get_one_by_one(config: OptimizerConfig) -> None:
+def test_one_vector_gives_the_same_bits_as_separate_parameters(config: OptimizerConfig) -> None:
     model = Odd()
     plain = deepcopy(model)
     kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
@@ -156,7 +142,7 @@ def test_shares_of_the_state_join_to_the_full_state_and_are_restored_from_it(sha
     take_all(whole, range(1, 4))
     others = [Optimizer(Odd(), ADAM, share, shares) for share in range(shares)]
     together(others, range(1, 4))
-    assert same(gathered(others), stored(whole))
+    assert not differing(gathered(others), stored(whole))
     # A checkpoint of several ranks resumes with one, and the reverse.
     alone, apart = Optimizer(Odd(), ADAM), [Optimizer(Odd(), ADAM, share, 2) for share in range(2)]
     for one in (alone, *apart):
@@ -168,10 +154,10 @@ def test_shares_of_the_state_join_to_the_full_state_and_are_restored_from_it(sha
     for each in (whole, alone):
         take_all(each, range(4, 6))
     together(apart, range(4, 6))
-    for name, parameter in whole.parameters.by_name.items():
-        assert torch.equal(alone.parameters.by_name[name], parameter)
-        assert torch.equal(apart[0].parameters.by_name[name], parameter)
-    assert same(gathered(apart), stored(whole)) and same(stored(alone), stored(whole))
+    for each in (alone, apart[0]):
+        assert not differing(each.parameters.by_name, whole.parameters.by_name)
+    for state in (gathered(apart), stored(alone)):
+        assert not differing(state, stored(whole))
 
 
 def take_all(optimizer: Optimizer, numbers: range) -> None:
@@ -225,7 +211,7 @@ def test_the_state_of_a_frozen_parameter_is_restored_and_a_new_one_starts_from_z
     assert set(steps.values()) == {3.0}
 
 
-def test_a_new_optimiser_begins_with_zeros(model: Transformer) -> None:
+def test_a_new_optimiser_starts_from_zero(model: Transformer) -> None:
     optimizer = Optimizer(model, ADAM)
     assert not any(tensor.any() for tensor in optimizer.tensors().values())
     optimizer.restore({})

@@ -1,13 +1,10 @@
 """Pairs that are too long are reported at the end of an epoch, and the same number only once."""
 
-from collections.abc import Callable
-
 import pytest
 
-from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.tracking.events import Event, Warned
+from nmt_cli.training.tracking.events import Event
 from nmt_cli.training.tracking.left_out import LeftOut
-from tests.training.runs import warnings
+from tests.training.runs import Tiny, warnings
 
 
 @pytest.mark.parametrize(
@@ -24,9 +21,8 @@ from tests.training.runs import warnings
 )
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_number_of_left_out_pairs_is_reported_once_at_the_end_of_an_epoch(
-    tiny: Callable[..., TrainConfig], seen: list[tuple[int, int]], message: list[str], sampled: bool
+    tiny: Tiny, events: list[Event], seen: list[tuple[int, int]], message: list[str], sampled: bool
 ) -> None:
-    events: list[Event] = []
     config = tiny("batch.longest=20", *(["sampling.source_dropout=0.1"] if sampled else []))
     left_out = LeftOut(config, events.append)
     for epoch, count in seen:
@@ -46,11 +42,10 @@ def test_the_number_of_left_out_pairs_is_reported_once_at_the_end_of_an_epoch(
     ],
 )
 def test_the_limit_that_left_them_out_is_named(
-    tiny: Callable[..., TrainConfig], longest: int, tokens: int, message: str
+    tiny: Tiny, events: list[Event], longest: int, tokens: int, message: str
 ) -> None:
-    events: list[Event] = []
     left_out = LeftOut(tiny(f"batch.longest={longest}", f"batch.tokens={tokens}"), events.append)
     left_out.seen(0, 5)
     left_out.end()
-    (event,) = events
-    assert isinstance(event, Warned) and event.text.endswith(message)
+    (text,) = warnings(events)
+    assert text.endswith(message)

@@ -17,24 +17,18 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.errors import UserError
 from nmt_cli.training.position import Position
 from nmt_cli.training.tracking import log as log_module
-from nmt_cli.training.tracking.events import Event, Warned
 from nmt_cli.training.tracking.history import History, read_history
 from nmt_cli.training.tracking.log import Log, cut_behind
+from tests.checks import refusal
+from tests.training.runs import Go, warnings
 
-Go = Callable[..., tuple[bool, list[Event]]]
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
 OF_STEPS = {"step", "loss", "nll", "learning_rate", "target_tokens", "tokens_per_second"}
 OF_VALIDATIONS = {"step", "valid", "nll", "perplexity", "word_perplexity", "bleu", "chrf", "signatures"}
 """Keys that readers of the log use."""
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.jsonl"
 
 
 @pytest.fixture
@@ -51,44 +45,34 @@ def log(path: Path) -> Iterator[Log]:
         yield log
 
 
-def a_step(number: int = 0, target_tokens: int = 50) -> LocalBatch:
-    return LocalBatch(
-        epoch=2,
-        number=number,
-        micro_batches=[],
-        pairs=7,
-        source_tokens=40,
-        target_tokens=target_tokens,
-        dropped=0,
-    )
+def add(
+    log: Log, number: int, tokens: int = 50, nll: float = 75.0, bad: float = 0.0, scale: float = 1.0
+) -> None:
+    """Add a step with `tokens` target tokens to the log."""
+    batch = LocalBatch(2, number, [], pairs=7, source_tokens=40, target_tokens=tokens, dropped=0)
+    log.add(number, 0.5, batch, torch.tensor([100.0, nll, 3.0, bad, scale]))
 
 
-def measured(
-    smoothed: float = 100.0, nll: float = 75.0, bad: float = 0.0, scale: float = 1.0
-) -> torch.Tensor:
-    return torch.tensor([smoothed, nll, 3.0, bad, scale])
-
-
-def strict(text: str) -> Any:
-    """Parse JSON as other programs do, without NaN and Infinity."""
+def strict_lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the lines as other programs parse them, without NaN and Infinity."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
-    return json.loads(text, parse_constant=refuse)
+    return [json.loads(line, parse_constant=refuse) for line in path.read_text("utf-8").splitlines()]
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [strict(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def steps_in(path: Path) -> list[int]:
+    return [line["step"] for line in strict_lines_of(path)]
 
 
 def test_a_line_has_the_measurements_of_a_step_per_target_token(
     clock: SimpleNamespace, log: Log, path: Path
 ) -> None:
-    log.add(12, 0.5, a_step(), measured())
+    add(log, 12)
     clock.now += 2.0
     returned = log.flush(0.25)
-    assert lines_of(path) == returned
+    assert strict_lines_of(path) == returned
     assert returned == [
         {
             "step": 12,
@@ -110,69 +94,61 @@ def test_a_line_has_the_measurements_of_a_step_per_target_token(
 
 def test_steps_are_written_in_groups_each_once_and_in_order(log: Log, path: Path) -> None:
     for number in range(1, 6):
-        log.add(number, 0.1, a_step(number), measured())
+        add(log, number)
         if number == 3:
             assert path.read_bytes() == b""
             log.flush()
-            assert len(lines_of(path)) == 3
+            assert steps_in(path) == [1, 2, 3]
     assert log.flush()[0]["step"] == 4
     assert log.flush() == []
-    assert [line["step"] for line in lines_of(path)] == [1, 2, 3, 4, 5]
+    assert steps_in(path) == [1, 2, 3, 4, 5]
 
 
-def test_the_remaining_steps_are_written_at_the_end(path: Path) -> None:
-    log = Log(path)
-    log.add(1, 0.1, a_step(), measured())
-    log.__exit__(None)
-    assert [line["step"] for line in lines_of(path)] == [1]
-
-
-def test_a_log_is_appended_to(path: Path) -> None:
+def test_the_remaining_steps_are_appended_at_the_end(path: Path) -> None:
     for number in (1, 2):
-        log = Log(path)
-        log.write([{"step": number}])
-        log.__exit__(None)
-    assert lines_of(path) == [{"step": 1}, {"step": 2}]
+        with Log(path) as log:
+            add(log, number)
+    assert steps_in(path) == [1, 2]
 
 
-def test_a_rank_that_does_not_write_still_knows_its_lines() -> None:
-    log = Log(None)
-    log.add(1, 0.1, a_step(), measured())
-    log.write([{"step": 1}])
-    assert [line["step"] for line in log.flush()] == [1]
-    log.__exit__(None)
+def test_a_rank_that_does_not_write_still_returns_its_lines() -> None:
+    with Log(None) as log:
+        add(log, 1)
+        log.write([{"step": 1}])
+        assert [line["step"] for line in log.flush()] == [1]
 
 
 def test_speed_is_target_tokens_over_the_time_of_the_steps_alone(clock: SimpleNamespace, log: Log) -> None:
     for tokens in (100, 300):
-        log.add(1, 0.1, a_step(target_tokens=tokens), measured())
+        add(log, 1, tokens)
         clock.now += 1.0
     assert log.age == 2.0
     assert [line["tokens_per_second"] for line in log.flush()] == [200.0, 200.0]
     clock.now += 1000.0  # a validation
     log.restart_clock()
-    log.add(3, 0.1, a_step(target_tokens=60), measured())
+    add(log, 3, 60)
     clock.now += 2.0
     assert [line["tokens_per_second"] for line in log.flush()] == [30.0]
 
 
 def test_a_step_left_out_is_marked_and_its_line_is_json_too(log: Log, path: Path) -> None:
-    log.add(1, 0.1, a_step(), measured(smoothed=torch.nan, nll=torch.inf, bad=1.0))
-    log.add(2, 0.1, a_step(), measured())
+    add(log, 1, nll=torch.inf, bad=1.0)
+    add(log, 2, nll=torch.nan, bad=1.0)
+    add(log, 3)
     log.flush()
-    assert [line["skipped"] for line in lines_of(path)] == [True, False]
+    assert [line["skipped"] for line in strict_lines_of(path)] == [True, True, False]
 
 
 def test_the_loss_scale_of_fp16_is_logged(log: Log, path: Path) -> None:
-    log.add(1, 0.1, a_step(), measured(scale=1024.0))
+    add(log, 1, scale=1024.0)
     log.flush()
-    assert lines_of(path)[0]["loss_scale"] == 1024.0
+    assert strict_lines_of(path)[0]["loss_scale"] == 1024.0
 
 
 def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None:
     part = assemble(dataset.splits["train"], np.arange(9), Rounding(64))
     step = LocalBatch(0, 0, [part, part], 9, part.real_source_tokens, part.real_target_tokens, 0)
-    log.add(1, 0.1, step, measured())
+    log.add(1, 0.1, step, torch.ones(5))
     both = len(part.source_tokens) + len(part.target_tokens)
     assert part.filler > 0
     assert log.flush()[0]["filler"] == round(part.filler / both, 5)
@@ -200,19 +176,19 @@ def at(step: int, *validated: int, log: bytes | None = None) -> Position:
 
 @pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
 @pytest.mark.parametrize(
-    ("ours", "behind"),
+    ("ours", "later"),
     [
         (step(1) + step(2), b""),
         (step(1) + step(2), step(3) + step(40)),
         (step(1) + step(2) + valid(2), step(3)[:9]),
         (step(1) + step(2), b"\0\0\0\n\n[]\n"),
     ],
-    ids=["as it stands", "later steps", "half a line", "rubbish"],
+    ids=["intact", "later steps", "half a line", "rubbish"],
 )
 def test_lines_after_the_restored_step_are_removed_without_a_warning(
-    path: Path, ours: bytes, behind: bytes, hashed: bool
+    path: Path, ours: bytes, later: bytes, hashed: bool
 ) -> None:
-    path.write_bytes(ours + behind)
+    path.write_bytes(ours + later)
     validated = (2,) if b"valid" in ours else ()
     assert cut_behind(path, at(2, *validated, log=ours if hashed else None)) == ""
     assert path.read_bytes() == ours
@@ -241,36 +217,36 @@ RUBBISH = (
 
 @pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
 @pytest.mark.parametrize(
-    ("actual", "stays", "message"),
+    ("actual", "copied", "message"),
     [
-        *((step(1) + line + b"\n" + valid(2) + step(3), None, "1 damaged lines, 1 ") for line in RUBBISH),
-        (step(1) + b"\0\n[]\n" + valid(2) + step(3), None, "2 damaged lines, 1 missing steps"),
-        (step(1) + valid(2) + step(3), None, "1 missing steps"),
-        (step(1) + step(2) + step(3), None, "1 missing validations"),
-        (step(1) + step(2)[:20], step(1), "2 missing steps, 1 missing validations"),
-        (b"", None, "3 missing steps, 1 missing validations"),
+        *((step(1) + line + b"\n" + valid(2) + step(3), True, "1 damaged lines, 1 ") for line in RUBBISH),
+        (step(1) + b"\0\n[]\n" + valid(2) + step(3), True, "2 damaged lines, 1 missing steps"),
+        (step(1) + valid(2) + step(3), False, "1 missing steps"),
+        (step(1) + step(2) + step(3), False, "1 missing validations"),
+        (step(1) + step(2)[:20], True, "2 missing steps, 1 missing validations"),
+        (b"", False, "3 missing steps, 1 missing validations"),
     ],
 )
 def test_losses_of_the_log_are_counted_and_the_file_is_copied(
-    path: Path, actual: bytes, stays: bytes | None, message: str, hashed: bool
+    path: Path, actual: bytes, copied: bool, message: str, hashed: bool
 ) -> None:
     path.write_bytes(actual)
     position = at(3, 2, log=WHOLE if hashed else None)
-    said = cut_behind(path, position)
-    assert said.startswith(f"{path} is damaged ({message}")
-    assert path.read_bytes() == b"".join(
-        line for line in actual.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)
-    )
-    if stays is not None or "damaged" in message:
-        assert said.endswith("; intact lines stay, and the damaged log is copied to log.jsonl.1")
+    warning = cut_behind(path, position)
+    assert warning.startswith(f"{path} is damaged ({message}")
+    intact = [line for line in actual.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)]
+    assert path.read_bytes() == b"".join(intact)
+    if copied or "damaged" in message:
+        assert warning.endswith("; intact lines stay, and the damaged log is copied to log.jsonl.1")
         assert (path.parent / "log.jsonl.1").read_bytes() == actual
     assert cut_behind(path, position).endswith("intact lines stay")  # no second copy
 
 
 def test_a_changed_number_is_reported(path: Path) -> None:
     path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
-    said = cut_behind(path, at(3, 2, log=WHOLE))
-    assert said == f"{path} is damaged (some bytes changed); intact lines stay"
+    assert (
+        cut_behind(path, at(3, 2, log=WHOLE)) == f"{path} is damaged (some bytes changed); intact lines stay"
+    )
 
 
 def test_repeated_lines_count_once(path: Path) -> None:
@@ -285,39 +261,33 @@ def test_a_missing_log_is_reported_and_a_new_run_has_none(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_log_knows_its_hash_after_whatever_happened_to_it(path: Path, full_disk: FullDisk) -> None:
+def test_lines_that_a_full_disk_refused_are_written_later_and_the_hash_is_right(
+    path: Path, full_disk: FullDisk
+) -> None:
     path.write_bytes(b"before\n")
     with Log(path) as log:
         with full_disk(20):
             log.write([{"step": 1}, {"step": 2}])
-        log.write([{"step": 3}])
+        log.write([{"step": 3}])  # writes also the lines that the full disk refused
         content = path.read_bytes()
         assert log.written == (len(content), hashlib.sha256(content).hexdigest())
+    assert content == b'before\n{"step": 1}\n{"step": 2}\n{"step": 3}\n'
 
 
-def test_a_run_reports_losses_of_its_log_once(go: Go, tmp_path: Path) -> None:
-    log = tmp_path / "run/log.jsonl"
+def test_a_run_reports_losses_of_its_log_once(go: Go, run: Path) -> None:
+    log = run / "log.jsonl"
     go("training.max_steps=4")
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join((lines[0], b"\xff" + lines[1], *lines[2:])))
-    warned = [e.text for e in go("training.max_steps=5")[1] if isinstance(e, Warned)]
-    assert ["1 damaged lines, 1 missing steps" in text for text in warned] == [True]
-    assert [line["step"] for line in lines_of(log)] == [1, 3, 4, 5]
-    assert not [e for e in go("training.max_steps=6")[1] if isinstance(e, Warned)]
+    (warning,) = warnings(go("training.max_steps=5")[1])
+    assert "1 damaged lines, 1 missing steps" in warning
+    assert steps_in(log) == [1, 3, 4, 5]
+    assert warnings(go("training.max_steps=6")[1]) == []
 
 
-def test_lines_that_a_full_disk_refused_are_written_later(path: Path, full_disk: FullDisk) -> None:
-    log = Log(path)
-    with full_disk(10):
-        log.write([{"step": 1}, {"step": 2}])
-    log.write([{"step": 3}])
-    log.__exit__(None)
-    assert [line["step"] for line in lines_of(path)] == [1, 2, 3]
-
-
-def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path: Path) -> None:
+def test_the_log_of_a_run_has_each_step_and_each_validation_once(go: Go, run: Path) -> None:
     go("training.max_steps=5", "validation.every_steps=2", "training.log_every=3")
-    lines = lines_of(tmp_path / "run/log.jsonl")
+    lines = strict_lines_of(run / "log.jsonl")
     validations = [line for line in lines if "valid" in line]
     steps = [line for line in lines if "valid" not in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5]
@@ -330,15 +300,13 @@ def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path:
 
 def test_a_log_that_is_not_an_ordinary_file_is_refused_without_blocking(path: Path) -> None:
     os.mkfifo(path)
-    with pytest.raises(UserError, match=r"log\.jsonl is not an ordinary file"):
-        cut_behind(path, Position(3))
+    assert "log.jsonl is not an ordinary file" in refusal(cut_behind, path, Position(3))
 
 
 @pytest.mark.parametrize("line", [b"3", b"null", b"[]", b'""', b'{"step": 1}', b'{"format": 1, "files": {}}'])
 def test_another_file_instead_of_the_log_is_reported_and_kept(path: Path, line: bytes) -> None:
     path.write_bytes(line + b"\n")
-    said = cut_behind(path, Position(3))
-    assert "3 missing steps" in said
+    assert "3 missing steps" in cut_behind(path, Position(3))
     assert read_history(path) == History()
     (stored,) = path.parent.glob("log.jsonl.*")
     assert stored.read_bytes() == line + b"\n"

@@ -1,7 +1,7 @@
 """The log lines and the events that a run writes after its steps."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +10,13 @@ import torch
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.training.clock import Clock
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
 from nmt_cli.training.tracking.events import Event, Logged, Progress, Validated
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.validation.metrics import Judgement
+from tests.training.runs import Tiny
 
 
 @pytest.fixture
@@ -25,23 +25,10 @@ def position() -> Position:
 
 
 @pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.jsonl"
-
-
-@pytest.fixture
-def recorder(
-    tiny: Callable[..., TrainConfig], position: Position, events: list[Event], path: Path
-) -> Iterator[Recorder]:
-    config = tiny()
-    clock = Clock(position, config.training, devices=1)
+def recorder(tiny: Tiny, position: Position, events: list[Event], path: Path) -> Iterator[Recorder]:
+    clock = Clock(position, tiny().training, devices=1)
     with Log(path) as log:
-        yield Recorder(config, position, clock, log, History(), torch.device("cpu"), 30, events.append)
+        yield Recorder(tiny(), position, clock, log, History(), torch.device("cpu"), 30, events.append)
 
 
 def take(recorder: Recorder, position: Position, nll: float, tokens: int, bad: float = 0.0) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,11 +11,12 @@ from nmt_cli.checkpoints.finding import BEST, LAST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint
 from nmt_cli.training.clock import Clock
-from nmt_cli.training.config import CheckpointConfig, TrainConfig
+from nmt_cli.training.config import CheckpointConfig
 from nmt_cli.training.position import Position
 from nmt_cli.training.tracking import saver as saver_module
 from nmt_cli.training.tracking.events import Event, Saved
-from nmt_cli.training.tracking.saver import Moved, Saver, Snapshot
+from nmt_cli.training.tracking.saver import Moved, Saver
+from tests.training.runs import Tiny
 
 Make = Callable[..., Saver]
 
@@ -26,33 +27,22 @@ def position() -> Position:
 
 
 @pytest.fixture
-def events() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def saving(
-    tmp_path: Path,
-    identity: Identity,
-    tiny: Callable[..., TrainConfig],
-    position: Position,
-    events: list[Event],
-) -> Make:
+def saving(tmp_path: Path, identity: Identity, tiny: Tiny, position: Position, events: list[Event]) -> Make:
     """Return a saver in `tmp_path` whose checkpoints contain a tiny model without optimiser."""
     model = identity.build()
 
     def saving(first: bool = True, **config: int) -> Saver:
         process = SimpleNamespace(first=first, world=1)
-        alone = {"meet": lambda doing: None, "from_first": lambda thing: thing}
+        alone = {"meet": lambda doing: None, "from_first": lambda value: value}
         trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone))
-        checkpoint = lambda: Checkpoint(position.step, weights(model), {}, {"epoch": 0})  # noqa: E731
-        snapshot = SimpleNamespace(
-            identity=identity, trainer=trainer, position=position, checkpoint=checkpoint
+        snapshot: Any = SimpleNamespace(
+            identity=identity,
+            trainer=trainer,
+            position=position,
+            checkpoint=lambda: Checkpoint(position.step, weights(model), {}, {"epoch": 0}),
         )
         clock = Clock(position, tiny().training, devices=1)
-        return Saver(
-            tmp_path, cast(Snapshot, cast(Any, snapshot)), CheckpointConfig(**config), clock, events.append
-        )
+        return Saver(tmp_path, snapshot, CheckpointConfig(**config), clock, events.append)
 
     return saving
 
@@ -113,7 +103,7 @@ def test_other_ranks_write_nothing(tmp_path: Path, saving: Make, position: Posit
     assert not checkpoints(tmp_path)
 
 
-def test_after_a_save_that_failed_the_next_attempt_is_as_far_away_as_after_one_that_did_not(
+def test_after_a_failed_save_the_next_attempt_waits_as_long_as_after_a_successful_one(
     saving: Make, position: Position, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saver = saving()

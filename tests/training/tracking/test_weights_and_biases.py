@@ -1,6 +1,5 @@
 """The numbers sent to Weights & Biases, with a fake client that needs no account."""
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +8,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.tracking.events import Warned
-from tests.training.runs import Go
+from tests.training.runs import Go, lines_of, warnings
 
 ON = "training.wandb=true"
 
@@ -39,14 +37,14 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    actual = Client()
-    monkeypatch.setitem(sys.modules, "wandb", actual)
-    return actual
+    client = Client()
+    monkeypatch.setitem(sys.modules, "wandb", client)
+    return client
 
 
 def test_the_numbers_are_those_of_the_log(go: Go, run: Path, client: Client) -> None:
     go(ON, "validation.every_steps=2")
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    lines = lines_of(run)
     assert [step for step, _ in client.logged] == [line["step"] for line in lines]
     for line, (_, values) in zip(lines, client.logged, strict=True):
         name, key = ("valid dev/bleu", "bleu") if "valid" in line else ("training/nll", "nll")
@@ -66,7 +64,8 @@ def test_a_failure_of_the_client_ends_the_curves_but_not_the_run(go: Go, client:
     client.fails = True
     complete, events = go(ON)
     assert complete
-    assert sum(isinstance(event, Warned) and "nobody there" in event.text for event in events) == 1
+    (warning,) = warnings(events)
+    assert "nobody there" in warning
 
 
 def test_a_missing_library_is_one_error_before_the_run_starts(

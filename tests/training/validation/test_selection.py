@@ -1,24 +1,25 @@
 """Selection by validation: averages are validated, and the best one is selected."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.finding import checkpoints
-from nmt_cli.checkpoints.model_folder import Identity, read_model
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint, read_state, save_checkpoint
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.errors import UserError
 from nmt_cli.training.validation.metrics import Judge, Judgement
 from nmt_cli.training.validation.selection import Average, Trial, averages, try_all, winner
+from tests.checks import differing, refusal
+from tests.training.runs import Go, tensors_of
 
-Go = Callable[..., Any]
+Make = Callable[..., Outcome]
+Noisy = Callable[..., dict[str, torch.Tensor]]
 CPU = torch.device("cpu")
 
 
@@ -33,11 +34,14 @@ def names(actual: list[Average]) -> dict[str, list[int]]:
     return {each.name: [int(folder.name[5:]) for folder in each.folders] for each in actual}
 
 
-def complaint(run: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        tried(run)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+def save(
+    run: Path, identity: Identity, steps: Iterable[int], scores: Mapping[str, float], ema: bool = False
+) -> None:
+    """Save checkpoints of an untrained model, as the average too if `ema`."""
+    tensors = weights(identity.build())
+    for step in steps:
+        average = tensors if ema else {}
+        save_checkpoint(run, identity, Checkpoint(step, tensors, {}, {"scores": scores}, average))
 
 
 def test_a_checkpoint_names_its_dataset(go: Go, run: Path, toy_dataset: Path) -> None:
@@ -48,21 +52,15 @@ def test_a_checkpoint_names_its_dataset(go: Go, run: Path, toy_dataset: Path) ->
 def test_candidates_are_the_last_the_best_and_averages_of_existing_checkpoints(
     run: Path, identity: Identity
 ) -> None:
-    weights = dict(identity.build().named_parameters())
-    for step in range(1, 41):
-        scores = {"1": 0.5, "3": 0.75, "4": 0.75, "9": 0.1}
-        save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
-        if step in (2, 6):
-            assert (
-                names(averages(run))
-                == {
-                    2: {"last": [2], "best": [1], "average of 2": [1, 2]},
-                    6: {
-                        **{"last": [6], "best": [3], "average of 2": [5, 6]},
-                        **{"average of 3": [4, 5, 6], "average of 5": [2, 3, 4, 5, 6]},
-                    },
-                }[step]
-            )
+    scores = {"1": 0.5, "3": 0.75, "4": 0.75, "9": 0.1}
+    save(run, identity, range(1, 3), scores)
+    assert names(averages(run)) == {"last": [2], "best": [1], "average of 2": [1, 2]}
+    save(run, identity, range(3, 7), scores)
+    assert names(averages(run)) == {
+        **{"last": [6], "best": [3], "average of 2": [5, 6]},
+        **{"average of 3": [4, 5, 6], "average of 5": [2, 3, 4, 5, 6]},
+    }
+    save(run, identity, range(7, 41), scores)
     actual = names(averages(run))
     assert list(actual) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10, 20, 40))]
     assert actual["average of 40"] == list(range(1, 41))
@@ -72,32 +70,49 @@ def test_candidates_are_the_last_the_best_and_averages_of_existing_checkpoints(
 def test_the_last_checkpoint_is_not_listed_again_as_the_best(
     run: Path, identity: Identity, scores: Mapping[str, float]
 ) -> None:
-    weights = dict(identity.build().named_parameters())
-    for step in (1, 2):
-        save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
+    save(run, identity, (1, 2), scores)
     assert names(averages(run)) == {"last": [2], "average of 2": [1, 2]}
 
 
 def test_moving_averages_of_weights_are_candidates_if_they_exist(run: Path, identity: Identity) -> None:
-    weights = dict(identity.build().named_parameters())
-    for step in (1, 2):
-        save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": {"1": 2.0}}, ema=weights))
+    save(run, identity, (1, 2), {"1": 2.0}, ema=True)
     actual = averages(run)
-    names_found = ["last", "best", "average of 2", "EMA of last", "EMA of best"]
-    assert names(actual) == dict(zip(names_found, ([2], [1], [1, 2], [2], [1]), strict=True))
+    assert names(actual) == {
+        **{"last": [2], "best": [1], "average of 2": [1, 2]},
+        **{"EMA of last": [2], "EMA of best": [1]},
+    }
     assert [each.file for each in actual] == ["model.safetensors"] * 3 + ["ema.safetensors"] * 2
 
 
+LEARN = ("training.max_steps=60", "validation.metric=nll", "schedule.warmup=20", "schedule.factor=2.0")
+
+
+@pytest.fixture
+def noisy(go: Go, run: Path, identity: Identity) -> Noisy:
+    """Return a function that trains a good model, and replaces its checkpoint by noisy ones.
+
+    The argument has the sign of the noise by step. The good weights are the EMA if `ema`, and are returned.
+    """
+
+    def noisy(signs: Mapping[int, int], ema: bool = False) -> dict[str, torch.Tensor]:
+        go(*LEARN)
+        (folder,) = checkpoints(run).values()
+        good, progress = tensors_of(run), {"dataset": read_state(folder)["dataset"]}
+        torch.manual_seed(8)
+        noise = {name: 0.3 * torch.randn_like(tensor) for name, tensor in good.items()}
+        for step, sign in signs.items():
+            moved = {name: tensor + sign * noise[name] for name, tensor in good.items()}
+            save_checkpoint(run, identity, Checkpoint(step, moved, {}, progress, good if ema else {}))
+        shutil.rmtree(folder)
+        return good
+
+    return noisy
+
+
 def test_the_moving_average_wins_if_it_is_better_and_is_written(
-    go: Go, run: Path, identity: Identity, tmp_path: Path
+    noisy: Noisy, run: Path, tmp_path: Path
 ) -> None:
-    go(*LEARN)
-    (good,) = checkpoints(run).values()
-    weights, progress = load_file(good / "model.safetensors"), {"dataset": read_state(good)["dataset"]}
-    torch.manual_seed(8)
-    noisy = {name: tensor + 0.3 * torch.randn_like(tensor) for name, tensor in weights.items()}
-    save_checkpoint(run, identity, Checkpoint(100, noisy, {}, progress, ema=weights))
-    shutil.rmtree(good)
+    good = noisy({100: 1}, ema=True)
     trials = tried(run)
     assert [trial.average.name for trial in trials] == ["last", "EMA of last"]
     won = winner(trials)
@@ -105,32 +120,15 @@ def test_the_moving_average_wins_if_it_is_better_and_is_written(
     assert trials[1].score > trials[0].score + 0.1
     average(won.average.folders, tmp_path / "model", won.average.file)
     stored = read_model(tmp_path / "model")
-    assert all(torch.equal(p, weights[name]) for name, p in stored.transformer.named_parameters())
+    assert not differing(weights(stored.transformer), good)
     (part,) = stored.description["averaged"]
     assert (part["step"], part["ema"]) == (100, True)
     assert not (tmp_path / "model/ema.safetensors").exists()
 
 
-LEARN = ("training.max_steps=60", "validation.metric=nll", "schedule.warmup=20", "schedule.factor=2.0")
-
-
-@pytest.fixture
-def noisy(go: Go, run: Path, identity: Identity) -> Path:
-    """Return a run with two checkpoints whose mean is a good model."""
-    go(*LEARN)
-    (good,) = checkpoints(run).values()
-    weights, progress = load_file(good / "model.safetensors"), {"dataset": read_state(good)["dataset"]}
-    torch.manual_seed(8)
-    noise = {name: 0.3 * torch.randn_like(tensor) for name, tensor in weights.items()}
-    for step, sign in ((100, 1), (101, -1)):
-        moved = {name: tensor + sign * noise[name] for name, tensor in weights.items()}
-        save_checkpoint(run, identity, Checkpoint(step, moved, {}, progress))
-    shutil.rmtree(good)
-    return run
-
-
-def test_the_average_wins_if_it_is_better_than_its_parts(noisy: Path) -> None:
-    trials = tried(noisy)
+def test_the_average_wins_if_it_is_better_than_its_parts(noisy: Noisy, run: Path) -> None:
+    noisy({100: 1, 101: -1})
+    trials = tried(run)
     assert [trial.average.name for trial in trials] == ["last", "average of 2"]
     assert [trial.steps for trial in trials] == [[101], [100, 101]]
     assert winner(trials) is trials[1]
@@ -146,7 +144,7 @@ def test_a_trial_has_the_validation_results_of_its_checkpoint(go: Go, run: Path,
     assert (trial.metric, trial.score) == ("chrf", message[0].scores[1].value)
 
 
-def test_the_sets_are_decoded_whole_although_training_took_some_sentences(go: Go, run: Path) -> None:
+def test_selection_translates_all_sentences_although_training_translated_some(go: Go, run: Path) -> None:
     go("training.max_steps=1", "validation.sentences=3")
     (trial,) = tried(run)
     assert len(trial.judgements[0].translations) == 20
@@ -169,13 +167,13 @@ def made_up(name: str, score: float) -> Trial:
     ],
     ids=str,
 )
-def test_the_best_is_kept_and_of_equals_the_simplest(scores: list[float], stored: str) -> None:
+def test_the_best_wins_and_of_equals_the_simplest(scores: list[float], stored: str) -> None:
     order = ["last", "best", "average of 2", "average of 3"]
     trials = [made_up(name, score) for name, score in zip(order, scores, strict=True)]
     assert winner(trials).average.name == stored
 
 
-def test_a_test_set_is_never_looked_at(
+def test_test_sets_are_not_used(
     go: Go,
     run: Path,
     tmp_path: Path,
@@ -207,7 +205,7 @@ def test_a_moved_dataset_is_reported_with_a_remedy(
     shutil.copytree(toy_dataset, there)
     go("training.max_steps=1", dataset=there)
     there.rename(tmp_path / "elsewhere")
-    assert complaint(run) == (
+    assert refusal(tried, run) == (
         f"{run} was trained on {there}, which does not exist any more; "
         "put the dataset back, or a link to its new path."
     )
@@ -215,35 +213,31 @@ def test_a_moved_dataset_is_reported_with_a_remedy(
     assert len(tried(run)) == 1
 
 
-@pytest.mark.parametrize("other", ["vocabulary", "text"])
+@pytest.mark.parametrize("setting", ["tokenizer.joint=false", "filter.max_subwords=20"])
 def test_a_dataset_with_other_contents_is_refused(
-    go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str, dev: str, other: str
+    go: Go, run: Path, tmp_path: Path, make: Make, toy: str, dev: str, setting: str
 ) -> None:
     there = tmp_path / "dataset"
     make(there, [toy], valid=[dev])
     go("training.max_steps=1", dataset=there)
-    if other == "vocabulary":
-        make(there, [toy], "tokenizer.joint=false", valid=[dev], overwrite=True)
-    else:
-        make(there, [toy], "filter.max_subwords=20", valid=[dev], overwrite=True)
-    assert complaint(run) == (
+    make(there, [toy], setting, valid=[dev], overwrite=True)
+    assert refusal(tried, run) == (
         f"{there} has changed since {run} was trained on it, so it cannot validate the run; "
         "choose with --last or --best."
     )
 
 
 def test_a_dataset_without_a_validation_set_is_refused(
-    go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str
+    go: Go, run: Path, tmp_path: Path, make: Make, toy: str
 ) -> None:
     make(tmp_path / "dataset", [toy])
     go("training.max_steps=1", dataset=tmp_path / "dataset")
-    assert complaint(run).startswith(f"{tmp_path / 'dataset'} has no validation set to select by; ")
+    assert refusal(tried, run).startswith(f"{tmp_path / 'dataset'} has no validation set to select by; ")
 
 
 def test_a_checkpoint_that_names_no_dataset_is_refused(go: Go, run: Path, identity: Identity) -> None:
     go("training.max_steps=1")
-    weights = load_file(run / "last/model.safetensors")
-    folder = save_checkpoint(run, identity, Checkpoint(2, weights, {}, {}))
-    assert complaint(run) == (
+    folder = save_checkpoint(run, identity, Checkpoint(2, tensors_of(run), {}, {}))
+    assert refusal(tried, run) == (
         f"{folder / 'state.json'} does not name its dataset; choose with --last or --best."
     )

@@ -1,0 +1,19 @@
+"""Fixtures of the tracking tests: a list of events, and the path of a log."""
+
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.training.tracking.events import Event
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    """The events that a test collects."""
+    return []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of a log."""
+    return tmp_path / "log.jsonl"
