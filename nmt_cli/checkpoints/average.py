@@ -44,7 +44,7 @@ class Part:
 
 
 def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: About = NO_FACTS) -> list[Part]:
-    """Write the mean of the models in `folders` as the model folder `out`. Return them in the same order.
+    """Write the mean of the models in `folders` as the model folder `out`. Return these models in order.
 
     `file` names the weights file in each folder. `about` adds facts to the model card. Settings that may
     differ (dropout, initialisation) come from the last model. Raise `UserError` if the models do not match,
@@ -82,7 +82,7 @@ def common_search(parts: Sequence[Part]) -> dict[str, Any]:
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
     """Read the description of each model in `folders`, whose weights file is named `file`. Raise `UserError`
-    for the first model that is damaged or does not match the first one.
+    for a model that is damaged, or whose settings, vocabulary or tensors differ from those of the first.
     """
     parts: list[Part] = []
     for folder in folders:
@@ -106,6 +106,7 @@ def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
 
 
 def _mean(parts: Sequence[Part], name: str) -> Tensor:
+    """Return the mean of the tensor `name`, in its own dtype. Raise `UserError` for values not finite."""
     total = _read(parts[0], name)
     dtype = total.dtype
     total = total.double()
@@ -122,7 +123,8 @@ def _add(total: Tensor, tensor: Tensor) -> None:
 
 
 def _read(part: Part, name: str) -> Tensor:
-    """Read a tensor that must be finite. Reopen the file each time, because an open file stays in memory."""
+    """Return the tensor `name` of `part`. Raise `UserError` if it has values that are not finite."""
+    # Opened for each tensor, because the pages of an open file stay in memory.
     with _opened(part.folder / part.file) as file:
         tensor: Tensor = file.get_tensor(name)
     refuse_not_finite(part.folder / part.file, name, tensor)
@@ -131,6 +133,7 @@ def _read(part: Part, name: str) -> Tensor:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    """Open a safetensors file for the block. Raise `UserError` if it is missing or damaged."""
     try:
         with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
             yield file
@@ -174,10 +177,10 @@ def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
 
 
 def _is_average(folder: Path) -> bool:
+    """Return whether `folder` is a model folder that `average` wrote, without any other files."""
     try:
         description = parsed_json(read_ordinary(folder / CONFIG))
     except (OSError, UserError, ValueError):
         return False
     names = {path.name for path in folder.iterdir()}
-    # A folder with other files in it is not replaced.
     return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}

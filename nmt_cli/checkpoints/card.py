@@ -65,6 +65,7 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
 
 
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
+    """Return a Markdown table of scores, by name of the set. Without scores, return how to compute them."""
     rows = [
         (_text(name), _text(score.name), f"{score.value:.2f}", _code(score.signature))
         for name, set_scores in scores.items()
@@ -95,6 +96,7 @@ def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
 
 
 def _data(inputs: Sequence[_Input], licence: str) -> str:
+    """Return a Markdown table of the corpora, and a sentence about the licence of the data."""
     rows = [
         (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
         for part in inputs
@@ -104,6 +106,7 @@ def _data(inputs: Sequence[_Input], licence: str) -> str:
 
 
 def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
+    """Return a paragraph about the limits of the model. `longest` is the maximum length in subwords."""
     pairs = sum(part.pairs for part in inputs if part.role == "train")
     size = f" ({pairs:,} pairs)" if pairs else ""
     limit = f" Longer lines than {longest} subwords are split." if longest else ""
@@ -114,6 +117,7 @@ def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table. The cells of `head` and `rows` are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -36,8 +36,8 @@ def best(run: Path, count: int) -> list[Path]:
 def apart(run: Path, minutes: float, count: int) -> list[Path]:
     """Return `count` checkpoints about `minutes` of training time apart, oldest first, the newest included.
 
-    Before each chosen checkpoint comes the older one whose distance is nearest to `minutes`, at most half of
-    that off. The newer one wins a tie. Raise `UserError` if there are not enough.
+    From the newest, go back each time to the checkpoint whose distance is nearest to `minutes`. The newer one
+    wins a tie. Raise `UserError` if a distance is wrong by more than half, or too few checkpoints exist.
     """
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
@@ -81,6 +81,7 @@ def _best_first(run: Path) -> list[int]:
 
 
 def _stated_seconds(folder: Path) -> float:
+    """Return the training time of a checkpoint in seconds. Raise `UserError` if it is not stored."""
     state = read_state(folder)
     if "seconds" not in state:
         raise UserError(f"{folder / STATE} has no training time. Use --last without --every-minutes.")

@@ -106,6 +106,7 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
 
 
 def _digest(description: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of `description` as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
@@ -122,7 +123,7 @@ def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
-    """Raise `UserError` unless the file has the size and hash in `written`."""
+    """Raise `UserError` if the file at `path` is missing, or has another size or hash than `written`."""
     if not path.is_file():
         raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
     # Compare the size first: hashing reads the whole file.

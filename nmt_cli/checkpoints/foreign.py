@@ -58,10 +58,12 @@ def _is_huggingface(path: Path) -> bool:
 
 
 def _is_ctranslate2(path: Path) -> bool:
+    """Return whether `path` is a .bin file that begins with CTranslate2's name of a Transformer."""
     return path.suffix == ".bin" and _start(path, 4 + len(CTRANSLATE2_MARK))[4:] == CTRANSLATE2_MARK
 
 
 def _is_marian(path: Path) -> bool:
+    """Return whether `path` is a .npz file with names of Marian's arrays, or has Marian's binary form."""
     is_npz = path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
     return is_npz or is_marian_binary(path)
 
@@ -75,11 +77,13 @@ def is_marian_binary(path: Path) -> bool:
 
 
 def _is_fairseq(path: Path) -> bool:
+    """Return whether `path` is a pickled file with keys that only fairseq's checkpoints have."""
     keys = _pickled_names(path, "optimizer_history", "args", "cfg", "encoder.embed_tokens.weight")
     return "optimizer_history" in keys or ("encoder.embed_tokens.weight" in keys and len(keys) > 1)
 
 
 def _is_opennmt(path: Path) -> bool:
+    """Return whether `path` is a pickled file with the keys of OpenNMT-py's checkpoints."""
     names = ("generator", "vocab", "opt")
     return _pickled_names(path, *names) == set(names)
 
@@ -105,6 +109,7 @@ def _members(path: Path) -> set[str]:
 
 
 def _zipped_start(path: Path) -> bytes:
+    """Return the first `PICKLE_BYTES` bytes of `data.pkl` in a zip file, or b"" if there is none."""
     member = next((name for name in _members(path) if name.endswith("/data.pkl")), "")
     try:
         with ZipFile(path) as archive, archive.open(member) as stream:

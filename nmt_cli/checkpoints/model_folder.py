@@ -124,7 +124,7 @@ def _without_weights(identity: Identity) -> Transformer:
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """Return the shape of each weight by name. Only the first layer of each stack is built."""
+    """Return the shape of each weight of a model by name. Only the first layer of each stack is built."""
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
@@ -153,7 +153,9 @@ def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`. Raise `UserError` if the tokenisers are not its own."""
+    """Return the identity of the model in `folder`. `description` is its `config.json`. Raise `UserError` if
+    the description is damaged, or if the tokenisers are those of another model.
+    """
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
@@ -198,6 +200,7 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) 
 
 
 def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
+    """Return the shape of each tensor by name."""
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 

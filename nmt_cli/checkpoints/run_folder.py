@@ -65,7 +65,9 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint, read it back, and remove it. Return its size. Raise `UserError` if that fails."""
+    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return its size in
+    bytes. Raise `UserError` if the disk is full, or if other bytes are read than were written.
+    """
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):
         checkpoint_folders.mkdir(exist_ok=True)
@@ -84,6 +86,7 @@ def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
 
 
 def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> None:
+    """Write the model, the optimiser's tensors and `state.json` into the checkpoint folder."""
     write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step}, checkpoint.ema)
     write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
     state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
@@ -91,6 +94,7 @@ def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> No
 
 
 def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` if the file at `path` does not contain exactly the values of `tensors`."""
     stored = read_tensors(path)
     if any(not torch.equal(stored[name], tensor.detach().cpu()) for name, tensor in tensors.items()):
         raise UserError(f"{path.parent.parent} returns other bytes than were written. Use another disk.")
@@ -137,11 +141,14 @@ def _makes_sense(key: str, value: Any) -> bool:
 
 
 def _is_number(value: object) -> bool:
+    """Return whether `value` is a float, or an integer that a float represents exactly."""
     return type(value) is float or (type(value) is int and abs(value) < 2**53)
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """Point the link RUN/`name` to the checkpoint `folder` in one step, so that it always has a target."""
+    """Create or replace the link `name` in `run` by a link to the checkpoint `folder`. A process that reads
+    the link meanwhile sees the old or the new target.
+    """
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
     # A relative link, so that a run can be moved.

@@ -262,8 +262,7 @@ class TrainConfig:
                 f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
                 " leave one of them out."
             )
-        # Sentences with more tokens than a batch are left out too.
-        limit = min(self.batch.longest, self.batch.tokens)
+        limit = self.batch.max_length
         if 0 < self.model.limit < limit:
             raise UserError(
                 f"batch.longest allows sentences of {limit} tokens, but model.longest has only "

@@ -34,8 +34,8 @@ class Limits:
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def wishes(self, first: bool, unsaved: float) -> int:
-        """Return the requests of this rank as bits. The last checkpoint was begun `unsaved` seconds ago. All
-        ranks have to save and end at the same step, but clocks differ. So only the `first` looks at time.
+        """Return the requests of this rank as bits: to save, to stop, or that time is up. `unsaved` is the
+        number of seconds since the last save began. Clocks differ, so only the `first` rank looks at time.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -68,4 +68,5 @@ class Limits:
 
 
 def _every(steps: int, step: int) -> bool:
+    """Return whether `step` is a multiple of `steps`. False if `steps` is 0."""
     return bool(steps) and step % steps == 0

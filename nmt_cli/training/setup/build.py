@@ -35,7 +35,6 @@ from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 from nmt_cli.training.tracking.events import Note, Report, Warned
-from nmt_cli.training.validation.metrics import longest_sentence
 
 CORES_PER_WORKER = 4
 """Number of cores for each process that segments the next epoch, with subword sampling."""
@@ -49,7 +48,7 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
         "files": {
             name: file["sha256"] for name, file in manifest["files"].items() if name.startswith(f"{TRAIN}.")
         },
-        "longest": longest_sentence(config),
+        "longest": config.batch.max_length,
         "length_ratio": _length_ratio(dataset.splits[TRAIN]),
     }
     if corpora := manifest["splits"][TRAIN].get("corpora"):

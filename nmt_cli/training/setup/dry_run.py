@@ -20,7 +20,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup.build import build_trainer, identity_of, warn_if_crowded
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
-from nmt_cli.training.setup.resume import refuse_going_on
+from nmt_cli.training.setup.resume import step_to_resume
 from nmt_cli.training.setup.run import refuse_unfit
 from nmt_cli.training.setup.trial import Trial, first_cut, try_longest
 from nmt_cli.training.step.distributed import Group, Process
@@ -97,13 +97,13 @@ class Forecast:
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
-    """Return what `train` would do on `devices` devices. Raise `UserError` if it would refuse.
-    Write nothing.
+    """Return a forecast of `train` on `devices` devices, without writing files. The longest batch is tried on
+    `device`. Notes and warnings go to `report`. Raise `UserError` if `train` would refuse to start.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
-    if step := refuse_going_on(run, config, identity):
+    if step := step_to_resume(run, config, identity):
         report(Note(f"{run} has {step:,} steps of this plan already"))
     warn_if_crowded(device, report, devices)
     single = Group(Process(), device, timeout=0.0)

@@ -61,6 +61,7 @@ def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
 
 
 def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
+    """Send the signal `number` to each process."""
     for process in processes:
         process.send_signal(number)
 

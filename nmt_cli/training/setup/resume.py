@@ -21,8 +21,10 @@ from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
 
 
-def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """Return the last step of `run`, 0 for a new run. Raise `UserError` if `train` would not resume it."""
+def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
+    """Return the step of the newest checkpoint of `run`, 0 for a new run. Raise `UserError` if `train` would
+    refuse to resume the run with this `config` and `identity`.
+    """
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
     if not newest:

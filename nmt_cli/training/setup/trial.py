@@ -130,7 +130,7 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
-    """Return the micro-batch of `pairs` for a trial. `rounding` is that of a compiled model.
+    """Return the micro-batch of `pairs` for a trial. `rounding` is None unless the model is compiled.
 
     For a compiled model, both sides have different numbers of tokens, unless they are equal in each pair.
     `torch.compile` expects numbers that are equal in the first batch to be equal in all batches.

@@ -232,6 +232,7 @@ class Group:
                 dist.monitored_barrier(self._patient, wait_all_ranks=True)
 
     def _in_contact(self) -> AbstractContextManager[None]:
+        """Return a context that turns errors of communication into `LostContact`."""
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
@@ -292,7 +293,9 @@ def _meeting(process: Process, timeout: float) -> Any:
 
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn errors of the library into `LostContact`, with the text that `others` returns."""
+    """Turn errors of the library within the block into `LostContact`. `others` returns a text about the
+    activity of the other ranks for the message, or "".
+    """
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -311,7 +314,7 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
 
 
 def threads_each(cores: int, process: Process) -> int:
-    """Return the threads of a process, at least 1, if all local processes share `cores` cores."""
+    """Return the threads of `process`, at least 1, if the processes of its machine share `cores` cores."""
     return max(1, cores // process.local_world)
 
 

@@ -116,6 +116,7 @@ class Trainer:
         self._update(0.0, one, bad=one)
 
     def _refresh(self) -> None:
+        """Copy the weights to the half-precision copies, if there are any."""
         if self._halves:
             self._halves.refresh()
 

@@ -171,6 +171,7 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
 
 
 def _spread(value: float | None) -> Spread:
+    """Return the spread of a single value, empty for None."""
     return Spread() if value is None else Spread(1, value, value, value)
 
 

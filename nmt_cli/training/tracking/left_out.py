@@ -27,6 +27,7 @@ class LeftOut:
             self._warn()
 
     def _warn(self) -> None:
+        """Report the number of pairs left out, and store it as reported."""
         segmented = f", as epoch {self._epoch} segments them," if self._sampled else ""
         problem = f"{self._count:,} pairs{segmented} have more than {self._limit:,} tokens on a side"
         self._report(Warned(f"{problem} and are left out ({self._setting})"))

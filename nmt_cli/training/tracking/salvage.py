@@ -68,4 +68,5 @@ def _number(value: object) -> bool:
 
 
 def _step(line: Mapping[str, Any]) -> bool:
+    """Return whether the step of a line is a positive integer."""
     return isinstance(line["step"], int) and 0 < line["step"] < 2**53

@@ -51,6 +51,7 @@ class Saver:
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
     ) -> None:
+        """Prepare to save `snapshot` in the folder `run`. Events go to `report`."""
         self._run, self._snapshot, self._config = run, snapshot, config
         self._clock, self._report = clock, report
         self._position = snapshot.position
@@ -111,7 +112,7 @@ class Saver:
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the `keep_best` best of the saved steps, the step being saved and the current step."""
+        """Return the best `keep_best` of the saved steps, the step being saved and the current step."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 

@@ -57,6 +57,7 @@ class Scalars:
             self._file.close()
 
     def _put(self, **what: Any) -> None:
+        """Write a TensorBoard event with the fields `what` and the current time."""
         self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
 
 

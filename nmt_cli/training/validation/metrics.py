@@ -115,8 +115,7 @@ class Judge:
 
     def _share(self, split: Split, pairs: Indices) -> list[Indices]:
         """Return the batches of `pairs` whose loss this rank computes, as indices of pairs of `split`."""
-        source, target = (np.diff(side.offsets)[pairs] for side in (split.source, split.target))
-        parts = micro_batches(source, target, MAX_TOKENS)
+        parts = micro_batches(*split.lengths(pairs), MAX_TOKENS)
         return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
@@ -164,13 +163,8 @@ def translating(config: TrainConfig) -> TranslateConfig:
     return TranslateConfig(
         search=search,
         # `input.longest` does not count the end token.
-        input=InputConfig(longest=longest_sentence(config) - 1),
+        input=InputConfig(longest=config.batch.max_length - 1),
     )
-
-
-def longest_sentence(config: TrainConfig) -> int:
-    """Return the maximum number of tokens of a training sentence, with its end token."""
-    return min(config.batch.longest, config.batch.tokens)
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
@@ -187,8 +181,8 @@ def translated_lines(config: ValidationConfig, split: Split) -> int:
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
     """Return the `count` longest of the first `among` lines of a set, by tokens, in ascending order."""
-    tokens = np.diff(split.source.offsets[: among + 1]) + np.diff(split.target.offsets[: among + 1])
-    return sorted(np.argsort(-tokens, kind="stable")[:count].tolist())
+    source, target = split.lengths(np.arange(among))
+    return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
 
 
 def sample_lines(count: int) -> list[int]:

@@ -72,10 +72,11 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _stroke(number: int) -> str:
-    """Return the SVG attributes of curve `number`. It is dashed if all colours are used."""
+    """Return the SVG attributes of curve `number`, from 0. Curves are dashed once all colours are used."""
     dashes = f' stroke-dasharray="{4 * (number // len(COLOURS))} 3"' if number >= len(COLOURS) else ""
     return f'fill="none" stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.6"{dashes}'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
+    """Return an SVG text at `x` and `y`. `anchor` is its point there: start, middle or end."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(printable(text))}</text>'
