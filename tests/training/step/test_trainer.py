@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +25,6 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import trainer as step_module
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import Optimizer
@@ -39,6 +40,7 @@ SMOOTH = "optimizer.epsilon=0.01"
 
 Forward = Callable[..., Tensor]
 New = Callable[[], Transformer]
+NewTrainer = Callable[..., Trainer]
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +60,25 @@ def cut(split: Split, how: Cut = WHOLE) -> LocalBatch:
     return prepare(split, GlobalBatch(0, 0, PAIRS, 0), how)
 
 
-def trainer_of(
-    model: Transformer,
-    config: TrainConfig,
-    forward: Forward | None = None,
-    precision: str = "fp32",
-    rank: int = 0,
-) -> Trainer:
-    group = Group(Process(rank=rank), CPU, 1.0)
-    optimizer = Optimizer(model, config.optimizer)
-    return Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, forward or model)
+@pytest.fixture(scope="module")
+def new_trainer(new_model: New, tiny: Tiny) -> NewTrainer:
+    """Return a function that makes a trainer of a new model, with settings of `tiny`.
+
+    `spoil` turns the model into the forward pass.
+    """
+
+    def new_trainer(
+        *settings: str,
+        spoil: Callable[[Transformer], Forward] | None = None,
+        precision: str = "fp32",
+        rank: int = 0,
+    ) -> Trainer:
+        model, config, group = new_model(), tiny(*settings), Group(Process(rank=rank), CPU, 1.0)
+        forward = spoil(model) if spoil else model
+        optimizer = Optimizer(model, config.optimizer)
+        return Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, forward)
+
+    return new_trainer
 
 
 def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[float, float, Tensor]:
@@ -98,20 +109,19 @@ def assert_as_defined(trainer: Trainer, measured: Tensor, exact: tuple[float, fl
     max_tokens=st.integers(1, 1500), unit=st.sampled_from([0, 4, 16]), smoothing=st.sampled_from([0.0, 0.1])
 )
 def test_a_step_is_float64_autograd_on_the_whole_batch_however_it_is_cut(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny, max_tokens: int, unit: int, smoothing: float
+    loader: Loader, split: Split, new_trainer: NewTrainer, max_tokens: int, unit: int, smoothing: float
 ) -> None:
-    model = new_model()
-    exact = by_definition(model, split, smoothing)
-    trainer = trainer_of(model, tiny(f"loss.smoothing={smoothing}"))
+    trainer = new_trainer(f"loss.smoothing={smoothing}")
+    exact = by_definition(trainer.model, split, smoothing)
     step = cut(split, Cut(0, 1, max_tokens, Rounding(unit) if unit else None))
     assert_as_defined(trainer, trainer.step(1, 0.0, step, loader), exact)
 
 
 def test_the_shares_of_three_ranks_sum_up_to_the_step_of_one(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
-    exact = by_definition(new_model(), split, 0.1)
-    trainers = [trainer_of(new_model(), tiny(), rank=rank) for rank in range(3)]
+    trainers = [new_trainer(rank=rank) for rank in range(3)]
+    exact = by_definition(trainers[0].model, split, 0.1)
     measured = [
         trainer.step(1, 0.0, cut(split, Cut(rank, 3, 200)), loader) for rank, trainer in enumerate(trainers)
     ]
@@ -121,8 +131,8 @@ def test_the_shares_of_three_ranks_sum_up_to_the_step_of_one(
     assert (gradient - exact[2]).norm() < 3e-6 * exact[2].norm()
 
 
-def test_a_rank_without_a_pair_adds_nothing(loader: Loader, split: Split, new_model: New, tiny: Tiny) -> None:
-    trainer = trainer_of(new_model(), tiny())
+def test_a_rank_without_a_pair_adds_nothing(loader: Loader, split: Split, new_trainer: NewTrainer) -> None:
+    trainer = new_trainer()
     step = cut(split, Cut(30, 31, 200))
     assert step.micro_batches == []
     assert trainer.step(1, 0.0, step, loader).tolist() == [0, 0, 0, 0, 1]
@@ -144,13 +154,13 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
 
 
 def test_on_a_gpu_gradients_are_added_by_one_operation(
-    split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    split: Split, new_trainer: NewTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (part,) = cut(split).micro_batches
     trainers, counts = [], []
     for gpu in (False, True):
         monkeypatch.setattr("nmt_cli.training.step.flat.has_own_memory", lambda device, gpu=gpu: gpu)
-        trainer = trainer_of(new_model(), tiny())
+        trainer = new_trainer()
         for first in (True, False):
             with Calls() as calls:
                 trainer._forward_backward(part, part.real_target_tokens, first=first)
@@ -171,8 +181,9 @@ def test_copies_in_half_precision_equal_autocast_bit_by_bit(
     other = replace(identity, config=replace(identity.config, residual_dropout=0.2, **changed))
     torch.manual_seed(1)
     model, config = other.build(), tiny()
-    autocast = deepcopy(model)
-    trainer, step = trainer_of(model, config, precision=precision), cut(split, Cut(0, 1, 300))
+    autocast, step = deepcopy(model), cut(split, Cut(0, 1, 300))
+    group, fused = Group(Process(), CPU, 1.0), Optimizer(model, config.optimizer)
+    trainer = Trainer(model, fused, config, MixedPrecision(precision, CPU), group, model)
     assert len(step.micro_batches) > 2
     for number in (1, 2):  # the second step has other weights
         autocast.load_state_dict(model.state_dict())
@@ -193,9 +204,9 @@ def test_copies_in_half_precision_equal_autocast_bit_by_bit(
 
 
 def test_gradients_and_losses_are_summed_over_the_ranks_at_once(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    loader: Loader, split: Split, new_trainer: NewTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = trainer_of(new_model(), tiny())
+    trainer = new_trainer()
     summed: list[Tensor] = []
     monkeypatch.setattr(trainer.group, "sum", summed.append)
     measured = trainer.step(1, 0.0, cut(split), loader)
@@ -235,11 +246,10 @@ class OfTheMachine(Sabotage):
 @pytest.mark.parametrize("kind", [Sabotage, InBackward, OfTheMachine], ids=["forward", "backward", "host"])
 @pytest.mark.parametrize("calls", [{1}, {3}, {4}, {2, 4, 9}], ids=str)
 def test_running_out_of_memory_does_not_change_the_step(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny, kind: type[Sabotage], calls: set[int]
+    loader: Loader, split: Split, new_trainer: NewTrainer, kind: type[Sabotage], calls: set[int]
 ) -> None:
-    undisturbed, model = trainer_of(new_model(), tiny(SMOOTH)), new_model()
-    forward = kind(model, calls)
-    disturbed = trainer_of(model, tiny(SMOOTH), forward)
+    undisturbed, disturbed = new_trainer(SMOOTH), new_trainer(SMOOTH, spoil=partial(kind, calls=calls))
+    forward = cast(Sabotage, disturbed._forward)
     step = cut(split, Cut(0, 1, 300))
     assert len(step.micro_batches) == 4
     for number in (1, 2):
@@ -248,7 +258,7 @@ def test_running_out_of_memory_does_not_change_the_step(
         difference = disturbed.gradients.flat - undisturbed.gradients.flat
         assert difference.norm() < 3e-6 * undisturbed.gradients.flat.norm()
     assert forward.count > 8 + max(calls) // 4
-    assert (flat(model) - flat(undisturbed.model)).abs().max() < 1e-6
+    assert (flat(disturbed.model) - flat(undisturbed.model)).abs().max() < 1e-6
 
 
 class Small(Sabotage):
@@ -265,34 +275,32 @@ class Small(Sabotage):
 
 
 def test_micro_batches_are_halved_until_they_fit(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
-    model = new_model()
-    exact = by_definition(model, split, 0.1)
-    trainer = trainer_of(model, tiny(), Small(model, 60))
+    trainer = new_trainer(spoil=partial(Small, tokens=60))
+    exact = by_definition(trainer.model, split, 0.1)
     assert_as_defined(trainer, trainer.step(1, 0.0, cut(split), loader), exact)
 
 
 def test_a_pair_that_does_not_fit_ends_the_run_in_one_line(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
-    model = new_model()
-    before = flat(model)
-    trainer = trainer_of(model, tiny(), Small(model, 10))
+    trainer = new_trainer(spoil=partial(Small, tokens=10))
+    before = flat(trainer.model)
     assert refusal(trainer.step, 7, 0.1, cut(split), loader) == (
         "a single pair does not fit the memory of cpu in step 7; lower batch.longest, or use a smaller model."
     )
-    assert torch.equal(flat(model), before)
+    assert torch.equal(flat(trainer.model), before)
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
     def broken(*_: object) -> Tensor:
         raise RuntimeError("expected all tensors on one device")
 
     with pytest.raises(RuntimeError, match="on one device"):
-        trainer_of(new_model(), tiny(), broken).step(1, 0.1, cut(split), loader)
+        new_trainer(spoil=lambda model: broken).step(1, 0.1, cut(split), loader)
 
 
 class LossSpoilt(Sabotage):
@@ -316,23 +324,17 @@ class GradientSpoilt(Sabotage):
 @pytest.mark.parametrize("kind", [LossSpoilt, GradientSpoilt], ids=["loss", "gradient"])
 @pytest.mark.parametrize(
     "settings",
-    [(), ("optimizer.clip_norm=1.0",), ("optimizer.kind=adamw", "optimizer.weight_decay=0.1")],
+    [[], ["optimizer.clip_norm=1.0"], ["optimizer.kind=adamw", "optimizer.weight_decay=0.1"]],
     ids=["plain", "clipped", "decayed"],
 )
 @pytest.mark.parametrize("bad", [1, 3], ids="step {}".format)
 def test_a_step_that_is_not_finite_is_left_out_and_marked(
-    loader: Loader,
-    split: Split,
-    new_model: New,
-    tiny: Tiny,
-    kind: type[Sabotage],
-    settings: tuple[str, ...],
-    bad: int,
+    loader: Loader, split: Split, new_trainer: NewTrainer, kind: type[Sabotage], settings: list[str], bad: int
 ) -> None:
-    model = new_model()
     step = cut(split, Cut(0, 1, 600))
     assert len(step.micro_batches) == 2
-    trainer = trainer_of(model, tiny(*settings), kind(model, {2 * bad}))
+    trainer = new_trainer(*settings, spoil=partial(kind, calls={2 * bad}))
+    model = trainer.model
     for number in range(1, bad):
         assert trainer.step(number, 0.01, step, loader)[3] == 0
     weights = flat(model)
@@ -352,11 +354,10 @@ def test_a_step_that_is_not_finite_is_left_out_and_marked(
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("share", [0.5, 2.0], ids=["a longer gradient", "a shorter gradient"])
 def test_only_longer_gradients_are_scaled_down_to_the_norm(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny, share: float, precision: str
+    loader: Loader, split: Split, new_model: New, new_trainer: NewTrainer, share: float, precision: str
 ) -> None:
     norm = by_definition(new_model(), split, 0.1)[2].norm().item()
-    limit = f"optimizer.clip_norm={share * norm}"
-    trainer = trainer_of(new_model(), tiny(limit), precision=precision)
+    trainer = new_trainer(f"optimizer.clip_norm={share * norm}", precision=precision)
     measured = trainer.step(1, 0.0, cut(split), loader)
     rough = 1e-2 if precision == "fp16" else 1e-5
     assert measured[2].item() == pytest.approx(norm, rel=rough)
@@ -364,47 +365,42 @@ def test_only_longer_gradients_are_scaled_down_to_the_norm(
     assert applied.item() == pytest.approx(min(share, 1.0) * norm, rel=rough)
 
 
-def test_the_rate_is_that_of_the_step(loader: Loader, split: Split, new_model: New, tiny: Tiny) -> None:
-    small, large = new_model(), new_model()
-    before = flat(small)
-    trainer_of(small, tiny(SMOOTH)).step(1, 0.001, cut(split), loader)
-    trainer_of(large, tiny(SMOOTH)).step(1, 0.01, cut(split), loader)
-    ratio = (flat(large) - before).norm() / (flat(small) - before).norm()
+def test_a_step_uses_its_learning_rate(loader: Loader, split: Split, new_trainer: NewTrainer) -> None:
+    small, large = new_trainer(SMOOTH), new_trainer(SMOOTH)
+    before = flat(small.model)
+    small.step(1, 0.001, cut(split), loader)
+    large.step(1, 0.01, cut(split), loader)
+    ratio = (flat(large.model) - before).norm() / (flat(small.model) - before).norm()
     assert ratio.item() == pytest.approx(10.0, rel=1e-3)
 
 
-def draws(trainer: Trainer, seen: list[float], number: int, step: LocalBatch, loader: Loader) -> list[float]:
-    """Return the first random number of each micro-batch of a step."""
-    torch.rand(number)
-    seen.clear()
-    trainer.step(number, 0.0, step, loader)
-    return list(seen)
-
-
 def test_random_numbers_follow_from_seed_step_rank_and_micro_batch_alone(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
-    model, step = new_model(), cut(split, Cut(0, 1, 600))
+    step = cut(split, Cut(0, 1, 600))
     seen: list[float] = []
 
-    def looking(*inputs: object) -> Tensor:
-        seen.append(torch.rand(()).item())
-        out: Tensor = model(*inputs)
-        return out
+    def looking(model: Transformer) -> Forward:
+        def forward(*inputs: object) -> Tensor:
+            seen.append(torch.rand(()).item())
+            out: Tensor = model(*inputs)
+            return out
 
-    actual = {
-        (seed, rank, number): draws(
-            trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank), seen, number, step, loader
-        )
-        for seed in (1, 2)
-        for rank in (0, 1)
-        for number in (1, 2, 11)
-    }
+        return forward
+
+    def draws(seed: int, rank: int, number: int) -> list[float]:
+        """Return the first random number of each micro-batch of a step."""
+        trainer = new_trainer(f"training.seed={seed}", spoil=looking, rank=rank)
+        torch.rand(number)
+        seen.clear()
+        trainer.step(number, 0.0, step, loader)
+        return list(seen)
+
+    steps = list(product((1, 2), (0, 1), (1, 2, 11)))
+    actual = {each: draws(*each) for each in steps}
     everything = [draw for drawn in actual.values() for draw in drawn]
     assert len(everything) == len(set(everything)) == 2 * 12
-    for (seed, rank, number), drawn in reversed(actual.items()):
-        again = trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank)
-        assert draws(again, seen, number, step, loader) == drawn
+    assert {each: draws(*each) for each in reversed(steps)} == actual
 
 
 def test_seeds_depend_on_each_part() -> None:
@@ -417,12 +413,9 @@ def test_seeds_depend_on_each_part() -> None:
 
 @pytest.mark.parametrize(("precision", "error"), [("bf16", 0.02), ("fp16", 0.003)])
 def test_a_step_in_half_precision_is_the_same_step_but_rougher(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny, precision: str, error: float
+    loader: Loader, split: Split, new_trainer: NewTrainer, precision: str, error: float
 ) -> None:
-    exact, rough = (
-        trainer_of(new_model(), tiny(SMOOTH)),
-        trainer_of(new_model(), tiny(SMOOTH), precision=precision),
-    )
+    exact, rough = new_trainer(SMOOTH), new_trainer(SMOOTH, precision=precision)
     before = flat(exact.model)
     expected, actual = (trainer.step(1, 0.01, cut(split), loader) for trainer in (exact, rough))
     assert actual[:3].tolist() == pytest.approx(expected[:3].tolist(), rel=error)
@@ -433,11 +426,10 @@ def test_a_step_in_half_precision_is_the_same_step_but_rougher(
 
 
 def test_an_overflow_in_fp16_is_a_step_left_out_and_a_smaller_scale(
-    loader: Loader, split: Split, new_model: New, tiny: Tiny
+    loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
-    model = new_model()
-    before = flat(model)
-    trainer = trainer_of(model, tiny(), GradientSpoilt(model, {1}), precision="fp16")
+    trainer = new_trainer(spoil=partial(GradientSpoilt, calls={1}), precision="fp16")
+    model, before = trainer.model, flat(trainer.model)
     assert trainer.step(1, 0.01, cut(split), loader)[3:].tolist() == [1, step_module.FIRST_SCALE]
     assert torch.equal(flat(model), before)
     assert trainer.step(2, 0.01, cut(split), loader)[3:].tolist() == [0, step_module.FIRST_SCALE / 2]
