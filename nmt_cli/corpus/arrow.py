@@ -33,7 +33,9 @@ def files_of(folder: Path) -> tuple[Path, ...]:
     """Return the files of a folder with one split, in the order of its rows. Raise `UserError` for several
     splits, for damaged metadata, and for rows that are stored in another order."""
     if not (folder / STATE).is_file():
-        raise UserError(f"{folder} has {_splits(folder)}; name one of them, such as {folder}/train.")
+        names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
+        splits = f"the splits {', '.join(names)}" if names else "no split"
+        raise UserError(f"{folder} has {splits}; name one of them, such as {folder}/train.")
     try:
         state = parsed_json(read_ordinary(folder / STATE))
         names = [item["filename"] for item in state["_data_files"]]
@@ -46,12 +48,6 @@ def files_of(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in names)
 
 
-def _splits(folder: Path) -> str:
-    """Return the names of the splits in a folder, for a message."""
-    names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
-    return f"the splits {', '.join(names)}" if names else "no split"
-
-
 def count(files: Sequence[Path]) -> int:
     """Return the total number of rows of all files. In Parquet files, only the metadata is read."""
     return sum(map(_count, files))
@@ -61,7 +57,7 @@ def _count(file: Path) -> int:
     """Return the number of rows of one file. Raise `UserError` if it can't be read."""
     with _explained(file):
         if file.suffix.lower() == PARQUET:
-            return int(_library("parquet").ParquetFile(file).metadata.num_rows)
+            return int(_library().parquet.ParquetFile(file).metadata.num_rows)
         with _stream(file) as batches:
             return sum(batch.num_rows for batch in batches)
 
@@ -95,7 +91,7 @@ def _columns(
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
     """Yield the sources, targets and scores of up to `BATCH_ROWS` rows at a time. Missing scores are None."""
     if file.suffix.lower() == PARQUET:
-        parquet = _library("parquet").ParquetFile(file)
+        parquet = _library().parquet.ParquetFile(file)
         columns = _chosen(file, parquet.schema_arrow, languages, config)
         names = [name for name in columns if name]
         _refuse_large(file, parquet.metadata, names)
@@ -148,7 +144,7 @@ def _column(batch: Any, name: str) -> Any:
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")
-    return _library("compute").struct_field(batch.column(outer), inner)
+    return _library().compute.struct_field(batch.column(outer), inner)
 
 
 @contextmanager
@@ -172,8 +168,8 @@ def _explained(file: Path) -> Iterator[None]:
         raise UserError(f"{file} can't be read ({reason}); copy it again.") from error
 
 
-def _library(module: str = "") -> Any:
-    """Return pyarrow, or its submodule `module` if given. Raise `UserError` if pyarrow is not installed."""
+def _library() -> Any:
+    """Return pyarrow with its submodules. Raise `UserError` if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -182,4 +178,4 @@ def _library(module: str = "") -> Any:
         raise UserError(
             "parquet files and folders of Hugging Face datasets need pyarrow. Run: pip install '.[arrow]'"
         ) from error
-    return getattr(pyarrow, module) if module else pyarrow
+    return pyarrow

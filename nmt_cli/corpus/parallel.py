@@ -13,7 +13,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import THREE_LETTERS
 
 STDIN = Path("-")
-Form = Literal["lines", "tsv", "table", "jsonl", "tmx", "zip", "arrow", "sgm"]
+Form = Literal["lines", "tsv", "jsonl", "tmx", "zip", "arrow", "sgm"]
 FORM_OF: dict[str, Form] = {
     ".tsv": "tsv",
     ".xml": "sgm",
@@ -24,7 +24,7 @@ FORM_OF: dict[str, Form] = {
 }
 """The form of a file that contains both sides, by its ending."""
 
-SCORED: tuple[Form, ...] = ("table", "jsonl", "arrow")
+SCORED: tuple[Form, ...] = ("tsv", "jsonl", "arrow")
 """Forms that may have a column of scores."""
 
 UNITS: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
@@ -86,7 +86,7 @@ class Corpus:
                 return archives.count(self.source, self.languages)
             case "arrow":
                 return self._at_least_one(arrow.count(self.files))
-            case "table":
+            case "tsv" if self._header:
                 return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
             case _:
                 return self._count_lines()
@@ -133,7 +133,7 @@ class Corpus:
     @property
     def _header(self) -> int:
         """The number of lines before the first pair."""
-        return int(self.form == "table" and not records.has_no_names(self.config))
+        return int(self.form == "tsv" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
         """Return the name of the file of a side, for messages."""
@@ -150,7 +150,7 @@ class Corpus:
                 return tmx.pairs(self.source, *self.languages)
             case "arrow":
                 scored = arrow.pairs(self.files, self.languages, self.config)
-            case "table":
+            case "tsv" if records.wants_columns(self.config):
                 scored = records.table(self.source, self._name("source"), self.languages, self.config)
             case "jsonl":
                 scored = records.jsonl(self.source, self._name("source"), self.languages, self.config)
@@ -181,13 +181,8 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
     PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or not. The default
     `config` has no columns.
     """
-    config = config or CorpusConfig()
-    corpus = replace(
-        _find(spec, source_lang, target_lang), languages=(source_lang, target_lang), config=config
-    )
-    if corpus.form == "tsv" and records.wants_columns(config):
-        return replace(corpus, form="table")
-    return corpus
+    corpus = _find(spec, source_lang, target_lang)
+    return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:

@@ -38,7 +38,7 @@ def wants_columns(config: CorpusConfig) -> bool:
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether all chosen columns are numbers. Then the first line of a table is a pair, not names."""
+    """Return whether all columns in the settings, if any, are numbers. If so, the first line is a pair."""
     columns = [config.source_column, config.target_column, config.score_column]
     return all(name.isdecimal() for name in columns if name)
 
