@@ -1,5 +1,6 @@
 """Writes and reads arrays and texts piece by piece, so that memory never holds all of them."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,34 +61,29 @@ class OffsetsWriter(ArrayWriter):
         self.end = int(ends[-1]) if len(ends) else self.end
 
 
-class TextWriter:
+class TextWriter(ExitStack):
     """Writes lines of text to PREFIX.txt, and their offsets to PREFIX.lines.npy."""
 
     def __init__(self, prefix: Path) -> None:
+        super().__init__()
         text = Path(f"{prefix}.txt")
-        self._text = text.open("wb")
-        self._offsets = OffsetsWriter(Path(f"{prefix}.lines.npy"))
+        self._text = self.enter_context(text.open("wb"))
+        self._offsets = self.enter_context(OffsetsWriter(Path(f"{prefix}.lines.npy")))
 
     def append(self, content: bytes, lengths: Array) -> None:
         """Add lines that end in line feeds. `lengths` has the bytes of each line, line feed included."""
         self._text.write(content)
         self._offsets.append(lengths)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._offsets.__exit__(*error)
-        self._text.close()
-
-
-class TextReader:
+class TextReader(ExitStack):
     """Reads lines that `TextWriter` wrote, in any order. Holds neither text nor offsets in memory."""
 
     def __init__(self, prefix: Path) -> None:
+        super().__init__()
         self._path = Path(f"{prefix}.txt")
         self._offsets: Offsets = np.load(f"{prefix}.lines.npy", mmap_mode="r")
-        self._file = self._path.open("rb")
+        self._file = self.enter_context(self._path.open("rb"))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -115,9 +111,3 @@ class TextReader:
             run = self.content(int(part[0]), int(part[-1]) + 1).split(b"\n")
             lines += [run[number].decode() for number in (part - part[0]).tolist()]
         return lines
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()

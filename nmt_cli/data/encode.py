@@ -1,21 +1,19 @@
 """Encodes a block of prepared text as token ids: the work of one process on one block."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, Extent, OffsetsWriter
+from nmt_cli.data.arrays import Array, ArrayWriter, Extent, OffsetsWriter
 from nmt_cli.data.dataset import side_path
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
-
-Tokens = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class EncodeTask:
 class EncodedSide:
     """The ids of consecutive sentences, each with its end token, and the lengths of the sentences."""
 
-    tokens: Tokens
+    tokens: Array
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
@@ -64,12 +62,14 @@ def kept_pairs(
     return kept
 
 
-class TokensWriter:
+class TokensWriter(ExitStack):
     """Writes the ids of one side of a split, piece by piece."""
 
     def __init__(self, folder: Path, split: str, side: Side, tokenizer: Tokenizer) -> None:
-        self._tokens = ArrayWriter(side_path(folder, split, side, "tokens.npy"), token_type(tokenizer))
-        self._offsets = OffsetsWriter(side_path(folder, split, side, "offsets.npy"))
+        super().__init__()
+        tokens = ArrayWriter(side_path(folder, split, side, "tokens.npy"), token_type(tokenizer))
+        self._tokens = self.enter_context(tokens)
+        self._offsets = self.enter_context(OffsetsWriter(side_path(folder, split, side, "offsets.npy")))
         self._unknown, self._unknowns = tokenizer.vocabulary.unknown, 0
         self.pairs = 0
 
@@ -83,13 +83,6 @@ class TokensWriter:
     def counts(self) -> dict[str, int]:
         """Return the number of tokens, end tokens included, and of unknown tokens, written so far."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._tokens.__exit__(*error)
-        self._offsets.__exit__(*error)
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 from nmt_cli.data.dataset import Dataset, check_sizes, read_manifest
 from nmt_cli.data.verify import verify
@@ -23,7 +23,7 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 """The modification time of a file, which programs can set, and its change time, which they cannot."""
 
 
-class DatasetGuard:
+class DatasetGuard(ExitStack):
     """Verifies an open dataset in the background and notices later changes to its files. The files stay open,
     so the guard can check them even after their folder is moved or removed.
     """
@@ -40,13 +40,13 @@ class DatasetGuard:
         `gather` takes a value of this rank and returns the values of all ranks. `note` shows a message to the
         user.
         """
+        super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note
-        self._open = ExitStack()
         self._files: dict[str, int] = {}
         for name in self._written:
             self._files[name] = os.open(self._folder / name, os.O_RDONLY)
-            self._open.callback(os.close, self._files[name])
+            self.callback(os.close, self._files[name])
         self._times = {name: TIMES(os.fstat(file)) for name, file in self._files.items()}
         self._verified: Future[None] = Future()
         if verifies:
@@ -129,9 +129,3 @@ class DatasetGuard:
             f"{self._folder / name} was changed while it was in use. Restore it, then run the same command "
             "again to resume from the last checkpoint."
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()

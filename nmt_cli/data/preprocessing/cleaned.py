@@ -22,19 +22,16 @@ QUALITIES = ("scores.npy", "closeness.npy")
 REPORT = "report.json"
 
 
-class CleanWriter:
+class CleanWriter(ExitStack):
     """Writes the cleaned blocks of a part, and at the end of the `with` block their counts."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._stack = folder, ExitStack()
-        self._texts = {side: self._stack.enter_context(TextWriter(folder / side)) for side in SIDES}
-        self._numbers = self._stack.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
-        self._hashes = {
-            name: self._stack.enter_context(hashes_of(folder, name).open("wb")) for name in HASHED
-        }
-        self._qualities = [
-            self._stack.enter_context(ArrayWriter(folder / name, np.float32)) for name in QUALITIES
-        ]
+        super().__init__()
+        self._texts = {side: self.enter_context(TextWriter(folder / side)) for side in SIDES}
+        self._numbers = self.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
+        self._hashes = {name: self.enter_context(hashes_of(folder, name).open("wb")) for name in HASHED}
+        self._qualities = [self.enter_context(ArrayWriter(folder / name, np.float32)) for name in QUALITIES]
+        self.callback(self._write_counts, folder / REPORT)
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
@@ -48,13 +45,10 @@ class CleanWriter:
             writer.append(values)
         self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
 
-    def __enter__(self) -> "CleanWriter":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+    def _write_counts(self, path: Path) -> None:
+        """Write the counts of each corpus to `path`."""
         counts = {owner: count.state() for owner, count in self._counts.items()}
-        (self._folder / REPORT).write_text(json.dumps(counts))
+        path.write_text(json.dumps(counts))
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:

@@ -165,7 +165,7 @@ class _SideWriter(TokensWriter):
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__(folder, TRAIN, side, tokenizer)
-        self._text = TextWriter(folder / f"{TRAIN}.{side}")
+        self._text = self.enter_context(TextWriter(folder / f"{TRAIN}.{side}"))
 
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
@@ -179,10 +179,6 @@ class _SideWriter(TokensWriter):
             content = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)
             lengths = lengths[kept]
         self._text.append(content, lengths)
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._text.__exit__(*error)
 
 
 def _count_drops(
