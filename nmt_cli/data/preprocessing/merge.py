@@ -12,14 +12,13 @@ from nmt_cli.data.arrays import TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
-from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter, kept_pairs
 from nmt_cli.data.preprocessing.cleaned import QUALITIES, counts_of, hashes_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import clean_part, encoded_part
+from nmt_cli.data.preprocessing.run import Run
 from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, nothing_left, parts_of
-from nmt_cli.runtime.processes import Progress
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -47,41 +46,33 @@ class _Block(NamedTuple):
     target: EncodedSide
 
 
-def merge_parts(
-    inputs: Sequence[Input],
-    config: PreprocessConfig,
-    tokenizers: Tokenizers,
-    folder: Path,
-    work: Path,
-    report: FilterReport,
-    progress: Progress,
-) -> dict[str, Any]:
+def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
     """Write the ids and text of all parts to `folder`, without repeated and overlong pairs. Return the
     description of the split for the manifest. Count pairs that are left out in `report`. Raise `UserError` if
     none stays.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
-    skip = _repetitions(inputs, config, work, report)
-    limits = [item.filter(config).max_subwords for item in inputs]
+    skip = _repetitions(run, report)
+    limits = [item.filter(run.config).max_subwords for item in run.training]
     corpora = report.of_role(TRAIN)
     total = sum(corpus.kept for corpus in corpora)
     with ExitStack() as stack:
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        for block in _blocks(work, parts_of(inputs)):
+        for block in _blocks(run.work, parts_of(run.training)):
             end = block.first + len(block.numbers)
             repeats = None if skip is None else skip[block.first : end]
             kept = kept_pairs(block.source, block.target, repeats, limits[block.owner])
             writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
             writers["target"].append_kept(block.target, block.texts["target"], block.start, kept)
             _count_drops(corpora[block.owner], block, kept, repeats)
-            progress("merging", end, total)
+            run.progress("merging", end, total)
         split: dict[str, Any] = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     if not split["pairs"]:
         raise nothing_left(report)
-    if corpus_ranges := _corpus_ranges(inputs, report):
+    if corpus_ranges := _corpus_ranges(run.training, report):
         split["corpora"] = corpus_ranges
     return split
 
@@ -115,26 +106,24 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
     return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
-def _repetitions(
-    inputs: Sequence[Input], config: PreprocessConfig, work: Path, report: FilterReport
-) -> NDArray[np.uint8] | None:
+def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
     """Return, for each cleaned pair, the number of the reason in `SKIPPED` to leave it out, or 0. The array
     is mapped from a file. The result is None if no filter looks for repetitions.
     """
-    needs = [hashes_needed(item.filter(config)) for item in inputs]
+    needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
         return None
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
-    parts = [clean_part(work, part) for part in range(parts_of(inputs))]
+    parts = [clean_part(run.work, part) for part in range(parts_of(run.training))]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
-        work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
+        run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )
     for reason, name in enumerate(HASHED, start=1):
         is_filtered = np.array([name in corpus_needs for corpus_needs in needs])
         if not is_filtered.any():
             continue
         qualities = [] if name == "pair" else [[part / value for part in parts] for value in QUALITIES]
-        for numbers in find_repeated([hashes_of(part, name) for part in parts], work, qualities, reasons):
+        for numbers in find_repeated([hashes_of(part, name) for part in parts], run.work, qualities, reasons):
             # A corpus without this filter keeps pairs that repeat those of other corpora.
             reasons[numbers[is_filtered[ends.searchsorted(numbers, side="right")]]] = reason
     return reasons

@@ -9,7 +9,6 @@ result is byte-identical for any number of workers, interruptions and machines.
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from nmt_cli.data.dataset import (
 from nmt_cli.data.preprocessing import reuse
 from nmt_cli.data.preprocessing.evaluation_sets import write_evaluation_set
 from nmt_cli.data.preprocessing.hold_out import drawn_sets
-from nmt_cli.data.preprocessing.job import Input, Job, describe_job, differences, find_inputs
+from nmt_cli.data.preprocessing.job import Job, describe_job, differences, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
 from nmt_cli.data.preprocessing.parts import (
     Share,
@@ -45,6 +44,7 @@ from nmt_cli.data.preprocessing.parts import (
     work_folder,
     written_whole,
 )
+from nmt_cli.data.preprocessing.run import Run
 from nmt_cli.data.preprocessing.training_set import (
     clean_parts,
     draw_sample,
@@ -106,17 +106,16 @@ def preprocess(
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             drop_work(work_folder(out))
             return Outcome(read_manifest(out), None)
-        if share.machines > 1:
-            work = open_work(out, description, shared=True, overwrite=overwrite)
-            remade = drop_damaged(work, share)
-            with reporting_full_disk(out):
-                parts = _make_share(work, job, plan, inputs, share, workers, progress)
-            return Outcome({}, None, parts, remade)
-        folder = stack.enter_context(folder_written_whole(out))
-        work = open_work(out, description, shared=False, overwrite=overwrite)
+        is_shared = share.machines > 1
+        folder = None if is_shared else stack.enter_context(folder_written_whole(out))
+        work = open_work(out, description, shared=is_shared, overwrite=overwrite)
         remade = drop_damaged(work, share)
+        run = Run(job, inputs, plan, work, workers, progress)
+        if not folder:
+            with reporting_full_disk(out):
+                return Outcome({}, None, _make_share(run, share), remade)
         with kept_if_worth_it(work):
-            report, splits, tokenizers = _make(folder, work, job, plan, inputs, workers, progress)
+            report, splits, tokenizers = _make(run, folder)
         progress("finishing", 0, 0)
         summary = {
             "fingerprint": tokenizers.fingerprint,
@@ -131,70 +130,51 @@ def preprocess(
     return Outcome(manifest, report, remade=remade)
 
 
-def _make(
-    folder: Path,
-    work: Path,
-    job: Job,
-    plan: reuse.Plan,
-    inputs: Sequence[Input],
-    workers: int,
-    progress: Progress,
-) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write all files of the dataset except the manifest to `folder`. `work` may hold finished parts. Return
-    the filter report, the description of each split for the manifest, and the tokenizers.
+def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
+    """Write all files of the dataset except the manifest to `folder`, from the finished parts in the work
+    folder as far as they are there. Return the filter report, the description of each split for the manifest,
+    and the tokenizers.
     """
-    report = FilterReport()
-    training = [item for item in inputs if item.role == TRAIN]
-    parts = parts_of(training)
-    clean_parts(inputs, job.config, plan.recipe, work, Share(), workers, progress)
-    gather_report(training, work, report)
-    progress("learning subwords", 0, 0)
-    tokenizer_folder = _tokenizers_in(work, plan, parts, job.config.tokenizer)
+    clean_parts(run, EVERYTHING)
+    report = gather_report(run)
+    run.progress("learning subwords", 0, 0)
+    tokenizer_folder = _tokenizers_in(run)
     shutil.copytree(tokenizer_folder, folder / TOKENIZERS)
     tokenizers = load_tokenizers(tokenizer_folder)
     evaluation = {
-        item.corpus.name: write_evaluation_set(item, job.config, tokenizers, folder, report)
-        for item in inputs
+        item.corpus.name: write_evaluation_set(item, run.config, tokenizers, folder, report)
+        for item in run.inputs
         if item.role in ("valid", "test")
     }
-    encode_parts(tokenizers, tokenizer_folder, work, range(parts), workers, progress)
-    train = merge_parts(training, job.config, tokenizers, folder, work, report, progress)
-    page = filter_page(report, job.config.filter, job.source_lang, job.target_lang)
+    encode_parts(run, tokenizers, tokenizer_folder, range(parts_of(run.training)))
+    train = merge_parts(run, tokenizers, folder, report)
+    page = filter_page(report, run.config.filter, run.job.source_lang, run.job.target_lang)
     for name, content in ((FILTER_REPORT, report.as_json()), (FILTER_PAGE, page)):
         (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
 
 
-def _make_share(
-    work: Path,
-    job: Job,
-    plan: reuse.Plan,
-    inputs: Sequence[Input],
-    share: Share,
-    workers: int,
-    progress: Progress,
-) -> tuple[int, int]:
+def _make_share(run: Run, share: Share) -> tuple[int, int]:
     """Clean the parts of one machine, and encode them if the run reuses tokenizers. Return the number of
     parts that all machines have cleaned so far, and the number of all parts.
     """
-    training = [item for item in inputs if item.role == TRAIN]
-    parts = parts_of(training)
-    clean_parts(inputs, job.config, plan.recipe, work, share, workers, progress)
-    if plan.ready:
-        tokenizer_folder = _tokenizers_in(work, plan, parts, job.config.tokenizer)
+    clean_parts(run, share)
+    parts = parts_of(run.training)
+    if run.plan.ready:
         ours = [part for part in range(parts) if share.has(part)]
-        encode_parts(plan.ready, tokenizer_folder, work, ours, workers, progress)
-    return sum(clean_part(work, part).exists() for part in range(parts)), parts
+        encode_parts(run, run.plan.ready, _tokenizers_in(run), ours)
+    return sum(clean_part(run.work, part).exists() for part in range(parts)), parts
 
 
-def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerConfig) -> Path:
+def _tokenizers_in(run: Run) -> Path:
     """Return the tokenizer folder in the work folder. Make the tokenizers if they are missing."""
-    finished = work / TOKENIZERS
+    finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
-            task = (folder / TOKENIZERS, work, parts, plan, config)
+            parts, config = parts_of(run.training), run.config.tokenizer
+            task = (folder / TOKENIZERS, run.work, parts, run.plan, config)
             # SentencePiece ignores Ctrl-C while it learns, and takes much memory.
-            if plan.recipe.kind == "sentencepiece":
+            if run.plan.recipe.kind == "sentencepiece":
                 in_child(_save_tokenizers, task)
             else:
                 _save_tokenizers(task)

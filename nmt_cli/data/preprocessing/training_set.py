@@ -14,17 +14,17 @@ from nmt_cli.data.cleaning.filters import HELD_OUT
 from nmt_cli.data.cleaning.held_out import HeldOut
 from nmt_cli.data.cleaning.held_out import write as write_held_out
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
-from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.data.encode import EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.preprocessing.cleaned import CleanWriter, counts_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import BLOCKS_A_PART, Share, clean_part, encoded_part, written_whole
+from nmt_cli.data.preprocessing.run import Run
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.processes import Progress, in_order
+from nmt_cli.runtime.processes import in_order
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 
 SAMPLE_SEED = 1
 """Seed of the sample of lines from which subwords are learned."""
@@ -41,47 +41,39 @@ def parts_of(inputs: Sequence[Input]) -> int:
     return -(-len(_owners(inputs)) // BLOCKS_A_PART)
 
 
-def clean_parts(
-    inputs: Sequence[Input],
-    config: PreprocessConfig,
-    recipe: Recipe,
-    work: Path,
-    share: Share,
-    workers: int,
-    progress: Progress,
-) -> None:
+def clean_parts(run: Run, share: Share) -> None:
     """Clean each missing part in `share`: write the prepared text of all pairs that pass the filters. Each
     part also gets the number of each pair in its corpus, the hashes to find repetitions, and the counts of
-    dropped pairs by reason. Training pairs that occur in the other `inputs` are dropped.
+    dropped pairs by reason. Training pairs that occur in other inputs of the run are dropped.
     """
-    training = [item for item in inputs if item.role == TRAIN]
+    work, training = run.work, run.training
     owners = _owners(training)
     ours = [part for part in range(parts_of(training)) if share.has(part)]
     missing = [part for part in ours if not clean_part(work, part).exists()]
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
     own_blocks = sum(len(_blocks_of(part, len(owners))) for part in ours)
     total = min(own_blocks * BLOCK_PAIRS, sum(item.pairs for item in training))
-    held_out = _held_out(inputs, config, recipe, work) if missing else None
-    tasks = _clean_tasks(training, config, recipe, held_out, frozenset(blocks))
-    cleaned = zip(blocks, in_order(clean, tasks, max(1, min(workers, len(blocks)))), strict=True)
+    tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(blocks))
+    cleaned = zip(blocks, in_order(clean, tasks, max(1, min(run.workers, len(blocks)))), strict=True)
     done = own_blocks - len(blocks)
     for part in missing:
         with written_whole(clean_part(work, part)) as folder, CleanWriter(folder) as writer:
             for number, block in islice(cleaned, len(_blocks_of(part, len(owners)))):
                 writer.append(owners[number], block)
                 done += 1
-                progress("cleaning", min(done * BLOCK_PAIRS, total), total)
+                run.progress("cleaning", min(done * BLOCK_PAIRS, total), total)
 
 
-def gather_report(inputs: Sequence[Input], work: Path, report: FilterReport) -> None:
-    """Add the counts of all cleaned parts to `report`. Raise `UserError` if no pair is left."""
-    corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in inputs]
-    for part in range(parts_of(inputs)):
-        for owner, state in counts_of(work, part):
+def gather_report(run: Run) -> FilterReport:
+    """Return the report with the counts of all cleaned parts. Raise `UserError` if no pair is left."""
+    corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in run.training]
+    for part in range(parts_of(run.training)):
+        for owner, state in counts_of(run.work, part):
             corpora[owner].merge(state)
-    report.corpora += corpora
+    report = FilterReport(corpora)
     if not any(corpus.kept for corpus in corpora):
         raise nothing_left(report)
+    return report
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
@@ -103,18 +95,17 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
     return sample
 
 
-def encode_parts(
-    tokenizers: Tokenizers, folder: Path, work: Path, parts: Sequence[int], workers: int, progress: Progress
-) -> None:
+def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
     """Write the ids of each part in `parts` that has none yet. Include duplicates and overlong pairs.
     `folder` holds `tokenizers` for the workers.
     """
+    work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
     starts = {part: range(0, len(numbers_of(work, part)), BLOCK_PAIRS) for part in parts}
     blocks, all_blocks = (sum(len(starts[part]) for part in group) for group in (missing, parts))
     total = sum(len(numbers_of(work, part)) for part in parts)
     tasks = _encode_tasks(folder, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
-    encoded = in_order(encode_block, tasks, max(1, min(workers, blocks)))
+    encoded = in_order(encode_block, tasks, max(1, min(run.workers, blocks)))
     done = all_blocks - blocks
     for part in missing:
         with (
@@ -126,39 +117,32 @@ def encode_parts(
                 source.append(source_ids)
                 target.append(target_ids)
                 done += 1
-                progress("encoding", min(done * BLOCK_PAIRS, total), total)
+                run.progress("encoding", min(done * BLOCK_PAIRS, total), total)
     # The generator ends its workers only when it is exhausted.
     next(iter(encoded), None)
 
 
-def _held_out(
-    inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
-) -> HeldOut | None:
+def _held_out(run: Run) -> HeldOut | None:
     """Return the held-out pairs, those of all inputs but the training corpora, or None if no filter needs
     them. Write their keys to `work` if they are not there.
     """
-    corpora = [item.corpus for item in inputs if item.role != TRAIN]
-    if not (corpora and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
+    corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
+    if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
         return None
-    symbols = frozenset(map(str.encode, recipe.symbols))
-    folder = work / HELD_OUT_KEYS
+    symbols = frozenset(map(str.encode, run.plan.recipe.symbols))
+    folder = run.work / HELD_OUT_KEYS
     if not folder.exists():
         with written_whole(folder) as staging:
             write_held_out(corpora, staging / KEYS, symbols)
     return HeldOut(folder / KEYS, sha256(folder / KEYS), symbols)
 
 
-def _clean_tasks(
-    inputs: Sequence[Input],
-    config: PreprocessConfig,
-    recipe: Recipe,
-    held_out: HeldOut | None,
-    numbers: frozenset[int],
-) -> Iterator[CleanTask]:
+def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
     """Yield the task of each block in `numbers`, which count over all corpora from 0."""
-    hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in inputs))
+    config, recipe = run.config, run.plan.recipe
+    hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
-    for item in inputs:
+    for item in run.training:
         count = _blocks(item.pairs)
         if numbers.isdisjoint(range(number, number + count)):
             number += count
