@@ -109,15 +109,20 @@ def test_a_missing_side_is_named(tmp_path: Path, there: str, missing: str) -> No
     assert f"there is no {tmp_path / missing}," in str(caught.value)
 
 
-def test_a_directory_as_a_corpus_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a directory: name the files in it"):
-        find(str(tmp_path), "en", "de")
-
-
-def test_one_plain_file_for_two_sides_is_an_error(tmp_path: Path) -> None:
-    make(tmp_path, corpus_txt="x\n")
-    with pytest.raises(UserError, match="two sides"):
-        corpus_of(tmp_path, "corpus.txt")
+@pytest.mark.parametrize(
+    ("files", "spec", "message"),
+    [
+        (["x"], ".", "a directory: name the files in it"),
+        (["corpus_txt"], "corpus.txt", "two sides"),
+        (["a_sgm", "b_de"], "a.sgm:b.de", "give two of a kind"),
+    ],
+)
+def test_files_that_are_not_a_corpus_are_an_error(
+    tmp_path: Path, files: list[str], spec: str, message: str
+) -> None:
+    make(tmp_path, **dict.fromkeys(files, "x\n"))
+    with pytest.raises(UserError, match=message):
+        corpus_of(tmp_path, spec)
 
 
 @pytest.mark.parametrize("spec", ["x.en:gone.de", "gone.en:x.de"])
@@ -237,12 +242,6 @@ def test_a_document_without_reference_is_an_error(tmp_path: Path) -> None:
     ref = '<ref><seg id="1">eins</seg></ref>'
     make(tmp_path, set_xml=f'<doc id="a">{src}{ref}</doc><doc id="b">{src}</doc>')
     assert "doc b seg 1" in complaint(corpus_of(tmp_path, "set.xml"))
-
-
-def test_a_test_set_with_a_plain_file_is_an_error(tmp_path: Path) -> None:
-    make(tmp_path, a_sgm=sgm(("d", "1", "x")), b_de="x\n")
-    with pytest.raises(UserError, match="give two of a kind"):
-        corpus_of(tmp_path, "a.sgm:b.de")
 
 
 def test_standard_input_is_copied_and_can_be_read_twice(

@@ -15,6 +15,15 @@ WritePairs = Callable[[Path, Pairs], str]
 Digests = Callable[[Path], dict[str, str]]
 SplitOf = Callable[[Lengths], Split]
 
+COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
+"""Settings of a table with the columns en, de and s."""
+
+
+def named_corpora(*corpora: tuple[str, object, str]) -> str:
+    """Return the setting of training corpora, each with a name, a path, and more settings or ""."""
+    tables = (f'{{name="{name}", path="{path}"{more and ", "}{more}}}' for name, path, more in corpora)
+    return f"corpus.named=[{', '.join(tables)}]"
+
 
 def train_lines(folder: Path, side: str = "source") -> list[str]:
     """Return the prepared lines of one side of the training set."""

@@ -13,7 +13,7 @@ from nmt_cli.data.cleaning.filters import Filters
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
-from tests.data.corpora import Make, Pairs, WritePairs, dropped_pairs, report_on, train_lines
+from tests.data.corpora import COLUMNS, Make, Pairs, WritePairs, dropped_pairs, report_on, train_lines
 
 Rule = Callable[[str, str], bool]
 
@@ -208,7 +208,6 @@ def test_the_language_filter_checks_both_sides(tmp_path: Path, make: Make, write
 
 
 SCORED = "en\tde\ts\na\tx\t0.2\nb\tx\t0.9\nc\tx\t0.9\nd\ty\t\nd\tz\t0.5\ne\tw\t-1\nb\tx\t0.9\n"
-COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from nmt_cli.data.preprocessing.job import Job
 from nmt_cli.data.preprocessing.parts import Share, work_folder
 from nmt_cli.data.preprocessing.preprocess import EVERYTHING, Outcome, preprocess
 from nmt_cli.errors import UserError
-from tests.data.corpora import Digests, WritePairs
+from tests.data.corpora import COLUMNS, Digests, WritePairs, named_corpora
 
 SETTINGS = ("tokenizer.kind=char", "filter.duplicates=true", "filter.max_subwords=30")
 
@@ -91,7 +91,7 @@ def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
     Two corpora share a part. Some pairs have placeholders.
     """
     header = "en\tde\ts\n"
-    tables = []
+    corpora = []
     for name, size, settings in (
         ("bitext", 110, 'weight=2, tag="<2de>", filters={one_per_target=true, min_score=0.2}'),
         ("small", 30, "weight=1, filters={decontaminate=false, max_subwords=10}"),
@@ -101,11 +101,10 @@ def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
             f"a{n % 20} {{{{x}}}}\tb{n % 40} {{{{x}}}} {'c' * (n % 8)}\t{n % 10 / 10}\n" for n in range(size)
         )
         (tmp_path / f"{name}.tsv").write_text(header + "".join(rows))
-        tables.append(f'{{name="{name}", path="{tmp_path / name}.tsv", {settings}}}')
+        corpora.append((name, tmp_path / f"{name}.tsv", settings))
     (tmp_path / "dev.tsv").write_text(f"{header}A7 {{{{x}}}}!\tb7 {{{{x}}}} ccccccc\t1\n")
-    columns = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
     tokenizer = ("tokenizer.kind=char", "tokenizer.placeholders=2")
-    return (*tokenizer, *columns, f"corpus.named=[{', '.join(tables)}]"), str(tmp_path / "dev.tsv")
+    return (*tokenizer, *COLUMNS, named_corpora(*corpora)), str(tmp_path / "dev.tsv")
 
 
 @pytest.mark.parametrize("stage", ["cleaning", "merging"])

@@ -11,11 +11,13 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.data.corpora import Make
 
+Learned = Callable[..., Path]
+
 SIZES = {"sentencepiece": 48, "bpe": 60, "char": 64, "word": 400}
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory, make: Make, toy: str) -> Callable[..., Path]:
+def learned(tmp_path_factory: pytest.TempPathFactory, make: Make, toy: str) -> Learned:
     """Return a function that makes a dataset of `toy` with a kind of tokenizer, once per module."""
     folder = tmp_path_factory.mktemp("learned")
 
@@ -40,7 +42,7 @@ def pieces(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, dev: str, kind: str, joint: bool
+    tmp_path: Path, make: Make, learned: Learned, toy: str, dev: str, kind: str, joint: bool
 ) -> None:
     lender = learned(kind, joint)
     make(tmp_path / "out", [toy], valid=[dev], reuse=lender)
@@ -53,7 +55,7 @@ def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
 @pytest.mark.parametrize(("kind", "ending"), [("sentencepiece", "model"), ("bpe", "codes")])
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 def test_subword_files_give_the_same_segmentation(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, kind: str, ending: str, joint: bool
+    tmp_path: Path, make: Make, learned: Learned, toy: str, kind: str, ending: str, joint: bool
 ) -> None:
     lender = learned(kind, joint)
     names = ["joint"] if joint else ["source", "target"]
@@ -67,7 +69,7 @@ def test_subword_files_give_the_same_segmentation(
 
 
 def test_another_tokenizer_is_a_named_difference(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str
+    tmp_path: Path, make: Make, learned: Learned, toy: str
 ) -> None:
     make(tmp_path / "out", [toy], reuse=learned("char"))
     with pytest.raises(UserError, match=r"reused tokeniser: \w+ -> \w+"):
@@ -91,13 +93,7 @@ BY_FILE = (*BY_ALL, "tokenizer.kind=char", "tokenizer.character_coverage=0.99")
     [("char", "", BY_FOLDER), ("sentencepiece", "joint.model", BY_FILE), ("bpe", "joint.codes", BY_FILE)],
 )
 def test_settings_that_the_reused_folder_or_file_decides_are_refused(
-    tmp_path: Path,
-    make: Make,
-    learned: Callable[..., Path],
-    toy: str,
-    kind: str,
-    file: str,
-    assignments: Sequence[str],
+    tmp_path: Path, make: Make, learned: Learned, toy: str, kind: str, file: str, assignments: Sequence[str]
 ) -> None:
     reused = learned(kind) / "tokenizer" / file if file else learned(kind)
     for assignment in assignments:
@@ -106,7 +102,7 @@ def test_settings_that_the_reused_folder_or_file_decides_are_refused(
             make(tmp_path / "out", [toy], assignment, reuse=reused)
 
 
-def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str) -> None:
+def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Learned, toy: str) -> None:
     model = learned("sentencepiece") / "tokenizer" / "joint.model"
     codes = learned("bpe") / "tokenizer" / "joint.codes"
     (tmp_path / "empty").mkdir()
@@ -128,7 +124,7 @@ def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Callable[
 
 
 def test_a_tokenizer_for_other_languages_is_refused(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str
+    tmp_path: Path, make: Make, learned: Learned, toy: str
 ) -> None:
     shutil.copytree(learned("char"), tmp_path / "lender")
     description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
@@ -140,7 +136,7 @@ def test_a_tokenizer_for_other_languages_is_refused(
 
 @pytest.mark.parametrize("reused", ["dataset", "tokenizer", "tokenizer/joint.codes"])
 def test_a_changed_tokenizer_is_refused(
-    tmp_path: Path, make: Make, learned: Callable[..., Path], toy: str, reused: str
+    tmp_path: Path, make: Make, learned: Learned, toy: str, reused: str
 ) -> None:
     lender = tmp_path / "lender"
     shutil.copytree(learned("bpe"), lender)

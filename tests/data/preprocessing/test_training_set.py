@@ -14,7 +14,18 @@ from nmt_cli.data.cleaning.filters import INVALID
 from nmt_cli.data.dataset import open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
-from tests.data.corpora import Make, Pairs, WritePairs, dropped_pairs, report_on, train_lines
+from tests.data.corpora import (
+    COLUMNS,
+    Make,
+    Pairs,
+    WritePairs,
+    dropped_pairs,
+    named_corpora,
+    report_on,
+    train_lines,
+)
+
+Settings = Callable[..., str]
 
 
 def test_corpora_keep_their_order(tmp_path: Path, make: Make, write_pairs: WritePairs) -> None:
@@ -135,21 +146,14 @@ def test_a_sample_larger_than_the_corpus_is_the_corpus(
 
 
 @pytest.fixture
-def two_corpora(tmp_path: Path, write_pairs: WritePairs) -> Callable[..., list[str]]:
+def two_corpora(tmp_path: Path, write_pairs: WritePairs) -> Settings:
     """Return a function that makes the setting of the corpora "real" and "made", with more keys for each."""
     paths = [
         write_pairs(tmp_path / "real", [("ab", "ba"), ("", "x"), ("cd", "dc"), ("ab", "ba")]),
         write_pairs(tmp_path / "made", [("ab", "ba"), ("ee", "abcdef"), ("gg hh ii", "hh"), ("ab", "ba")]),
     ]
 
-    def assignment(real: str = "", made: str = "") -> list[str]:
-        tables = zip(("real", "made"), paths, (real, made), strict=True)
-        listed = ", ".join(
-            f'{{name="{name}", path="{path}"{more and ", "}{more}}}' for name, path, more in tables
-        )
-        return [f"corpus.named=[{listed}]"]
-
-    return assignment
+    return lambda real="", made="": named_corpora(("real", paths[0], real), ("made", paths[1], made))
 
 
 def corpus_ranges(folder: Path) -> Any:
@@ -157,11 +161,11 @@ def corpus_ranges(folder: Path) -> Any:
 
 
 def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Settings
 ) -> None:
     out = tmp_path / "out"
     own = 'tag="<BT>", weight=2, filters={max_words=2, duplicates=true, max_subwords=6}'
-    make(out, (), *two_corpora("weight=1", own))
+    make(out, (), two_corpora("weight=1", own))
     assert corpus_ranges(out) == [
         {"name": "real", "first": 0, "pairs": 3, "weight": 1.0, "tag": ""},
         {"name": "made", "first": 3, "pairs": 1, "weight": 2.0, "tag": "<BT>"},
@@ -177,11 +181,9 @@ def test_the_manifest_has_the_range_of_each_named_corpus_after_filtering(
     }
 
 
-def test_a_tag_is_one_symbol_that_filters_ignore(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
-) -> None:
+def test_a_tag_is_one_symbol_that_filters_ignore(tmp_path: Path, make: Make, two_corpora: Settings) -> None:
     out = tmp_path / "out"
-    make(out, (), *two_corpora("", 'tag="<2de>", filters={max_words=3, max_ratio=3}'))
+    make(out, (), two_corpora("", 'tag="<2de>", filters={max_words=3, max_ratio=3}'))
     assert "<2de> gg hh ii" in train_lines(out)
     tokenizers = load_tokenizers(out / "tokenizer")
     assert tokenizers.source.symbols == ("<2de>",)
@@ -190,7 +192,6 @@ def test_a_tag_is_one_symbol_that_filters_ignore(
     assert [entry == "<2de>" for entry in first] == [False] * 3 + [True] * 4
 
 
-COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
 ONE = "en\tde\ts\na\tx\t0.9\nb\tx\t0.2\nc c c c\ty\t0.4\nheld out\ttest\t1\n"
 TWO = "en\tde\ts\nd\tx\t0.5\na\tx\t0.9\nc\ty\t0.1\nHeld out\ttest!\t1\n"
 
@@ -210,12 +211,12 @@ def test_each_corpus_uses_its_own_score_duplicate_and_held_out_filters(
     named = []
     for name, rows, own in (("one", ONE, one), ("two", TWO, two)):
         (tmp_path / f"{name}.tsv").write_text(rows)
-        named.append(f'{{name="{name}", path="{tmp_path / name}.tsv", filters={{{own}}}}}')
+        named.append((name, tmp_path / f"{name}.tsv", f"filters={{{own}}}"))
     (tmp_path / "test.tsv").write_text("en\tde\ts\nheld out\ttest\t1\n")
     make(
         tmp_path / "out",
         (),
-        *(f"corpus.named=[{', '.join(named)}]", *COLUMNS),
+        *(named_corpora(*named), *COLUMNS),
         valid=[str(tmp_path / "test.tsv")],
     )
     assert ",".join(train_lines(tmp_path / "out")) == kept
@@ -226,7 +227,7 @@ def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
 ) -> None:
     train = write_pairs(tmp_path / "train", [("Known one", "bekannt"), ("other", "anders")])
     dev = write_pairs(tmp_path / "dev", [("<2de> known one.", "Bekannt")])
-    named = f'corpus.named=[{{name="train", path="{train}", tag="<2de>"}}]'
+    named = named_corpora(("train", train, 'tag="<2de>"'))
     make(tmp_path / "out", (), named, valid=[dev, f"{dev}+upper", f"{dev}+copies"])
     assert train_lines(tmp_path / "out") == ["<2de> other"]
     for kind, source in (("upper", "<2de> KNOWN ONE."), ("copies", "<2de> Bekannt")):
@@ -234,7 +235,7 @@ def test_tagged_sets_are_held_out_and_keep_their_tags_in_variants(
 
 
 def test_a_single_corpus_is_not_listed_in_the_manifest(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Settings
 ) -> None:
     make(tmp_path / "plain", [str(tmp_path / "real")])
     assert corpus_ranges(tmp_path / "plain") is None
@@ -245,7 +246,7 @@ def test_a_single_corpus_is_not_listed_in_the_manifest(
 
 
 def test_corpora_of_train_options_have_the_names_of_their_files(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Settings
 ) -> None:
     prefixes = [str(tmp_path / name) for name in ("real", "made")]
     make(tmp_path / "out", prefixes)
@@ -258,12 +259,12 @@ def test_corpora_of_train_options_have_the_names_of_their_files(
 
 
 def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
+    tmp_path: Path, make: Make, two_corpora: Settings
 ) -> None:
-    make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"'))
-    assert make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"')).report is None
+    make(tmp_path / "out", (), two_corpora("", 'tag="<BT>"'))
+    assert make(tmp_path / "out", (), two_corpora("", 'tag="<BT>"')).report is None
     with pytest.raises(UserError, match=r'input 2: train made .*tag "<BT>" -> train made .*tag "<bt>"'):
-        make(tmp_path / "out", (), *two_corpora("", 'tag="<bt>"'))
+        make(tmp_path / "out", (), two_corpora("", 'tag="<bt>"'))
 
 
 @pytest.mark.parametrize(
@@ -284,15 +285,10 @@ def test_named_corpora_are_up_to_date_until_a_setting_of_one_changes(
     ],
 )
 def test_invalid_settings_of_named_corpora_are_refused(
-    tmp_path: Path,
-    make: Make,
-    two_corpora: Callable[..., list[str]],
-    train: list[str],
-    own: str,
-    message: str,
+    tmp_path: Path, make: Make, two_corpora: Settings, train: list[str], own: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        make(tmp_path / "out", [str(tmp_path / name) for name in train], *two_corpora("", own))
+        make(tmp_path / "out", [str(tmp_path / name) for name in train], two_corpora("", own))
 
 
 def test_a_missing_training_corpus_is_reported_with_the_options(tmp_path: Path, make: Make) -> None:
@@ -302,20 +298,16 @@ def test_a_missing_training_corpus_is_reported_with_the_options(tmp_path: Path, 
         make(tmp_path / "out", ())
 
 
-def test_a_reused_tokenizer_must_have_the_tags(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
-) -> None:
-    make(tmp_path / "first", (), *two_corpora("", 'tag="<BT>"'))
-    make(tmp_path / "again", (), *two_corpora('tag="<BT>"'), reuse=tmp_path / "first")
+def test_a_reused_tokenizer_must_have_the_tags(tmp_path: Path, make: Make, two_corpora: Settings) -> None:
+    make(tmp_path / "first", (), two_corpora("", 'tag="<BT>"'))
+    make(tmp_path / "again", (), two_corpora('tag="<BT>"'), reuse=tmp_path / "first")
     assert train_lines(tmp_path / "again")[0] == "<BT> ab"
     with pytest.raises(UserError, match=r"real: tag <2de> is not a symbol of .*first \(it has <BT>\)"):
-        make(tmp_path / "other", (), *two_corpora('tag="<2de>"'), reuse=tmp_path / "first")
+        make(tmp_path / "other", (), two_corpora('tag="<2de>"'), reuse=tmp_path / "first")
 
 
-def test_corpora_of_a_damaged_manifest_are_refused(
-    tmp_path: Path, make: Make, two_corpora: Callable[..., list[str]]
-) -> None:
-    make(tmp_path / "out", (), *two_corpora())
+def test_corpora_of_a_damaged_manifest_are_refused(tmp_path: Path, make: Make, two_corpora: Settings) -> None:
+    make(tmp_path / "out", (), two_corpora())
     path = tmp_path / "out" / "dataset.json"
     for right, wrong in (('"first": 3', '"first": 2'), ('"weight": 0.0', '"weight": "x"')):
         manifest = path.read_text()
