@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.positions import POSITIONS
+from nmt_cli.model.positions import positions_of
 from nmt_cli.runtime.devices import autocast_dtype
 
 
@@ -22,7 +22,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.matrix, self.scale = matrix_VD, config.width**0.5
         self.drop = config.embedding_dropout
-        self.positions = POSITIONS[config.positions](config)
+        self.positions = positions_of(config)
         self.narrow = config.residual_stream == "bf16"
 
     def forward(

@@ -9,8 +9,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.cached import Rows, Seen, mean_weights
-from nmt_cli.attention.dispatch import attend_newest
-from nmt_cli.attention.projections import Heads
 from nmt_cli.model.tree.token_tree import of_parents
 
 
@@ -89,10 +87,6 @@ class Step:
         count = len(self.nodes_RH)
         flat_states = states_BND.view(-1, states_BND.shape[2])
         flat_states.index_copy_(0, self.rows.to_slots[:count], x_RD[:count])
-
-    def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
-        """Store each row's new key and value in `cache`. Return [R, H x V]: the attention over its path."""
-        return attend_newest(projected_RC, heads, self.nodes_RH, cache.own_keys, cache.own_values, self.own)
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import attend_projected
+from nmt_cli.attention.dispatch import attend_newest, attend_projected
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads, by_head, parts_of
 from nmt_cli.attention.reference import weights
@@ -66,11 +66,9 @@ def layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
 
-LAST_NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
-    "post": lambda config: nn.Identity(),
-    "pre": layer_norm,
-}
-"""For each `norm`, the layer after the last sub-layer of a stack. Post-norm already ends in a norm."""
+def last_norm(config: ModelConfig) -> nn.Module:
+    """Create the layer after the last sub-layer of a stack. Post-norm already ends in a norm."""
+    return layer_norm(config) if config.norm == "pre" else nn.Identity()
 
 
 class Residual(nn.Module):
@@ -131,7 +129,9 @@ class SelfAttention(nn.Module):
 
         The keys and values of the newest tokens are added to `cache`.
         """
-        mixed_RC = step.attend_newest(self.query_key_value(x_RD), self.heads, cache)
+        mixed_RC = attend_newest(
+            self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
+        )
         out: Tensor = self.output(mixed_RC)
         return out
 

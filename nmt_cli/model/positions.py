@@ -1,7 +1,5 @@
 """Positional encodings: a vector for each position of a sentence, added to the token's embedding."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -76,13 +74,8 @@ class LearnedPositions(nn.Module):
         return self.table
 
 
-def _sinusoids_of(config: ModelConfig) -> Sinusoids:
+def positions_of(config: ModelConfig) -> Sinusoids | LearnedPositions:
+    """Create the positional encodings that the setting `positions` names."""
+    if config.positions == "learned":
+        return LearnedPositions(config.longest, config.width)
     return Sinusoids(config.width, config.positions, config.first_position)
-
-
-POSITIONS: dict[str, Callable[[ModelConfig], Sinusoids | LearnedPositions]] = {
-    "sinusoidal": _sinusoids_of,
-    "marian": _sinusoids_of,
-    "learned": lambda config: LearnedPositions(config.longest, config.width),
-}
-"""For each value of the setting `positions`, a function that creates the module."""

@@ -8,7 +8,6 @@ channels, V entries of the target vocabulary.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import torch
@@ -20,7 +19,7 @@ from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.layers import LAST_NORMS, CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, last_norm
 from nmt_cli.model.ssru import Ssru
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
@@ -44,19 +43,16 @@ class EncoderLayer(nn.Module):
         return out
 
 
-HISTORIES: dict[str, Callable[[ModelConfig], SelfAttention | Ssru]] = {
-    "attention": partial(SelfAttention, causal=True),
-    "ssru": Ssru,
-}
-"""For each `decoder_history`, the first sub-layer of a decoder layer."""
-
-
 class DecoderLayer(nn.Module):
     """One decoder layer: causal self-attention or an SSRU, attention to the source, feed-forward."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention, self.cross = HISTORIES[config.decoder_history](config), CrossAttention(config)
+        has_ssru = config.decoder_history == "ssru"
+        self.attention: Ssru | SelfAttention = (
+            Ssru(config) if has_ssru else SelfAttention(config, causal=True)
+        )
+        self.cross = CrossAttention(config)
         self.feed_forward = FeedForward(config)
         self.after_attention, self.after_cross = Residual(config), Residual(config)
         self.after_feed_forward = Residual(config)
@@ -103,7 +99,7 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.encoder_norm, self.decoder_norm = (LAST_NORMS[config.norm](config) for _ in range(2))
+        self.encoder_norm, self.decoder_norm = (last_norm(config) for _ in range(2))
         # `decoding.fast.packed.pack` sets these to translate faster.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
         self.few_rows: WholeStep | None = None

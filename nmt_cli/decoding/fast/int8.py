@@ -87,15 +87,12 @@ def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> 
 
 
 def _int8(weight: Tensor) -> Int8Matrix:
-    return torch_private.int8_matrix(*_rounded(weight))
-
-
-def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a matrix [outputs, inputs] to 8 bits, with a scale for each output, and lay it out."""
     weight = weight.detach()
     largest = torch.maximum(-weight.amin(dim=1), weight.amax(dim=1))  # `aminmax` takes eight times as long
     # A row of zeros must not be divided by 0.
     scale = largest.clamp(min=torch.finfo(weight.dtype).tiny) / 127
-    return (weight / scale[:, None]).round_().to(torch.int8), scale
+    return torch_private.int8_matrix((weight / scale[:, None]).round_().to(torch.int8), scale)
 
 
 def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,11 @@
 `take_step` uses the first stepper that applies every rule of the plan. `TorchStepper` applies all of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from types import ModuleType
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,17 +29,7 @@ Caches = Sequence[DecodingCache]
 """The decoding cache of each model of the ensemble."""
 
 
-class Stepper(Protocol):
-    """Extends the hypotheses of a batch by a token. A rule is an optional field of `StepPlan`."""
-
-    rules: ClassVar[frozenset[str]]
-    """Names of the rules that it can apply."""
-
-    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out the plan: change `beams` and `caches`. All rules in force must be in `rules`."""
-
-
-def take_step(steppers: Sequence[Stepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
+def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
     """Carry out the plan with the first of `steppers` that applies all of its rules."""
     in_force = plan.in_force
     stepper = next((one for one in steppers if in_force <= one.rules), None)
@@ -45,9 +37,9 @@ def take_step(steppers: Sequence[Stepper], plan: StepPlan, beams: Beams, caches:
     stepper.step(plan, beams, caches)
 
 
-def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[Stepper]:
+def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
     """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
-    steppers: list[Stepper] = [TorchStepper(ensemble, config, waits=look_every == 1)]
+    steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
     if look_every > 1 and len(ensemble.models) == 1:
         steppers.insert(0, LikeliestStepper(ensemble, config, waits=False))
     if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
@@ -56,11 +48,12 @@ def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> l
 
 
 class TorchStepper:
-    """Takes any step, as a sequence of PyTorch operations."""
+    """Takes any step, as a sequence of PyTorch operations: extends the hypotheses of a batch by a token."""
 
     rules: ClassVar = frozenset(
         {"forced", "too_early_R", "history", "draws_R", "diversity", "coverage_penalty"}
     )
+    """Names of the rules that it can apply: the optional fields of `StepPlan`."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
         """Make a stepper. If `waits` is false, the host does not wait for the device."""

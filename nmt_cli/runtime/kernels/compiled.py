@@ -96,27 +96,26 @@ LOG2_E = np.float32(1 / math.log(2))
 LN_2 = np.float32(math.log(2))
 
 
+def _same(context, builder, signature, arguments):
+    """Generate code that returns its first argument."""
+    return arguments[0]
+
+
 @intrinsic
 def as_float32(context, stored):
     """Return a float32 as it is, or convert a bfloat16 to float32. NumPy stores bfloat16 as uint16."""
-
-    def same(context, builder, signature, arguments):
-        return arguments[0]
 
     def widened(context, builder, signature, arguments):
         # bfloat16 is the upper half of float32's bits.
         bits = builder.zext(arguments[0], ir.IntType(32))
         return builder.bitcast(builder.shl(bits, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
 
-    return float32(stored), same if stored == types.float32 else widened
+    return float32(stored), _same if stored == types.float32 else widened
 
 
 @intrinsic
 def rounded_as(context, x, like):
     """Convert a float32 to the type of `like`: float32, or the nearest bfloat16, of two the even one."""
-
-    def same(context, builder, signature, arguments):
-        return arguments[0]
 
     def narrowed(context, builder, signature, arguments):
         int_ = ir.IntType(32)
@@ -128,7 +127,7 @@ def rounded_as(context, x, like):
         return builder.trunc(builder.select(is_nan, int_(0x7FC0), rounded), ir.IntType(16))
 
     if like == types.float32:
-        return float32(x, like), same
+        return float32(x, like), _same
     return uint16(x, like), narrowed
 
 

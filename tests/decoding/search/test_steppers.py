@@ -16,7 +16,6 @@ from nmt_cli.decoding.search.search import Search
 from nmt_cli.decoding.search.steppers import (
     CompiledStepper,
     LikeliestStepper,
-    Stepper,
     TorchStepper,
     take_step,
 )
@@ -69,7 +68,7 @@ def planned(search: Search) -> StepPlan:
     return search._planner.plan(search._items, state_of(search)[0])
 
 
-def stepper_of(kind: type[TorchStepper], search: Search) -> Stepper:
+def stepper_of(kind: type[TorchStepper], search: Search) -> TorchStepper:
     given = search._ensemble, search._config
     if kind is not CompiledStepper:
         return kind(*given, waits=kind is TorchStepper)
