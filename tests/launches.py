@@ -1,12 +1,37 @@
 """Observe the operations on a device without having one."""
 
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Records the name of each operation, and the largest number of elements of a result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        result = func(*args, **kwargs or {})
+        self.names.append(func.overloadpacket.__name__)
+        sizes = [x.numel() for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        self.largest = max(self.largest, *sizes, 0)
+        return result
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
@@ -32,3 +57,17 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
         of_host = [x for x in tensors if not isinstance(x, FakeTensor)]
         assert not of_host or func.namespace == "nmt", f"{name} is given a tensor of the host"
         return func(*args, **kwargs or {})
+
+
+def compiled_for_an_h100(family: str) -> list[dict[str, Any]]:
+    """Return what `python -m tests.compile_kernels` prints for a family of kernels. Skip the test without
+    the compiler.
+    """
+    if find_spec("triton.backends.nvidia") is None:
+        pytest.skip("this Triton does not compile for NVIDIA devices")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.compile_kernels", family]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""A search from ids to ids, for tests."""
+"""Searches from ids to ids, for tests."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,13 @@ def translate_ids(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, best first. Ids are without end tokens."""
-    queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
-    translations = translated(Ensemble.of(models, config), config, queue)
-    by_key = {sentence.key: hypotheses for sentence, hypotheses in translations}
-    return [by_key[key] or [] for key in range(len(sources))]
+    found = translate_sentences(models, [Sentence(key, tokens) for key, tokens in enumerate(sources)], config)
+    return [found[key] or [] for key in range(len(sources))]
+
+
+def translate_sentences(
+    models: Sequence[Transformer], sentences: Sequence[Sentence], config: SearchConfig
+) -> dict[int, list[Hypothesis] | None]:
+    """Return the hypotheses of each sentence by its key, best first, or None without enough memory."""
+    translations = translated(Ensemble.of(models, config), config, ListQueue(sentences))
+    return {sentence.key: hypotheses for sentence, hypotheses in translations}

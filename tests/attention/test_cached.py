@@ -16,8 +16,7 @@ from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search import steppers
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.vocabulary import Vocabulary
+from tests.model.models import model_of
 from tests.searching import translate_ids
 
 
@@ -164,10 +163,9 @@ def test_a_search_by_the_kernel_finds_the_same(
 ) -> None:
     from nmt_cli.decoding.next_token import fused
 
-    vocabulary = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
     shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
     torch.manual_seed(5)
-    model = Transformer(shape, vocabulary, vocabulary, joint=True).eval().to(device)
+    model = model_of(shape, 12).eval().to(device)
     config = SearchConfig(beam=beam, cap_extra=3, min_length=2)
     usual = translate_ids([model], [[5, 3, 8], [2]], config)
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)

@@ -1,19 +1,12 @@
 """The fused kernels, on a GPU or in Triton's interpreter."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import fused, reference
 from nmt_cli.attention.groups import Groups, grouped, groups_of
@@ -21,6 +14,7 @@ from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 from tests.attention.conftest import Batch, Differentiate, MakeBatch, fused_attend
+from tests.launches import Operations, compiled_for_an_h100
 
 DTYPES = [torch.float32, torch.float16]
 SETTINGS: list[dict[str, Any]] = [
@@ -266,20 +260,6 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
         assert torch.equal(ours, theirs)
 
 
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Records the names of all operations."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> object:
-        self.names.append(func.overloadpacket.__name__)
-        return func(*args, **kwargs or {})
-
-
 @pytest.mark.parametrize("matrices", [1, 2], ids=["self", "cross"])
 def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     matrices: int, device: str, random_ragged: MakeBatch
@@ -372,16 +352,9 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
 
 @pytest.mark.slow
 def test_the_kernels_fit_an_h100_without_spilling_registers() -> None:
-    if find_spec("triton.backends.nvidia") is None:
-        pytest.skip("this Triton does not compile for NVIDIA devices")
-    script = Path(__file__).with_name("compile_kernels.py")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, str(script), "bfloat16", "64", "64"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    kernels = compiled_for_an_h100("attention")
     assert len(kernels) > 4
     for kernel in kernels:
         assert kernel["shared"] < 227 * 1024, kernel
         assert kernel["stack"] == 0, kernel
-        assert kernel["wide"] > 0 and kernel["of 2 bytes"] == 0, kernel
+        assert kernel["wide reads"] > 0 and kernel["of 2 bytes"] == 0, kernel

@@ -19,7 +19,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.memory import out_of_memory
-from nmt_cli.text.vocabulary import Vocabulary
+from tests.model.models import vocabulary_of
 
 MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")
 VOCABULARY = 16
@@ -28,10 +28,6 @@ TO_THE_CAP = SearchConfig(beam=1, cap_ratio=1.0, cap_extra=0)
 """With a model that never ends of itself: as many pieces as the source has."""
 
 Where = Literal["encode", "step"]
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=END, start=END, unknown=1)
 
 
 @dataclass(slots=True)
@@ -83,7 +79,7 @@ class Cramped(Transformer):
 def model_in(room: Room) -> Cramped:
     """Return a model that never ends a sentence before its cap."""
     torch.manual_seed(2)
-    model = Cramped(MODEL, known(VOCABULARY), known(VOCABULARY), joint=True).eval()
+    model = Cramped(MODEL, vocabulary_of(VOCABULARY), vocabulary_of(VOCABULARY), joint=True).eval()
     model.room = room
     norm = model.decoder_norm
     assert isinstance(norm, torch.nn.LayerNorm)

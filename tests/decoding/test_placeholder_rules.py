@@ -9,10 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue, translated
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
 from tests.decoding.search.test_search import log_probs_of_all, model_of
+from tests.searching import translate_sentences
 
 ENTRIES = 8
 SYMBOLS = (2, 3, 4)
@@ -24,9 +23,8 @@ def search(seed: int, wanted: Sequence[Sequence[int]], config: SearchConfig) -> 
         Sentence(i, [6, *each, 7], placeholders=PlaceholdersWanted(SYMBOLS, tuple(each)))
         for i, each in enumerate(wanted)
     ]
-    every = translated(Ensemble.of([model_of(seed, ENTRIES)], config), config, ListQueue(sentences))
-    found = {sentence.key: hypotheses or [] for sentence, hypotheses in every}
-    return [found[sentence.key] for sentence in sentences]
+    found = translate_sentences([model_of(seed, ENTRIES)], sentences, config)
+    return [found[sentence.key] or [] for sentence in sentences]
 
 
 def symbols_in(tokens: Sequence[int]) -> list[int]:
@@ -56,8 +54,8 @@ def test_no_more_are_joined_to_words_than_in_the_source() -> None:
     config = SearchConfig(sample=True, n_best=20, temperature=3.0)
     for joins in (0, 1):
         wanted = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
-        queue = ListQueue([Sentence(0, [6, 2, 7], placeholders=wanted)])
-        ((_, found),) = translated(Ensemble.of([model_of(1, ENTRIES)], config), config, queue)
+        sentence = Sentence(0, [6, 2, 7], placeholders=wanted)
+        found = translate_sentences([model_of(1, ENTRIES)], [sentence], config)[0]
         assert found
         assert max(one.tokens.count(4) for one in found) == joins
 

@@ -1,48 +1,25 @@
 """The loss by chunks: values, gradients, precision, and the values that are never computed or stored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.chunked import CHUNK
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.loss.rows import rows
 from nmt_cli.runtime.kernels.torch_private import add_product
+from tests.launches import Operations
 
 Batch = tuple[Tensor, Tensor, Tensor]
 Made = Callable[..., Batch]
 Differentiated = Callable[..., list[Tensor]]
 
 HALVES = [torch.float16, torch.bfloat16]
-
-
-class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Records the size of each tensor that an operation returns, and the operation's name."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-        self.largest = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        result = func(*args, **kwargs or {})
-        self.names.append(func.overloadpacket.__name__)
-        sizes = [x.numel() for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, Tensor)]
-        self.largest = max(self.largest, *sizes, 0)
-        return result
 
 
 def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
@@ -103,9 +80,9 @@ def test_the_announced_gradient_itself_needs_no_multiplication(random_batch: Mad
     scale = torch.tensor(0.25)
     for incoming, products in ((scale, 0), (torch.tensor(0.25), 2)):
         loss = cross_entropy(x, weight, targets, smoothing=0.1, grad_scale=scale).smoothed
-        with Watched() as watched:
+        with Operations() as operations:
             loss.backward(incoming)  # type: ignore[no-untyped-call]
-        assert watched.names.count("mul") == products
+        assert operations.names.count("mul") == products
 
 
 def test_a_gpu_adds_half_precision_products_in_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,14 +200,14 @@ def test_only_required_gradients_are_saved(
 def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
     x, weight, targets = random_batch(3, 7, 8, torch.float32)
     x.requires_grad_(), weight.requires_grad_()
-    with torch.no_grad(), Watched() as watched:
+    with torch.no_grad(), Operations() as operations:
         losses = cross_entropy(x, weight, targets, smoothing=0.1)
     assert not losses.smoothed.requires_grad
-    assert watched.largest == 1
-    with Watched() as watched:
+    assert operations.largest == 1
+    with Operations() as operations:
         chunked.walk(x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=rows, chunk=4)
-    assert watched.names.count("mm") == 1
-    assert watched.names.count("scatter_add_") == 0
+    assert operations.names.count("mm") == 1
+    assert operations.names.count("scatter_add_") == 0
 
 
 @pytest.mark.parametrize(
@@ -241,17 +218,17 @@ def test_a_gradient_that_is_not_required_is_not_computed(
     dtype: torch.dtype, required: tuple[bool, bool], products: int, random_batch: Made
 ) -> None:
     batch = random_batch(3, 7, 8, dtype)
-    with Watched() as watched:
+    with Operations() as operations:
         chunked.walk(*batch, 0.1, None, *required, rows=rows, chunk=4)
-    assert sum(name in ("mm", "addmm_") for name in watched.names) == products
+    assert sum(name in ("mm", "addmm_") for name in operations.names) == products
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, random_batch: Made) -> None:
-    with Watched() as watched:
+    with Operations() as operations:
         batch = random_batch(300, 500, 8, dtype, 3)
         chunked.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=rows, chunk=32)
-    assert watched.largest == 32 * 500
+    assert operations.largest == 32 * 500
 
 
 @pytest.mark.slow

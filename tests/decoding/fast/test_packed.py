@@ -21,9 +21,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.devices import Precision, translating_precisions
 from nmt_cli.runtime.kernels.torch_private import adds_products_in_32_bits
-from nmt_cli.text.vocabulary import Vocabulary
-
-KNOWN = Vocabulary(("",) * 8, end=0, start=0, unknown=1)
+from tests.model.models import model_of
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -106,7 +104,7 @@ def linear_of(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
     """Return the packed replacement of a linear layer."""
-    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
+    model = model_of(replace(POST, encoder_layers=1, decoder_layers=1), 8)
     model.add_module("another", linear)
     pack(model, precision)
     found = model.another
@@ -235,7 +233,7 @@ def test_int8_is_the_same_whoever_lays_it_out(
 def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_bfloat16() -> None:
     needs("int8")
     needs("bf16")
-    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
+    model = model_of(replace(POST, encoder_layers=1, decoder_layers=1), 8)
     pack(model, "int8")
     source = Layout.of([3])
     with torch.inference_mode():

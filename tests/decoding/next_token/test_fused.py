@@ -1,17 +1,14 @@
 """The likeliest tokens of each row: the kernel and its reference against the definition."""
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from nmt_cli.decoding.next_token import dispatch
+from tests.launches import compiled_for_an_h100
 
 Likeliest = Callable[[Tensor, int, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 ROWS = 6
@@ -89,13 +86,6 @@ def test_without_a_gpu_the_reference_is_asked(device: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 def test_for_an_h100_rows_are_read_sixteen_bytes_at_a_time() -> None:
-    code = "import compile_kernels; print(*compile_kernels.likeliest())"
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2] / "attention")
-    told = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    ).stdout
-    aligned, odd = told.split()
-    assert aligned == "2,0" and odd.startswith("0,")
+    aligned, unaligned = compiled_for_an_h100("next_token")
+    assert (aligned["wide reads"], aligned["stack"]) == (2, 0) and unaligned["wide reads"] == 0

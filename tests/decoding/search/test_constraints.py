@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue, translated
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from tests.decoding.search.test_search import END, SOURCES, log_probs_of_all, model_of
-from tests.searching import translate_ids
+from tests.searching import translate_ids, translate_sentences
 
 SOURCE = [2, 4, 3]
 CAP = 3
@@ -41,10 +39,7 @@ def search(
     model: Transformer, config: SearchConfig, banned: Sequence[Sequence[int]] = ()
 ) -> list[Hypothesis]:
     """Return the hypotheses for `SOURCE`."""
-    queue = ListQueue([Sentence(0, SOURCE, banned=banned)])
-    ((_, found),) = translated(Ensemble.of([model], config), config, queue)
-    assert found is not None
-    return found
+    return translate_sentences([model], [Sentence(0, SOURCE, banned=banned)], config)[0] or []
 
 
 def assert_found(found: Sequence[Hypothesis], wanted: Sequence[tuple[float, Target]]) -> None:
@@ -181,11 +176,10 @@ def test_diverse_lists_have_more_different_beginnings() -> None:
 
 def test_a_prefix_may_hold_what_is_banned_and_repeats() -> None:
     config = SearchConfig(no_repeat_ngram=1, ban=("x",), unknown=True)
-    queue = ListQueue([Sentence(0, [5, 3], prefix=[7, 7, 2], banned=[[7]])])
-    ((_, found),) = translated(Ensemble.of([model_of(4, 12)], config), config, queue)
-    assert found is not None
-    assert list(found[0].tokens[:3]) == [7, 7, 2]
-    assert len(set(found[0].tokens[2:])) == len(found[0].tokens[2:])
+    sentence = Sentence(0, [5, 3], prefix=[7, 7, 2], banned=[[7]])
+    best = (translate_sentences([model_of(4, 12)], [sentence], config)[0] or [])[0]
+    assert list(best.tokens[:3]) == [7, 7, 2]
+    assert len(set(best.tokens[2:])) == len(best.tokens[2:])
 
 
 def test_where_nothing_may_follow_a_translation_ends() -> None:

@@ -17,15 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt_cli.attention import dispatch
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
-from tests.searching import translate_ids
+from tests.searching import translate_ids, translate_sentences
 
 TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
@@ -444,17 +443,12 @@ def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.Fi
     ]
     model = model_of(5, 12, replace(TINY, positions="learned", longest=70))
 
-    def found() -> dict[int, list[Hypothesis]]:
-        each = engine.translated(Ensemble.of([model], config), config, ListQueue(given))
-        return {sentence.key: hypotheses or [] for sentence, hypotheses in each}
-
-    usual = found()
+    expected = translate_sentences([model], given, config)
     request.getfixturevalue("as_on_a_gpu")
-    rarely = found()
-    assert {key: [each.tokens for each in of] for key, of in usual.items()} == {
-        key: [each.tokens for each in of] for key, of in rarely.items()
-    }
-    for key, of in usual.items():
-        assert [each.score for each in rarely[key]] == pytest.approx([each.score for each in of], abs=1e-5)
-        for one, other in zip(of, rarely[key], strict=True):
+    actual = translate_sentences([model], given, config)
+    assert actual.keys() == expected.keys() == set(range(len(given)))
+    for key, hypotheses in expected.items():
+        for one, other in zip(hypotheses or [], actual[key] or [], strict=True):
+            assert other.tokens == one.tokens
+            assert other.score == pytest.approx(one.score, abs=1e-5)
             assert list(other.token_scores) == pytest.approx(list(one.token_scores), abs=1e-5)

@@ -17,8 +17,8 @@ from nmt_cli.decoding.search.search import Search
 from nmt_cli.decoding.search.steppers import LikeliestStepper
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.vocabulary import Vocabulary
 from tests.launches import Strict
+from tests.model.models import model_of as random_model
 
 TINY = ModelConfig(encoder_layers=1, decoder_layers=2, width=8, heads=2, feed_forward=16, norm="pre")
 SHAPES = {
@@ -42,8 +42,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model_of(shape: ModelConfig) -> Transformer:
     torch.manual_seed(5)
-    entries = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
-    return Transformer(shape, entries, entries, joint=True).eval()
+    return random_model(shape, 12).eval()
 
 
 def search_of(model: Transformer, config: SearchConfig) -> Search:

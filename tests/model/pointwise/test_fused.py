@@ -1,18 +1,13 @@
 """The Triton kernels of ReLU projections and normed sums, on a GPU or in Triton's interpreter."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from nmt_cli.model.pointwise import reference
+from tests.launches import compiled_for_an_h100
 
 pytest.importorskip("triton")
 from nmt_cli.model.pointwise import fused
@@ -169,13 +164,6 @@ def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> N
 
 @pytest.mark.slow
 def test_kernels_for_an_h100_spill_no_registers_and_read_whole_vectors() -> None:
-    if find_spec("triton.backends.nvidia") is None:
-        pytest.skip("this Triton does not compile for NVIDIA devices")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.model.pointwise.compile_kernels"]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    kernels = compiled_for_an_h100("pointwise")
     assert len(kernels) == 5
-    assert all(kernel["stack"] == 0 and kernel["wide"] for kernel in kernels), kernels
+    assert all(kernel["stack"] == 0 and kernel["wide reads"] for kernel in kernels), kernels
