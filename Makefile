@@ -80,7 +80,7 @@ bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python -m recipes.benchmarks.train
 	$(VENV)/python -m recipes.benchmarks.interop
 
-bench-gpu: install  ## NMT_DATA is welcome; prints the table to keep in recipes/benchmarks/README.md
+bench-gpu: install  ## NMT_DATA is welcome; prints the tables to keep in recipes/benchmarks/results.md
 	$(VENV)/python3 -m recipes.benchmarks.attention
 	$(VENV)/python3 -m recipes.benchmarks.loss
 

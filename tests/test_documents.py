@@ -49,6 +49,16 @@ def test_links_lead_to_files_and_commands_have_these_options(path: Path) -> None
     assert [unknown for words in commands(text) if (unknown := unknown_options(words))] == []
 
 
+def test_numbers_of_the_readme_are_those_of_the_linked_pages() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "recipes" / "benchmarks" / "results.md").read_text(encoding="utf-8")
+    assert [ratio for ratio in re.findall(r"\d\.\d\d x", readme) if ratio not in results] == []
+    for row in re.findall(r"(?m)^\|.*\]\(recipes/.*$", readme):
+        pages = [(ROOT / link).read_text(encoding="utf-8") for link in LINK.findall(row)]
+        numbers = re.findall(r"\d+\.\d\d", row)
+        assert [number for number in numbers if not any(number in page for page in pages)] == []
+
+
 def test_unknown_options_and_commands_are_reported() -> None:
     lines = [
         "nmt train D --out R",

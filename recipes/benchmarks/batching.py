@@ -1,4 +1,4 @@
-"""Measure global batches: planning, cutting over ranks, filler. Print tables for README.md.
+"""Measure global batches: planning, cutting over ranks, filler. Print tables for results.md.
 
 python -m recipes.benchmarks.batching     planning, cutting of random lengths, and multi30k (needs NMT_DATA)
 """
@@ -17,7 +17,7 @@ from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split
 from recipes.benchmarks import lengths
-from recipes.benchmarks.machine import print_head, print_row, scratch
+from recipes.benchmarks.machine import method, print_head, print_row, scratch
 
 PLANNED_PAIRS = 36_000_000
 NEWS_PAIRS = 1_000_000
@@ -61,7 +61,7 @@ print(f"{peak():.0f} {before:.0f}")
 Lengths = NDArray[np.int64]
 
 
-@click.group(invoke_without_command=True)
+@click.group(help=method(__doc__), invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Measure global batches."""

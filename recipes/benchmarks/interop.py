@@ -30,7 +30,7 @@ from nmt_cli.decoding.fast.packed import TYPICAL_ROWS
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.runtime.kernels.torch_private import laid_out
-from recipes.benchmarks.machine import print_head, print_row, scratch
+from recipes.benchmarks.machine import method, print_head, print_row, scratch
 
 ENTRIES = 58_100
 BEAM, BATCH = 4, 32
@@ -157,7 +157,7 @@ def contestants(folder: Path) -> dict[str, Translate]:
     return installed
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(help=method(__doc__), context_settings={"show_default": True})
 @click.option("--lines", "count", default=64)
 @click.option("--rounds", default=3)
 def main(count: int, rounds: int) -> None:

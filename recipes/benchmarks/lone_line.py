@@ -61,7 +61,7 @@ class Alone:
         return 1000 * statistics.median(run.seconds for run in self.runs[beam])
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(help=machine.method(__doc__), context_settings={"show_default": True})
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--lines", default=30)
 def main(model: Path, lines: int) -> None:

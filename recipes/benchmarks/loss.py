@@ -1,4 +1,4 @@
-"""Time the loss against PyTorch's logits + cross_entropy, and compare memory. Print tables for README.md.
+"""Time the loss against PyTorch's logits + cross_entropy, and compare memory. Print tables for results.md.
 
 python -m recipes.benchmarks.loss            speed and memory, on a GPU or else on the CPU
 python -m recipes.benchmarks.loss speed      forward and backward, in turns
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.loss.reference import IGNORED
 from recipes.benchmarks.gpu.device import device_name, seconds_of
-from recipes.benchmarks.machine import print_head, print_row
+from recipes.benchmarks.machine import method, print_head, print_row
 
 GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
@@ -31,7 +31,7 @@ SPEED_SHAPES = [WMT, (25_000, 37_000, 1024)] if GPU else [(4096, 10_000, 256), (
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-@click.group(invoke_without_command=True)
+@click.group(help=method(__doc__), invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Measure the loss, forward and backward."""

@@ -32,6 +32,11 @@ QUIET_SECONDS, WAITS = 2.0, 30
 PRODUCT_SIZE, PRODUCTS = 1024, 30
 
 
+def method(document: str | None) -> str:
+    """Return the docstring of a script as the help of its command. click does not wrap lines after "\\b"."""
+    return (document or "").replace("\n\npython ", "\n\n\b\npython ")
+
+
 def data_folder() -> Path:
     """Return the folder that NMT_DATA names."""
     if "NMT_DATA" not in os.environ:

@@ -1,4 +1,4 @@
-"""Time `nmt preprocess` and other tools for the same work. Print tables for README.md.
+"""Time `nmt preprocess` and other tools for the same work. Print tables for results.md.
 
 python -m recipes.benchmarks.preprocess                        multi30k and scale
 python -m recipes.benchmarks.preprocess peers --fairseq BIN    against subword-nmt and fairseq, BIN being the
@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from recipes.benchmarks import machine
-from recipes.benchmarks.machine import LANGUAGES, data_folder, print_head, print_row, scratch
+from recipes.benchmarks.machine import LANGUAGES, data_folder, method, print_head, print_row, scratch
 
 NMT = [*machine.NMT, "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
 POLL_SECONDS = 0.05
@@ -34,7 +34,7 @@ class Run:
     peak_mb: float
 
 
-@click.group(invoke_without_command=True)
+@click.group(help=method(__doc__), invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Measure `nmt preprocess`."""

@@ -1,4 +1,4 @@
-"""Time `nmt score` against sacrebleu's command. Print tables for README.md.
+"""Time `nmt score` against sacrebleu's command. Print tables for results.md.
 
 python -m recipes.benchmarks.score                           speed and agreement
 python -m recipes.benchmarks.score size --lines 1000000      a text of any length, one metric at a time
@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from recipes.benchmarks import machine
-from recipes.benchmarks.machine import print_head, print_row, scratch
+from recipes.benchmarks.machine import method, print_head, print_row, scratch
 
 LINES = 3003
 """The length of newstest2014."""
@@ -28,7 +28,7 @@ NMT = [*machine.NMT, "score", "--quiet"]
 SACREBLEU = [sys.executable, "-m", "sacrebleu", "--quiet"]
 
 
-@click.group(invoke_without_command=True)
+@click.group(help=method(__doc__), invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Measure `nmt score`."""

@@ -29,7 +29,7 @@ from typing import Any
 import click
 import numpy as np
 
-from recipes.benchmarks.machine import NMT, print_head, print_row
+from recipes.benchmarks.machine import NMT, method, print_head, print_row
 from recipes.benchmarks.serving_client import Answer, Connection, Server, clients, server
 
 Row = tuple[str, str, str]
@@ -359,7 +359,7 @@ def verdict(holds: bool) -> str:
     return "yes" if holds else "**no**"
 
 
-@click.command()
+@click.command(help=method(__doc__))
 @click.argument("parts", nargs=-1, type=click.Choice(list(PARTS)))
 @click.option("--model", type=click.Path(path_type=Path), required=True, help="A model folder.")
 @click.option("--text", type=click.Path(path_type=Path), required=True, help="A file in its source language.")

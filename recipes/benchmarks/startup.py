@@ -1,4 +1,4 @@
-"""Time commands with next to no work: the time is that of their start. Print tables for README.md.
+"""Time commands with next to no work: the time is that of their start. Print tables for results.md.
 
 python -m recipes.benchmarks.startup translate MODEL    one line, also by CTranslate2 if it is installed
 python -m recipes.benchmarks.startup texts              ten lines, scored and preprocessed
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from recipes.benchmarks.machine import NMT, print_head, print_row, scratch
+from recipes.benchmarks.machine import NMT, method, print_head, print_row, scratch
 
 LINE = "A dog runs through the snow.\n"
 WORDS = {
@@ -67,7 +67,7 @@ print(megabytes("VmHWM") - before, megabytes("VmRSS") - before)
 """Prints the peak memory while a model is loaded and the memory after, both less the memory before."""
 
 
-@click.group()
+@click.group(help=method(__doc__))
 def main() -> None:
     """Measure how long commands take to start."""
 

@@ -29,7 +29,6 @@ from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.text.vocabulary import NEW_MARKS
-from nmt_cli.training.config import TrainConfig
 from recipes.benchmarks.machine import LANGUAGES, NMT, ROOT
 
 TOKENS = 4096
@@ -127,28 +126,20 @@ def prepare_fairseq(bin_folder: Path, folder: Path, *workload: object) -> None:
     subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
 
 
-def fairseq_train(bin_folder: Path, folder: Path, config: TrainConfig, updates: object) -> list[object]:
-    """Return a command that trains on the data in `folder`, with model, loss and optimiser of `config`."""
-    model, schedule, optimizer = config.model, config.schedule, config.optimizer
-    command: list[object] = [bin_folder / "fairseq-train", folder / "fairseq", "--cpu"]
+def fairseq(workload: Workload, bin_folder: Path) -> Contestant:
+    """Return fairseq-train, which pads batches of similar lengths."""
+    model = workload.model
+    command: list[object] = [bin_folder / "fairseq-train", workload.folder / "fairseq", "--cpu"]
     command += ["--arch", "transformer", "--share-all-embeddings", "--dropout", model.residual_dropout]
     command += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
     for side in ("encoder", "decoder"):
         command += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
         command += [f"--{side}-attention-heads", model.heads]
-        command += [f"--{side}-normalize-before"] * (model.norm == "pre")
-    command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", config.loss.smoothing]
-    command += ["--optimizer", "adam", "--adam-betas", str((optimizer.beta1, optimizer.beta2))]
-    command += ["--adam-eps", optimizer.epsilon, "--lr", schedule.peak, "--lr-scheduler", "inverse_sqrt"]
-    command += ["--warmup-updates", schedule.warmup, "--max-update", updates, "--no-save"]
-    return [*command, "--log-interval", 1, "--log-format", "json"]
-
-
-def fairseq(workload: Workload, bin_folder: Path) -> Contestant:
-    """Return fairseq-train, which pads batches of similar lengths."""
-    command = fairseq_train(bin_folder, workload.folder, TrainConfig(model=workload.model), ENDLESS)
-    command += ["--max-tokens", TOKENS, "--disable-validation", "--seed", 1]
-    command += ["--save-dir", workload.window / "run"]
+    command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", SMOOTHING]
+    command += ["--optimizer", "adam", "--adam-betas", str(BETAS), "--adam-eps", EPSILON, "--lr", PEAK]
+    command += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", WARMUP, "--max-update", ENDLESS]
+    command += ["--max-tokens", TOKENS, "--no-save", "--disable-validation", "--seed", 1]
+    command += ["--log-interval", 1, "--log-format", "json", "--save-dir", workload.window / "run"]
     path = workload.folder / "stubs" / "fairseq"
     return Contestant("fairseq", command, workload.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
 

@@ -56,7 +56,7 @@ class Seen:
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(help=machine.method(__doc__), context_settings={"show_default": True})
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--fairseq", type=machine.BIN)
 @click.option("--transformers", is_flag=True, help="Also measure it. It takes longer than all others.")
