@@ -93,7 +93,7 @@ def make_world(world: Path) -> None:
     shutil.rmtree(world / "ours")
     (world / "zip").mkdir()
     shutil.make_archive(str(world / "zip" / "model"), "zip", world / "marian")
-    content = {"cfg": {"model": Namespace(**settings()), "task": {}}, "model": fairseqs_tensors(m2m100(93))}
+    content = {"cfg": {"model": Namespace(**settings()), "task": {}}, "model": fairseqs_tensors(m2m100())}
     folder_of(world / "fairseq", content, zipped=True)
 
 

@@ -1,15 +1,25 @@
-"""Random models of other toolkits, with real SentencePiece models."""
+"""Random models of other toolkits, with real SentencePiece models, and what several tests do with them."""
 
 import json
 import random
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import sentencepiece
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-if TYPE_CHECKING:  # it takes seconds to load, also where none of these tests is run
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import ImportOptions
+from nmt_cli.interop.importers.importing import read
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+if TYPE_CHECKING:  # transformers takes seconds to load, even if none of its tests runs
     from transformers import MarianMTModel
 
 CODES = [">>fra<<", ">>deu<<"]
@@ -19,6 +29,72 @@ ENDING, END_BIAS = 2.5, 4.5
 LANGUAGES = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"]
 LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
 
+SHAPE: dict[str, Any] = {
+    **{"d_model": 32, "max_position_embeddings": 64, "scale_embedding": True},
+    **{"encoder_layers": 3, "encoder_ffn_dim": 48, "encoder_attention_heads": 4},
+    **{"decoder_layers": 2, "decoder_ffn_dim": 48, "decoder_attention_heads": 4},
+}
+"""Settings of small models of transformers."""
+
+
+def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Tensor:
+    """Return the logits of all target tokens after each other, `[tokens, entries]`."""
+    layouts = (Layout.of([len(ids) for ids in side]) for side in (sources, targets))
+    source, target = (torch.tensor(list(chain(*side))) for side in (sources, targets))
+    with torch.no_grad():
+        return model.logits(model(source, target, *layouts))
+
+
+def generated(
+    model: Any, sources: Sequence[list[int]], beam: int, **options: Any
+) -> list[tuple[list[int] | None, float | None]]:
+    """Return each translation by transformers: ids without special tokens, and the score if the search has a
+    beam. The ids are None for a translation without an end token.
+    """
+    rows = pad_sequence([torch.tensor(ids) for ids in sources], batch_first=True, padding_value=-1)
+    out = model.generate(
+        input_ids=rows.masked_fill(rows < 0, model.config.pad_token_id),
+        attention_mask=(rows >= 0).long(),
+        num_beams=beam,
+        do_sample=False,
+        early_stopping="never" if beam > 1 else False,
+        output_scores=True,
+        return_dict_in_generate=True,
+        **options,
+    )
+    scores = out.sequences_scores.tolist() if beam > 1 else [None] * len(sources)
+    tokens, end = [ids[1:] for ids in out.sequences.tolist()], model.config.eos_token_id
+    translations = [ids[: ids.index(end)] if end in ids else None for ids in tokens]
+    return list(zip(translations, scores, strict=True))
+
+
+def assert_refused(source: Path | str, message: str = ".", options: ImportOptions | None = None) -> None:
+    """Check that the import fails with an error of one line that matches `message`."""
+    with pytest.raises(UserError, match=message) as caught:
+        read(str(source), options or ImportOptions())
+    assert "\n" not in str(caught.value)
+
+
+def assert_mutations_refused(
+    folder: Path, names: Sequence[str], times: int, options: ImportOptions, most: int = 1 << 30
+) -> None:
+    """Check that the import succeeds or fails with one line if a byte of a file is changed, or the file is
+    cut. Each of the files `names` is changed `times` times, every other time within its first `most` bytes.
+    """
+    chosen = random.Random(times)
+    for name in names:
+        whole = (folder / name).read_bytes()
+        for number in range(times):
+            changed = bytearray(whole)
+            offset = chosen.randrange(min(len(whole), most) if number % 2 else len(whole))
+            changed[offset] = chosen.randrange(256)
+            (folder / name).write_bytes(changed[:offset] if number % 5 == 0 else changed)
+            try:
+                read(str(folder), options)
+            except UserError as error:
+                assert "\n" not in str(error)
+        (folder / name).write_bytes(whole)
+
 
 def words(side: str, count: int = 120) -> list[str]:
     chosen = random.Random(side)
@@ -26,8 +102,8 @@ def words(side: str, count: int = 120) -> list[str]:
 
 
 def sentences(side: str, count: int, seed: int = 1) -> list[str]:
-    chosen, known = random.Random(seed), words(side)
-    return [" ".join(chosen.choices(known, k=1 + i % 9)) for i in range(count)]
+    chosen, lexicon = random.Random(seed), words(side)
+    return [" ".join(chosen.choices(lexicon, k=1 + i % 9)) for i in range(count)]
 
 
 def spm(folder: Path, side: str, size: int = 90) -> Path:
@@ -76,21 +152,18 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
 
     folder.mkdir(parents=True)
     spms = {side: spm(folder, side) for side in LETTERS}
-    known = {side: pieces(path) for side, path in spms.items()}
+    entries = {side: pieces(path) for side, path in spms.items()}
     separate = vocabularies == "separate"
     if separate:
-        lists = [known["source"] + CODES, known["target"]]
+        lists = [entries["source"] + CODES, entries["target"]]
     else:
-        merged = sorted({*known["source"], *known["target"], *CODES} - {"</s>", "<unk>"})
+        merged = sorted({*entries["source"], *entries["target"], *CODES} - {"</s>", "<unk>"})
         random.Random(4).shuffle(merged)
         lists = [["</s>", "<unk>", *merged]]
     rotate = settings.pop("end", 0)
-    lists = [
-        entries[-rotate:] + entries[:-rotate] + ["<pad>"] if rotate else [*entries, "<pad>"]
-        for entries in lists
-    ]
-    for name, entries in zip(("vocab.json", "target_vocab.json"), lists, strict=False):
-        text = json.dumps({piece: i for i, piece in enumerate(entries)}, ensure_ascii=False)
+    lists = [[*listed[len(listed) - rotate :], *listed[: len(listed) - rotate], "<pad>"] for listed in lists]
+    for name, listed in zip(("vocab.json", "target_vocab.json"), lists, strict=False):
+        text = json.dumps({piece: i for i, piece in enumerate(listed)}, ensure_ascii=False)
         (folder / name).write_text(text, encoding="utf-8")
     half = settings.pop("half", False)
     pickled = settings.pop("pickled", False)
@@ -101,14 +174,10 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
         "untied": {"tie_word_embeddings": False},
     }
     torch.manual_seed(7)
-    shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "max_position_embeddings": 64}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    layers = {"encoder_layers": 3, "decoder_layers": 2}
-    ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": end}
-    sizes = {"vocab_size": len(lists[0]), "decoder_vocab_size": size}
-    wanted: dict[str, Any] = {**shape, **heads, **layers, **ids, **sizes, **ties[vocabularies]}
-    wanted |= {"scale_embedding": True, "activation_function": "swish", "forced_eos_token_id": None}
-    model = MarianMTModel(MarianConfig(**wanted | settings))
+    ids: dict[str, Any] = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": end}
+    ids |= {"forced_eos_token_id": None, "vocab_size": len(lists[0]), "decoder_vocab_size": size}
+    activation = {"activation_function": "swish"}
+    model = MarianMTModel(MarianConfig(**{**SHAPE, **ids, **activation, **ties[vocabularies], **settings}))
     model.train(False)
     with torch.no_grad():
         random_weights(model, end)
@@ -126,13 +195,8 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
         stored = {name: tensor.half() if half else tensor for name, tensor in model.state_dict().items()}
         torch.save(stored, folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
-    told = {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": "en",
-        "target_lang": "fr",
-        "separate_vocabs": separate,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    described = {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "fr"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(described | {"separate_vocabs": separate}))
     return model
 
 
@@ -143,10 +207,10 @@ def nllb_codes(folder: Path, first: int) -> None:
     typed: Any = NllbTokenizer
     typed.from_pretrained(folder, extra_special_tokens=LANGUAGES).save_pretrained(folder)
     whole = json.loads((folder / "tokenizer.json").read_text())
-    added = {each["content"]: each for each in whole["added_tokens"]}
+    added = {token["content"]: token for token in whole["added_tokens"]}
     for i, code in enumerate([*LANGUAGES, "<mask>"], start=first):
         added[code]["id"] = i
-    whole["added_tokens"] = sorted(added.values(), key=lambda each: each["id"])
+    whole["added_tokens"] = sorted(added.values(), key=lambda token: token["id"])
     (folder / "tokenizer.json").write_text(json.dumps(whole, ensure_ascii=False))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "NllbTokenizer"}))
     codes = {"additional_special_tokens": LANGUAGES}
@@ -168,27 +232,23 @@ def m2m100_folder(folder: Path, kind: str) -> Any:
     )
     for left in (text, folder / f"{name}.vocab"):
         left.unlink()
-    known = ["<s>", "<pad>", "</s>", "<unk>", *pieces(folder / f"{name}.model")[3:]]
+    entries = ["<s>", "<pad>", "</s>", "<unk>", *pieces(folder / f"{name}.model")[3:]]
     if kind == "nllb":
-        nllb_codes(folder, len(known))
-        unnamed = len(known) + len(LANGUAGES)  # but for <mask>
+        nllb_codes(folder, len(entries))
+        unnamed = len(entries) + len(LANGUAGES)  # but for <mask>
     else:
-        ids = {piece: i for i, piece in enumerate(known)}
+        ids = {piece: i for i, piece in enumerate(entries)}
         (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False))
         written = {"additional_special_tokens": [f"__{code}__" for code in m2m100_codes]}
         (folder / "special_tokens_map.json").write_text(json.dumps(written))
-        unnamed = len(known) + len(m2m100_codes)
+        unnamed = len(entries) + len(m2m100_codes)
     torch.manual_seed(5)
-    shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "max_position_embeddings": 64}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    layers = {"encoder_layers": 3, "decoder_layers": 2}
-    wanted: dict[str, Any] = {**shape, **heads, **layers, "vocab_size": unnamed + 8, "scale_embedding": True}
-    model: Any = M2M100ForConditionalGeneration(M2M100Config(**wanted))
+    model: Any = M2M100ForConditionalGeneration(M2M100Config(vocab_size=unnamed + 8, **SHAPE))
     model.train(False)
     with torch.no_grad():
         spread_weights(model)
         embeddings = model.model.shared.weight
-        embeddings[:2] = 0.0  # <s> and padding, which no translation has, nor what has no name
+        embeddings[:2] = 0.0  # <s> and padding: like entries without a name, they are never produced
         embeddings[unnamed:] = 0.0
         model.model.decoder.layer_norm.bias += ENDING * embeddings[2]
     model.generation_config.update(num_beams=5, max_length=40)

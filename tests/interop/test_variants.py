@@ -19,7 +19,7 @@ EXPRESSIBLE = {
     "huggingface": SMALL,
     "marian": replace(SMALL, positions="marian", start="zeros", norm_epsilon=1e-6),
 }
-"""The forms that can be imported again, with a model that each of them can express."""
+"""The formats that can be imported again, each with a model that it can express."""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def test_a_variant_comes_back_as_it_was_or_is_refused(
         assert variant != "none", lost
         return
     export(model, form, tmp_path / "theirs")
-    wanted = ImportOptions("en", "de") if form == "marian" else ImportOptions()
-    returned = read(str(tmp_path / "theirs"), wanted)
-    # Marian's start is a padding whose vector is zero, so both ways to say it are right.
+    options = ImportOptions("en", "de") if form == "marian" else ImportOptions()
+    returned = read(str(tmp_path / "theirs"), options)
+    # Marian starts with a padding token whose vector is zero, so both settings of the start are right.
     start = model.identity.config.start if form == "marian" else returned.config.start
     assert replace(returned.config, start=start) == model.identity.config

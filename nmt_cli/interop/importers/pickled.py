@@ -22,7 +22,8 @@ STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pa
 """Prefixes of classes that `Inert` replaces."""
 
 MAX_CLASSES = 200
-REFUSED = re.compile(r"(?:GLOBAL|class|Unsupported (?:global|class|operand):?)\s+`?([\w.]+\.[\w.]+)")
+REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+"""The name that PyTorch's unpickler refused, in its error message."""
 
 
 class Inert:

@@ -31,8 +31,8 @@ def main() -> None:
     """Translate standard input."""
     path = Path(sys.argv[1])
     with zipfile.ZipFile(path) as package:
-        told = next(name for name in package.namelist() if name.endswith("metadata.json"))
-        metadata = json.loads(package.read(told))
+        file = next(name for name in package.namelist() if name.endswith("metadata.json"))
+        metadata = json.loads(package.read(file))
     with TemporaryDirectory() as home:
         # Read once, when the package is imported.
         os.environ |= {f"XDG_{name}_HOME": home for name in ("DATA", "CONFIG", "CACHE")}

@@ -7,7 +7,6 @@ import shutil
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -25,9 +24,9 @@ from nmt_cli.interop.exporters.huggingface import first_of_target
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.ragged import Layout
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from tests.interop.conftest import logits
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
 MODELS = {
@@ -61,8 +60,8 @@ def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> M
                 parameter.normal_(float(parameter.mean()), 0.1)
             elif parameter.shape[1] == config.width:
                 parameter.mul_(2.0)
-    with folder_written_whole(folder) as place:
-        write_model(place, identity, weights(model), {})
+    with folder_written_whole(folder) as unfinished:
+        write_model(unfinished, identity, weights(model), {})
     return read_model(folder)
 
 
@@ -91,8 +90,8 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    told: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    untyped, loading = told
+    loaded: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    untyped, loading = loaded
     assert not any(loading.values())
     batch = tokenizer(lines, return_tensors="pt", padding=True)
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
@@ -103,13 +102,14 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
     start = torch.full((16, 1), untyped.config.decoder_start_token_id)
     with torch.no_grad():
         fed = torch.cat([start, chosen[:, :-1] + first], 1)
-        logits = untyped(**batch, decoder_input_ids=fed).logits
-        log_softmax = logits.log_softmax(2)[:, :, first:-1]
-        layouts = Layout.of([len(one) for one in ids]), Layout.of([7] * 16)
-        decoded = model.transformer(torch.tensor(list(chain(*ids))), chosen.flatten(), *layouts)
-        wanted = model.transformer.logits(decoded).view(log_softmax.shape).log_softmax(2)
-    assert wanted.std() > 0.5
-    assert (log_softmax - wanted).abs().max() <= 1e-4  # over all entries, so that padding has no probability
+        theirs = untyped(**batch, decoder_input_ids=fed).logits
+        log_softmax = theirs.log_softmax(2)[:, :, first:-1]
+        ours = logits(model.transformer, ids, chosen.tolist())
+        expected = ours.view(log_softmax.shape).log_softmax(2)
+    assert expected.std() > 0.5
+    assert (
+        log_softmax - expected
+    ).abs().max() <= 1e-4  # over all entries, so that padding has no probability
     ended = torch.cat([chosen + first, torch.full((16, 1), untyped.config.eos_token_id)], 1)
     shown = tokenizer.batch_decode(ended, skip_special_tokens=True)
     assert shown == [target.decode(row) for row in chosen.tolist()]
@@ -149,47 +149,44 @@ def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_u
 def assert_scored_alike(
     model: Model, folder: Path, pairs: list[tuple[str, str]], never: bool = True, end: Sequence[str] = ()
 ) -> None:
-    """Check that CTranslate2 and nmt agree on log-probabilities. `never`: entries excluded in CTranslate2."""
+    """Check that log-probabilities are those of CTranslate2, with `never` without unused entries."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = [(source.encode(one), target.encode(other)) for one, other in pairs]
     theirs = importlib.import_module("ctranslate2").Translator(str(folder), device="cpu")
     shown = [
         [
-            [known.entries[i] for i in each]
-            for known, each in zip((source.vocabulary, target.vocabulary), pair, strict=True)
+            [tokenizer.vocabulary.entries[i] for i in side]
+            for tokenizer, side in zip((source, target), pair, strict=True)
         ]
         for pair in ids
     ]
     scored = theirs.score_batch([[*one, *end] for one, _ in shown], [other for _, other in shown])
-    with torch.no_grad():
-        for (one, other), found in zip(ids, scored, strict=True):
-            ended = [*one, source.vocabulary.end], [*other, target.vocabulary.end]
-            layouts = (Layout.of([len(each)]) for each in ended)
-            decoded = model.transformer(*map(torch.tensor, ended), *layouts)
-            logits = model.transformer.logits(decoded)
-            if never:
-                logits[:, list(target.vocabulary.never)] = -torch.inf
-            wanted = logits.log_softmax(1).gather(1, torch.tensor(ended[1])[:, None])[:, 0]
-            assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-3)
+    for (one, other), result in zip(ids, scored, strict=True):
+        ended = [*one, source.vocabulary.end], [*other, target.vocabulary.end]
+        ours = logits(model.transformer, ended[:1], ended[1:])
+        if never:
+            ours[:, list(target.vocabulary.never)] = -torch.inf
+        expected = ours.log_softmax(1).gather(1, torch.tensor(ended[1])[:, None])[:, 0]
+        assert result.log_probs == pytest.approx(expected.tolist(), abs=1e-3)
 
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
-def test_a_check_translates_with_both_and_says_how_many_lines_differ(
+def test_a_check_prints_how_many_lines_differ(
     toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
     make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
     random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
     for form in ("ctranslate2", "argos"):
-        told = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
-        assert told.returncode == 0, told.stderr
-        assert re.match(r"\d+ of 50 generated lines differ; BLEU against nmt: [\d.]+\n", told.stdout)
+        result = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
+        assert result.returncode == 0, result.stderr
+        assert re.match(r"\d+ of 50 generated lines differ; BLEU against nmt: [\d.]+\n", result.stdout)
     with zipfile.ZipFile(tmp_path / "argos" / "translate-en_de.argosmodel") as package:
         metadata = json.loads(package.read("en_de/metadata.json"))
         assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
     assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
 
 
-def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(
+def test_an_unsupported_feature_is_named_and_nothing_is_written(
     tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
     windowed = replace(SMALL, decoder_window=4, key_width=4, tie="decoder")
@@ -205,30 +202,30 @@ def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 
 
-def test_characters_do_not_travel(toy_dataset: Path, tmp_path: Path) -> None:
+def test_a_model_of_characters_cannot_be_exported(toy_dataset: Path, tmp_path: Path) -> None:
     model = random_model(tmp_path / "ours", SMALL, load_tokenizers(toy_dataset / TOKENIZERS))
     with pytest.raises(UserError, match="tokeniser is char, not SentencePiece"):
         export(model, "huggingface", tmp_path / "theirs")
 
 
-def test_the_commands_go_there_and_back(
+def test_export_and_import_commands_restore_a_model(
     toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
     make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
     random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
     there = ("export", tmp_path / "ours", "--format", "huggingface", "--out", tmp_path / "theirs")
-    told = nmt(*there)
-    assert told.returncode == 0
-    assert "starts translations with the end token" in told.stderr
+    result = nmt(*there)
+    assert result.returncode == 0
+    assert "starts translations with the end token" in result.stderr
     again = nmt(*there)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is not empty. Remove it" in again.stderr
     shutil.rmtree(tmp_path / "theirs" / "nmt-tokenizer")
     (tmp_path / "theirs" / "nmt.json").unlink()
-    told = nmt("import", tmp_path / "theirs", "--out", tmp_path / "plain")
-    assert told.returncode == 0
-    assert "Hugging Face Marian, en-de" in told.stderr
-    assert "beam 4" in told.stderr
+    result = nmt("import", tmp_path / "theirs", "--out", tmp_path / "plain")
+    assert result.returncode == 0
+    assert "Hugging Face Marian, en-de" in result.stderr
+    assert "beam 4" in result.stderr
     assert own_search(tmp_path / "plain")["length_rule"] == "power"
     with load(tmp_path / "plain", device="cpu", threads=1) as model:
         assert model.config.search.cap_extra == 510

@@ -12,8 +12,7 @@ import torch
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from tests.interop.conftest import sentences, spm
-from tests.interop.importers.test_marian import logits
+from tests.interop.conftest import logits, sentences, spm
 
 TRAIN = shutil.which("fairseq-train")
 ARCHITECTURES = {
@@ -52,8 +51,8 @@ def test_logits_of_a_checkpoint_that_fairseq_wrote_are_fairseqs(
     there = Path(TRAIN or "").parent
     prefixes = "-s en -t de --trainpref train --validpref valid --destdir . --workers 1"
     subprocess.run([there / "fairseq-preprocess", *prefixes.split()], check=True, capture_output=True)
-    given = f". --arch {architecture} {ARCHITECTURES[architecture]} {COMMON}"
-    subprocess.run([there / "fairseq-train", *given.split()], check=True, capture_output=True)
+    options = f". --arch {architecture} {ARCHITECTURES[architecture]} {COMMON}"
+    subprocess.run([there / "fairseq-train", *options.split()], check=True, capture_output=True)
     shutil.copy("kept/checkpoint_best.pt", "best.pt")
     source, target = (sentences(side, 6, seed=4) for side in ("source", "target"))
     sides = read("best.pt", ImportOptions("en", "de")).tokenizers
@@ -63,11 +62,12 @@ def test_logits_of_a_checkpoint_that_fairseq_wrote_are_fairseqs(
     ]
     helper = str(Path(__file__).with_name("fairseq_itself.py"))
     command = [str(there / "python"), helper, "best.pt", ".", "."]
-    told = subprocess.run(command, input=json.dumps(pairs), capture_output=True, text=True, check=True).stdout
-    wanted = [torch.tensor(each) for each in json.loads(told.strip().split("\n")[-1])]
-    assert torch.cat(wanted).std() > 0.3
+    output = subprocess.run(
+        command, input=json.dumps(pairs), capture_output=True, text=True, check=True
+    ).stdout
+    expected = torch.cat([torch.tensor(rows) for rows in json.loads(output.strip().split("\n")[-1])])
+    assert expected.std() > 0.3
     for name in ("best", "legacy", "namespace"):
         write(read(f"{name}.pt", ImportOptions("en", "de")), tmp_path / name)
         model = read_model(tmp_path / name)
-        for pair, each in zip(pairs, wanted, strict=True):
-            assert (logits(model, *pair) - each).abs().max() <= 1e-4
+        assert (logits(model.transformer, *zip(*pairs, strict=True)) - expected).abs().max() <= 1e-4

@@ -2,7 +2,6 @@
 
 import random
 from copy import deepcopy
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +14,7 @@ from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from nmt_cli.ragged import Layout
-from tests.interop.conftest import CODES, marian_folder, sentences
+from tests.interop.conftest import CODES, generated, logits, marian_folder, sentences
 from tests.searching import translate_ids
 
 if TYPE_CHECKING:
@@ -44,12 +42,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Return the folder, the transformers model, and the imported model."""
     folder = tmp_path_factory.mktemp("marian") / "theirs"
     theirs = marian_folder(folder, **KINDS[request.param])
-    return folder, theirs, imported(folder, folder.parent / "ours")
-
-
-def imported(folder: Path, out: Path, **wanted: Any) -> Model:
-    write(read(str(folder), ImportOptions(**wanted)), out)
-    return read_model(out)
+    write(read(str(folder), ImportOptions()), folder.parent / "ours")
+    return folder, theirs, read_model(folder.parent / "ours")
 
 
 def tokenized(folder: Path, lines: list[str]) -> list[list[int]]:
@@ -72,19 +66,11 @@ def their_logits(theirs: "MarianMTModel", sources: list[list[int]], targets: lis
     return torch.cat([row[: len(x)] for row, x in zip(logits, targets, strict=True)])
 
 
-def our_logits(ours: Model, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-    source, target = (torch.tensor(list(chain(*ids))) for ids in (sources, targets))
-    layouts = (Layout.of([len(x) for x in ids]) for ids in (sources, targets))
-    with torch.no_grad():
-        model = deepcopy(ours.transformer).double()
-        return model.logits(model(source, target, *layouts))
-
-
 def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
     folder, _, ours = pair
     tokenizer = ours.identity.tokenizers.source
-    found = [tokenizer.vocabulary.ended(tokenizer.encode(tokenizer.prepare(line))) for line in LINES]
-    assert found == tokenized(folder, LINES)
+    ids = [tokenizer.vocabulary.ended(tokenizer.encode(tokenizer.prepare(line))) for line in LINES]
+    assert ids == tokenized(folder, LINES)
 
 
 def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: Pair) -> None:
@@ -95,10 +81,10 @@ def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: Pair) -> None:
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     target = ours.identity.tokenizers.target
     marks = {target.vocabulary.end, target.vocabulary.unknown, *target.vocabulary.never}
-    known = sorted({*range(len(target.vocabulary))} - marks - {*target.numbering.symbols.values()})
+    regular = sorted({*range(len(target.vocabulary))} - marks - {*target.numbering.symbols.values()})
     chosen = random.Random(5)
     for count in [1, 2, 5, 12] * 5:
-        ids = chosen.choices(known, k=count)
+        ids = chosen.choices(regular, k=count)
         assert target.decode(ids).split() == tokenizer.decode(ids).split()
 
 
@@ -110,16 +96,16 @@ def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
         torch.randint(size - 1, (3 + i,), generator=torch.Generator().manual_seed(i)).tolist()
         for i in range(8)
     ]
-    wanted = their_logits(theirs, sources, targets)
-    assert wanted.std() > 0.5
-    assert (our_logits(ours, sources, targets) - wanted).abs().max() <= 1e-4
+    expected = their_logits(theirs, sources, targets)
+    assert expected.std() > 0.5
+    double = deepcopy(ours.transformer).double()
+    assert (logits(double, sources, targets) - expected).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("beam", [1, 4, 6])
 def test_generate_finds_the_same_translations_with_the_same_scores(pair: Pair, beam: int) -> None:
     folder, theirs, ours = pair
     sources = tokenized(folder, LINES)
-    known = ours.identity.tokenizers.target.vocabulary
     search = SearchConfig(
         beam=beam,
         length_rule="power",
@@ -129,28 +115,13 @@ def test_generate_finds_the_same_translations_with_the_same_scores(pair: Pair, b
         cap_extra=12,
         unknown=True,
     )
-    found = translate_ids([ours.transformer], [ids[:-1] for ids in sources], search)
+    translations = translate_ids([ours.transformer], [ids[:-1] for ids in sources], search)
+    expected = generated(theirs, sources, beam, length_penalty=0.0, min_new_tokens=4, max_length=14)
     compared = set()
-    untyped: Any = theirs
-    padded = pad_sequence([torch.tensor(ids) for ids in sources], batch_first=True, padding_value=-1)
-    out = untyped.generate(
-        input_ids=padded.clamp(min=0),
-        attention_mask=(padded >= 0).long(),
-        num_beams=beam,
-        do_sample=False,
-        length_penalty=0.0,
-        min_new_tokens=4,
-        early_stopping="never" if beam > 1 else False,
-        max_length=14,
-        output_scores=True,
-        return_dict_in_generate=True,
-    )
-    scores = out.sequences_scores.tolist() if beam > 1 else [None] * len(sources)
-    for source, (best, *_), row, score in zip(sources, found, out.sequences.tolist(), scores, strict=True):
-        tokens = row[1:]
-        if known.end not in tokens:
-            continue  # cut at the greatest length, where ours demands an end mark
-        assert list(best.tokens) == tokens[: tokens.index(known.end)]
+    for source, (best, *_), (ids, score) in zip(sources, translations, expected, strict=True):
+        if ids is None:
+            continue  # cut at the maximum length, at which ours needs an end token
+        assert list(best.tokens) == ids
         assert score is None or best.score == pytest.approx(score, abs=1e-3)
         compared.add((len(source), tuple(best.tokens)))
     assert beam == 1 or len(compared) > 2

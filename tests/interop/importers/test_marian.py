@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli.checkpoints.model_folder import Model, read_model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import export
 from nmt_cli.interop.foreign import Foreign, ImportOptions, write
-from nmt_cli.interop.importers import marian, marian_yaml
+from nmt_cli.interop.importers import marian
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.interop.weights import channel_order
-from nmt_cli.ragged import Layout
-from tests.interop.conftest import marian_folder, sentences, spm
+from tests.interop.conftest import (
+    assert_mutations_refused,
+    assert_refused,
+    logits,
+    marian_folder,
+    sentences,
+    spm,
+)
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel
@@ -37,14 +41,14 @@ MARIAN = """
 import sys
 from pymarian import Translator
 
-model, *vocabularies = (each for each in sys.argv[1:] if "=" not in each)
+model, *vocabularies = (argument for argument in sys.argv[1:] if "=" not in argument)
 translator = Translator(
     models=model, vocabs=vocabularies, beam_size=3, normalize=0.0, n_best=True, cpu_threads=1, max_length=100,
     max_length_factor=3, quiet=True, quiet_translation=True, mini_batch=1,
-    **{each.split("=")[0]: True for each in sys.argv if "=" in each},
+    **{argument.split("=")[0]: True for argument in sys.argv if "=" in argument},
 )
-found = translator.translate(sys.stdin.read().splitlines())
-print(found if isinstance(found, str) else "\\n".join(found))
+output = translator.translate(sys.stdin.read().splitlines())
+print(output if isinstance(output, str) else "\\n".join(output))
 """
 
 
@@ -68,17 +72,10 @@ def npz(faithful: Model, tmp_path: Path) -> Path:
     return tmp_path / "npz"
 
 
-def logits(model: Model, source: list[int], target: list[int]) -> torch.Tensor:
-    with torch.no_grad():
-        layouts = (Layout.of([len(each)]) for each in (source, target))
-        decoded = model.transformer(torch.tensor(source), torch.tensor(target), *layouts)
-        return model.transformer.logits(decoded)
-
-
 def test_positions_of_marian_restore_what_a_model_was_trained_with(
     theirs: "tuple[Path, MarianMTModel]", faithful: Model
 ) -> None:
-    """The padding that the converter added is removed, too."""
+    """The padding that the converter to transformers added is removed, too."""
     assert len(faithful.identity.tokenizers.target.vocabulary) == theirs[1].config.vocab_size - 1
     assert faithful.identity.config.positions == "marian"
     source, target = [5, 9, 30, 0], [7, 31, 12, 0]
@@ -86,17 +83,17 @@ def test_positions_of_marian_restore_what_a_model_was_trained_with(
 
     table = M2M100SinusoidalPositionalEmbedding.get_embedding(64, 32)
     changed: Any = theirs[1]
-    kept = changed.model.encoder.embed_positions.weight.detach().clone()
+    before = changed.model.encoder.embed_positions.weight.detach().clone()
     with torch.no_grad():
         for stack in (changed.model.encoder, changed.model.decoder):
             stack.embed_positions.weight.copy_(table)
         start = theirs[1].config.decoder_start_token_id
         inputs = torch.tensor([[start, *target[:-1]]])
-        wanted = changed(input_ids=torch.tensor([source]), decoder_input_ids=inputs).logits[0, :, :-1]
+        expected = changed(input_ids=torch.tensor([source]), decoder_input_ids=inputs).logits[0, :, :-1]
         for stack in (changed.model.encoder, changed.model.decoder):
-            stack.embed_positions.weight.copy_(kept)
-    assert (logits(faithful, source, target) - wanted).abs().max() <= 1e-3
-    assert wanted.std() > 0.5
+            stack.embed_positions.weight.copy_(before)
+    assert (logits(faithful.transformer, [source], [target]) - expected).abs().max() <= 1e-3
+    assert expected.std() > 0.5
 
 
 def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp_path: Path) -> None:
@@ -115,8 +112,7 @@ def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp
     before, after = weights(faithful.transformer), weights(back.transformer)
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     text = f">>fra<< {sentences('source', 5)[4]}"
-    sides = [each.identity.tokenizers.source for each in (faithful, back)]
-    assert sides[0].encode(text) == sides[1].encode(text)
+    assert back.identity.tokenizers.source.encode(text) == faithful.identity.tokenizers.source.encode(text)
     assert back.description["search"]["beam"] == 4
 
 
@@ -130,34 +126,32 @@ def test_opus_mts_zip_is_the_folder_in_it(npz: Path, tmp_path: Path) -> None:
     assert zipped.tokenizers.fingerprint == plain.tokenizers.fingerprint
     assert not (tmp_path / "outside.txt").exists()
     (tmp_path / "opus.zip").write_bytes((tmp_path / "opus.zip").read_bytes()[:3000])
-    with pytest.raises(UserError, match="is damaged"):
-        read(str(tmp_path / "opus.zip"), ImportOptions("en", "fr"))
+    assert_refused(tmp_path / "opus.zip", "is damaged")
 
 
 def zipped(npz: Path, path: Path, method: int, **more: bytes) -> Path:
     with zipfile.ZipFile(path, "w", method) as packed:
-        for name, content in {**{each.name: each.read_bytes() for each in npz.iterdir()}, **more}.items():
+        for name, content in {**{file.name: file.read_bytes() for file in npz.iterdir()}, **more}.items():
             packed.writestr(name, content)
     return path
 
 
-def test_only_what_is_needed_is_unpacked_from_a_zip(
+def test_only_needed_files_are_unpacked_from_a_zip(
     npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = zipped(npz, tmp_path / "a.zip", zipfile.ZIP_DEFLATED, zeros=bytes(5_000_000))
     unpacked: list[str] = []
     inner = marian._read
 
-    def noting(folder: Path, wanted: ImportOptions) -> Foreign:
-        unpacked.extend(each.name for each in folder.iterdir())
-        return inner(folder, wanted)
+    def recording(folder: Path, options: ImportOptions) -> Foreign:
+        unpacked.extend(file.name for file in folder.iterdir())
+        return inner(folder, options)
 
-    monkeypatch.setattr(marian, "_read", noting)
+    monkeypatch.setattr(marian, "_read", recording)
     read(str(path), ImportOptions("en", "fr"))
-    assert {*unpacked} == {each.name for each in npz.iterdir()}
+    assert {*unpacked} == {file.name for file in npz.iterdir()}
     zipped(npz, tmp_path / "b.zip", zipfile.ZIP_DEFLATED, **{"b.npz": bytes(5_000_000)})
-    with pytest.raises(UserError, match=r"b\.npz would grow from [\d,]+ to 5,000,000 bytes"):
-        read(str(tmp_path / "b.zip"), ImportOptions("en", "fr"))
+    assert_refused(tmp_path / "b.zip", r"b\.npz would grow from [\d,]+ to 5,000,000 bytes")
 
 
 @pytest.mark.parametrize(
@@ -168,16 +162,13 @@ def test_a_zip_with_damaged_data_is_refused_in_a_line(npz: Path, tmp_path: Path,
     whole = path.read_bytes()
     for at in range(200, len(whole), len(whole) // 40):
         path.write_bytes(whole[:at] + bytes(byte ^ 0x55 for byte in whole[at : at + 40]) + whole[at + 40 :])
-        with pytest.raises(UserError) as caught:
-            read(str(path), ImportOptions("en", "fr"))
-        assert "\n" not in str(caught.value)
+        assert_refused(path)
 
 
-def test_an_encrypted_zip_is_called_so(npz: Path, tmp_path: Path) -> None:
+def test_an_encrypted_zip_is_refused_as_such(npz: Path, tmp_path: Path) -> None:
     path = zipped(npz, tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
     path.write_bytes(re.sub(b"(PK\x01\x02....)\x00", b"\\1\x01", path.read_bytes(), flags=re.DOTALL))
-    with pytest.raises(UserError, match="is encrypted"):
-        read(str(path), ImportOptions("en", "fr"))
+    assert_refused(path, "is encrypted")
 
 
 ODD: dict[str, tuple[str, Any, str]] = {
@@ -190,14 +181,12 @@ ODD: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "change", "told"), ODD.values(), ids=ODD)
-def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, told: str) -> None:
+@pytest.mark.parametrize(("name", "change", "message"), ODD.values(), ids=ODD)
+def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, message: str) -> None:
     arrays = dict(numpy.load(npz / "model.npz"))
     arrays[name] = change(arrays.get(name))
     numpy.savez(npz / "model.npz", **arrays)
-    with pytest.raises(UserError, match=told) as caught:
-        read(str(npz), ImportOptions("en", "fr"))
-    assert "\n" not in str(caught.value)
+    assert_refused(npz, message, ImportOptions("en", "fr"))
 
 
 @pytest.mark.parametrize("value", [1e9, 0, -1])
@@ -210,7 +199,7 @@ def test_a_beam_out_of_bounds_is_left_out_with_a_note(npz: Path, value: float) -
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("transformer-decoder-autoreg", "rnn", "dec-cell is 'gru'"),
         ("transformer-decoder-autoreg", "average-attention", "transformer-decoder-autoreg is 'average"),
@@ -220,29 +209,28 @@ def test_a_beam_out_of_bounds_is_left_out_with_a_note(npz: Path, value: float) -
         ("enc-depth", "many", "enc-depth is 'many', not a whole number"),
     ],
 )
-def test_what_our_transformer_cannot_do_is_refused_by_name(
-    npz: Path, name: str, value: str, told: str
-) -> None:
+def test_an_unsupported_setting_is_refused_by_name(npz: Path, name: str, value: str, message: str) -> None:
     arrays = dict(numpy.load(npz / "model.npz"))
     text = bytes(arrays["special:model.yml"].astype(numpy.uint8)).rstrip(b"\0").decode()
     lines = [f"{name}: {value}" if line.startswith(f"{name}:") else line for line in text.split("\n")]
     lines = [line for line in lines if line != "  []"]
     arrays["special:model.yml"] = numpy.frombuffer("\n".join(lines).encode() + b"\0", numpy.int8)
     numpy.savez(npz / "model.npz", **arrays)
-    with pytest.raises(UserError, match=told):
-        read(str(npz), ImportOptions("en", "fr"))
+    assert_refused(npz, message, ImportOptions("en", "fr"))
 
 
 def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
     """Replace self-attention in the decoder by an SSRU. Return the tensors of the SSRU."""
     chosen = numpy.random.default_rng(3)
-    found: dict[str, Any] = dict(numpy.load(npz / "model.npz"))
-    text = bytes(found.pop("special:model.yml").astype(numpy.uint8)).rstrip(b"\0").decode()
+    before: dict[str, Any] = dict(numpy.load(npz / "model.npz"))
+    text = bytes(before.pop("special:model.yml").astype(numpy.uint8)).rstrip(b"\0").decode()
     norms = {
-        name: name.replace("self_Wo", "rnn_ffn") for name in found if "decoder" in name and "_ln_" in name
+        name: name.replace("self_Wo", "rnn_ffn") for name in before if "decoder" in name and "_ln_" in name
     }
-    arrays = {norms.get(name, name): each for name, each in found.items() if not name.startswith("special:")}
-    arrays = {name: each for name, each in arrays.items() if "decoder" not in name or "_self_" not in name}
+    arrays = {
+        norms.get(name, name): array for name, array in before.items() if not name.startswith("special:")
+    }
+    arrays = {name: array for name, array in arrays.items() if "decoder" not in name or "_self_" not in name}
     for number in (1, 2):
         for name, rows in (("W", 32), ("Wf", 32), ("bf", 1)):
             arrays[f"decoder_l{number}_rnn_{name}"] = chosen.normal(size=(rows, 32)).astype(numpy.float32)
@@ -251,45 +239,44 @@ def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
     if tied:
         items = "".join(f"  - {number}\n" for number in tied)
         text = text.replace("transformer-tied-layers:\n  []\n", f"transformer-tied-layers:\n{items}")
-        arrays = {name: each for name, each in arrays.items() if not name.startswith("decoder_l2_")}
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("decoder_l2_")}
     special: Any = numpy.frombuffer(text.encode() + b"\0", numpy.int8)
     numpy.savez(npz / "model.npz", **{**arrays, "special:model.yml": special})
     return arrays
 
 
-def test_a_students_ssru_takes_the_place_of_self_attention(npz: Path) -> None:
+def test_an_ssru_replaces_self_attention(npz: Path) -> None:
     arrays = with_ssru(npz)
-    found = read(str(npz), ImportOptions("en", "fr"))
-    assert (found.config.decoder_history, found.config.decoder_layers) == ("ssru", 2)
+    model = read(str(npz), ImportOptions("en", "fr"))
+    assert (model.config.decoder_history, model.config.decoder_layers) == ("ssru", 2)
     order = channel_order(32)
     for number in range(2):
         for theirs, ours in (("W", "value.weight"), ("Wf", "forget.weight"), ("bf", "forget.bias")):
-            wanted = torch.from_numpy(arrays[f"decoder_l{number + 1}_rnn_{theirs}"]).T.squeeze(1)
-            wanted = wanted[order] if theirs == "bf" else wanted[order][:, order]
-            assert torch.equal(found.tensors[f"decoder.{number}.attention.{ours}"], wanted)
+            expected = torch.from_numpy(arrays[f"decoder_l{number + 1}_rnn_{theirs}"]).T.squeeze(1)
+            expected = expected[order] if theirs == "bf" else expected[order][:, order]
+            assert torch.equal(model.tensors[f"decoder.{number}.attention.{ours}"], expected)
 
 
-def test_layers_that_share_their_weights_get_them_each(npz: Path) -> None:
+def test_each_layer_gets_a_copy_of_shared_weights(npz: Path) -> None:
     with_ssru(npz, 1, 1)
     (npz / "model.npz.optimizer.npz").write_bytes(b"what training left there")
-    found = read(str(npz), ImportOptions("en", "fr"))
-    first = {name: each for name, each in found.tensors.items() if name.startswith("decoder.0.")}
+    tensors = read(str(npz), ImportOptions("en", "fr")).tensors
+    first = {name: tensor for name, tensor in tensors.items() if name.startswith("decoder.0.")}
     assert len(first) > 10
-    assert all(torch.equal(each, found.tensors[name.replace(".0.", ".1.")]) for name, each in first.items())
+    assert all(torch.equal(tensor, tensors[name.replace(".0.", ".1.")]) for name, tensor in first.items())
 
 
-def test_what_browsers_translate_with_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_binary_for_browsers_is_refused_by_name(tmp_path: Path) -> None:
     """The file has a version, the number of arrays, four numbers for each, and then all names."""
     names = b"decoder_ff_logit_out_b\0decoder_l1_context_Wq\0special:model.yml\0"
     numbers = [1, 3, *(len(names) // 3, 0x0801, 2, 4096) * 3]
     content = b"".join(number.to_bytes(8, "little") for number in numbers) + names + bytes(4096)
     (tmp_path / "model.enfr.intgemm.alphas.bin").write_bytes(content)
     for path in (tmp_path, tmp_path / "model.enfr.intgemm.alphas.bin"):
-        with pytest.raises(UserError, match=r"binary of marian-conv.*Import the \.npz"):
-            read(str(path), ImportOptions("en", "fr"))
+        assert_refused(path, r"binary of marian-conv.*Import the \.npz")
 
 
-def test_a_model_that_starts_with_a_mark_is_not_marians(tmp_path: Path, faithful: Model) -> None:
+def test_a_model_with_a_start_token_cannot_be_exported_for_marian(tmp_path: Path, faithful: Model) -> None:
     folder = tmp_path / "theirs"
     marian_folder(folder, decoder_start_token_id=3)
     write(read(str(folder), ImportOptions(positions="marian")), tmp_path / "ours")
@@ -298,47 +285,23 @@ def test_a_model_that_starts_with_a_mark_is_not_marians(tmp_path: Path, faithful
 
 
 def test_mutated_files_are_refused_in_a_line(npz: Path) -> None:
-    chosen = numpy.random.default_rng(1)
-    for name in ("model.npz", "vocab.yml", "decoder.yml"):
-        whole = (npz / name).read_bytes()
-        for number in range(40):
-            bad = bytearray(whole)
-            at = int(chosen.integers(len(bad)))
-            bad[at] = int(chosen.integers(256))
-            if number % 4 == 0:
-                del bad[at:]
-            (npz / name).write_bytes(bad)
-            try:
-                read(str(npz), ImportOptions("en", "fr"))
-            except UserError as error:
-                assert "\n" not in str(error)
-        (npz / name).write_bytes(whole)
+    names = ("model.npz", "vocab.yml", "decoder.yml")
+    assert_mutations_refused(npz, names, 40, ImportOptions("en", "fr"))
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=6), unique=True, max_size=9))
-def test_a_vocabulary_of_any_pieces_is_read_as_it_was_written(pieces: list[str]) -> None:
-    text = "".join(f"{marian_yaml.quoted(piece)}: {i}\n" for i, piece in enumerate(pieces))
-    assert marian_yaml.vocabulary(text, "it") == {piece: i for i, piece in enumerate(pieces)}
-
-
-def test_every_way_to_write_a_key_is_read() -> None:
-    text = '</s>: 0\n"\\x41\\u2581\\"": 1\n\'it\'\'s\': 2\n::: 3\n? "long"\n: 4\n\u2581a: 5\n"#": 6\n'
-    found = marian_yaml.vocabulary(text, "it")
-    assert found == {"</s>": 0, 'A\u2581"': 1, "it's": 2, "::": 3, "long": 4, "\u2581a": 5, "#": 6}
-
-
-def assert_scores_are_marians(model: Model, lines: list[str], told: str) -> None:
+def assert_scores_are_marians(model: Model, lines: list[str], output: str) -> None:
     """Compare with Marian's n-best list of subwords. A sentence that Marian cut has no end token."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = {entry: i for i, entry in enumerate(target.vocabulary.entries)}
     compared = 0
-    for line in filter(str.strip, told.split("\n")):
+    for line in filter(str.strip, output.split("\n")):
         number, words, _, score = line.split(" ||| ")
-        wanted = target.vocabulary.ended([ids[word] for word in words.split()])
-        sent = source.vocabulary.ended(source.encode(lines[int(number)]))
-        each = logits(model, sent, wanted).log_softmax(1).gather(1, torch.tensor(wanted)[:, None])
-        near = min(abs(float(each.sum()) - float(score)), abs(float(each[:-1].sum()) - float(score)))
-        assert near <= 1e-3
+        target_ids = target.vocabulary.ended([ids[word] for word in words.split()])
+        source_ids = source.vocabulary.ended(source.encode(lines[int(number)]))
+        log_softmax = logits(model.transformer, [source_ids], [target_ids]).log_softmax(1)
+        tokens = log_softmax.gather(1, torch.tensor(target_ids)[:, None])
+        sums = float(tokens.sum()), float(tokens[:-1].sum())
+        assert min(abs(total - float(score)) for total in sums) <= 1e-3
         compared += 1
     assert compared >= 12
 
@@ -355,8 +318,8 @@ def test_marian_itself_gives_the_same_scores(faithful: Model, npz: Path) -> None
     lines = sentences("source", 6, seed=9)
     source = faithful.identity.tokenizers.source
     shown = [" ".join(source.vocabulary.entries[i] for i in source.encode(line)) for line in lines]
-    found = by_marian(shown, "-c", MARIAN, str(npz / "model.npz"), *[str(npz / "vocab.yml")] * 2)
-    assert_scores_are_marians(faithful, lines, found)
+    output = by_marian(shown, "-c", MARIAN, str(npz / "model.npz"), *[str(npz / "vocab.yml")] * 2)
+    assert_scores_are_marians(faithful, lines, output)
 
 
 @NEEDS_MARIAN

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nmt_cli.errors import UserError
 from nmt_cli.interop.importers.marian_yaml import quoted, settings, vocabulary
 
-yaml: Any = import_module("yaml")  # which has no types
+yaml: Any = import_module("yaml")  # it has no types
 
 SETTINGS = """# Marian configuration file generated at 2020
 bert-train-type-embeddings: true
@@ -30,7 +30,7 @@ version: v1.9.0 abc
 """
 
 
-def test_settings_are_what_a_reader_of_all_yaml_finds() -> None:
+def test_settings_are_those_of_a_complete_yaml_parser() -> None:
     assert settings(SETTINGS, "model.yml") == yaml.safe_load(SETTINGS)
 
 
@@ -41,7 +41,7 @@ def test_pieces_of_any_characters_come_back(pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "known",
+    "ids",
     [
         {"</s>": 0, "a": 1, ":": 2, "\u2581the": 3},
         {"it's": 0, '"': 1, "\\": 2, "# x": 3},
@@ -49,13 +49,26 @@ def test_pieces_of_any_characters_come_back(pieces: list[str]) -> None:
     ],
     ids=["marks", "quotes", "long"],
 )
-def test_a_vocabulary_as_others_write_it_is_read(known: dict[str, int]) -> None:
-    text = yaml.safe_dump(known, allow_unicode=True, width=10_000)
-    assert vocabulary(text, "vocab.yml") == known
+def test_a_vocabulary_of_another_writer_is_read(ids: dict[str, int]) -> None:
+    text = yaml.safe_dump(ids, allow_unicode=True, width=10_000)
+    assert vocabulary(text, "vocab.yml") == ids
+
+
+def test_every_way_to_write_a_key_is_read() -> None:
+    text = '</s>: 0\n"\\x41\\u2581\\"": 1\n\'it\'\'s\': 2\n::: 3\n? "long"\n: 4\n\u2581a: 5\n"#": 6\n'
+    assert vocabulary(text, "vocab.yml") == {
+        "</s>": 0,
+        'A\u2581"': 1,
+        "it's": 2,
+        "::": 3,
+        "long": 4,
+        "\u2581a": 5,
+        "#": 6,
+    }
 
 
 @pytest.mark.parametrize("line", ["no id", "a: b", ": ", '"a": ²', f"a: {1:0<5000}"])
-def test_what_is_no_vocabulary_is_refused_with_its_line(line: str) -> None:
+def test_a_line_that_is_not_an_entry_or_setting_is_refused_by_number(line: str) -> None:
     with pytest.raises(UserError, match="line 2"):
         vocabulary(f"a: 0\n{line}\n", "vocab.yml")
     with pytest.raises(UserError, match=r"line 1: .* is not a setting"):
