@@ -133,7 +133,8 @@ def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[s
 
 
 def changed(section: Any, *names: str) -> list[str]:
-    """Return those of `names` whose values in `section` differ from their defaults, in the same order."""
+    """Return the names of settings whose values in `section` differ from their defaults, in the order of
+    `names`."""
     keys = {key.name: key for key in fields(section)}
     return [name for name in names if getattr(section, name) != _default(keys[name])]
 
@@ -200,7 +201,7 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
 def preset_path(name: str) -> Path:
     """Return the file of a preset that comes with the package. Raises `UserError` for an unknown name."""
     if name not in preset_names():
-        raise UserError(f"there is no preset {name}; {nearest(name, preset_names())}")
+        raise UserError(f"there is no preset {name}: {nearest(name, preset_names())}")
     return PRESETS / f"{name}.toml"
 
 
@@ -296,8 +297,8 @@ def _without_gone(
 ) -> list[Entry]:
     """Return the entries of settings that still exist.
 
-    A removed setting whose value would change results adds to `problems`. `note` is called once per origin
-    with the others.
+    A removed setting whose value would change results adds a message to `problems`. `note` is called with a
+    message about all other removed settings of each origin.
     """
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
@@ -312,7 +313,7 @@ def _without_gone(
             ignored.setdefault(entry.origin, []).append(entry.name)
         else:
             value = f"{entry.name} = {toml_literal(entry.value)}"
-            problems.append(f"{value} was removed{entry.place}: {gone[entry.name].now}; delete it")
+            problems.append(f"{value} was removed{entry.place}: {gone[entry.name].now}. Delete it.")
     for origin, names in ignored.items():
         note(f"{origin}: ignored settings that were removed and change nothing: {', '.join(names)}")
     return [entry for entry in entries if entry.name not in gone]
@@ -373,7 +374,7 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
     else:
         siblings = [other for other in keys if other.startswith(f"{section}.")]
         hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys)
-    return f"there is no setting {entry.name}{entry.place}; {hint}"
+    return f"there is no setting {entry.name}{entry.place}: {hint}"
 
 
 def _built(

@@ -22,7 +22,7 @@ def command_like(name: str, commands: Collection[str]) -> str | None:
 
 
 def named_here(name: str, known: Collection[str]) -> list[str]:
-    """Return the names in `known` that mean the same as `name` of another toolkit, or else those equal to
+    """Return the names in `known` that mean the same as `name` of another toolkit, or else names equal to
     `name`. `known` has the flags and settings of a command. A result may have a value, as in "--device cpu".
     The last part of a setting's name is enough, so several settings may match."""
     plain = _plain(name)

@@ -75,9 +75,9 @@ class Entry:
 
 
 def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
-    """Return a message of a section with the names that the user typed, and the files that contain them.
-    `entries` has them by bare name, which is often an English word. It counts as a name if it contains "_",
-    begins the message, or follows a word such as "set"."""
+    """Return a message of a section with the names that the user typed. The first sentence ends with the
+    files that contain the names. `entries` has them by bare name, which is often an English word. It counts
+    as a name if it contains "_", begins the message, or follows a word such as "set"."""
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:
@@ -87,11 +87,12 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
         mentioned.append(entries[name])
         return f"{before}{entries[name].label}"
 
-    before = r"\b(?:set|raise|above|with|without) |(?<![\w.'\"-])"
+    before = r"\b(?:[Ss]et|[Rr]aise|above|[Ww]ith|without) |(?<![\w.'\"-])"
     names = rf"(?P<before>{before})(?P<name>{'|'.join(entries)})(?![\w'\"-]|\.\w)"
-    full = re.sub(names, replacement, message).removesuffix(".")
-    files = filter(None, dict.fromkeys(entry.place.removeprefix(", in ") for entry in mentioned))
-    return ", in ".join(filter(None, [full, " and ".join(files)]))
+    problem, stop, remedy = re.sub(names, replacement, message).partition(". ")
+    files = [*filter(None, dict.fromkeys(entry.place.removeprefix(", in ") for entry in mentioned))]
+    place = f", in {' and '.join(files)}" if files else ""
+    return f"{problem.removesuffix('.')}{place}{stop}{remedy}"
 
 
 def toml_literal(value: object) -> str:
@@ -170,7 +171,7 @@ def _table(value: object, kind: Any) -> object | None:
         return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
     values = {name: converted(item, types[name]) for name, item in value.items() if name in types}
-    problems = [f"it has no setting {name}; {nearest(name, types)}" for name in value if name not in types]
+    problems = [f"it has no setting {name}: {nearest(name, types)}" for name in value if name not in types]
     problems += [
         f"{name} must be {wanted(types[name])} (got {shown(value[name])})"
         for name in values

@@ -121,7 +121,7 @@ def test_help_gives_the_meaning_of_each_setting() -> None:
 
 @pytest.mark.parametrize("call", ["translate", "stream", "translations"])
 def test_one_text_instead_of_a_list_is_refused(model: Model, call: str) -> None:
-    with pytest.raises(TypeError, match=r"lines must be a list of texts .*; use \[text\] or translate_text"):
+    with pytest.raises(TypeError, match=r"lines must be a list of texts .*. Use \[text\] or translate_text"):
         list(getattr(model, call)("abc"))
     with pytest.raises(TypeError, match=r"each line must be a text \(got 3"):
         list(getattr(model, call)(["abc", 3]))
@@ -144,7 +144,7 @@ def test_load_without_a_folder_is_refused(paths: tuple[Any, ...]) -> None:
 
 @pytest.mark.usefixtures("cramped")
 def test_a_line_that_does_not_fit_into_memory_raises(copier: Model) -> None:
-    lines, message = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory\."
+    lines, message = ["de", "abcdef"], r"line 2 \(6 tokens\) does not fit into memory\."
     with pytest.raises(UserError, match=message):
         copier.translate(lines)
     with pytest.raises(UserError, match=message):
@@ -281,7 +281,7 @@ def test_a_closed_model_raises(folder: Path) -> None:
         stream = model.stream(iter("abc"))
         assert next(stream) == "a"
     for late in (lambda: next(stream), lambda: model.translate(["abc"])):
-        with pytest.raises(RuntimeError, match="closed; load it again"):
+        with pytest.raises(RuntimeError, match=r"closed\. Load it again"):
             late()
 
 

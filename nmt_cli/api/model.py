@@ -252,7 +252,7 @@ class Model:
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
     def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
-        """Return the tokens of each translation with their log-probabilities, the end mark included.
+        """Return the tokens of each translation with their log-probabilities, the end token included.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
         >>> scored.tokens
@@ -330,7 +330,7 @@ class Model:
 
         with self._changing:
             if self._closed:
-                raise RuntimeError("the model is closed; load it again.")
+                raise RuntimeError("the model is closed. Load it again.")
             # Unusable after a failure, or if this process is a fork of the one that started them.
             if not self._workers or not self._workers.usable:
                 if self._workers:
@@ -344,7 +344,7 @@ class Model:
 def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
     """Return `lines`. Raise `TypeError` for a single text, and for a list with anything except texts."""
     if isinstance(lines, str | bytes):
-        raise TypeError("lines must be a list of texts (got one text); use [text] or translate_text.")
+        raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
         raise TypeError(f"each line must be a text (got {wrong[0]!r}).")
     return lines

@@ -3,4 +3,4 @@
 import sys
 
 if sys.platform == "win32":  # before any import that fails there
-    sys.exit("Error: nmt runs on Linux and macOS; on Windows use WSL.")
+    sys.exit("Error: nmt runs on Linux and macOS. On Windows, use WSL.")

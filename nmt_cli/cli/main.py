@@ -240,12 +240,12 @@ def _one_line_if_ours(
 def _described(error: OSError) -> str:
     """Return a message about an error of the operating system, with the path and a remedy."""
     if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
-        return f"cannot write to stdout: {error.strerror}; free space on its disk."
+        return f"cannot write to stdout: {error.strerror}. Free space on its disk."
     if error.errno == errno.ENOENT and error.filename:
         path = Path(os.fsdecode(error.filename))
         return str(does_not_exist(path if path.parent.is_dir() else path.parent))
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; check the path and its permissions."
+    return f"{where}{error.strerror}. Check the path and its permissions."
 
 
 def _ignore_signals() -> None:

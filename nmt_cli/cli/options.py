@@ -202,7 +202,7 @@ class Given:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of these settings, including those in the file."""
+        """The full names of the settings, including the settings in the file."""
         return given_names(self.file, self.assignments, self.options)
 
 
@@ -236,7 +236,8 @@ class SettingOption(click.Option):
 
 
 def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Function], Function]:
-    """Return a decorator that adds the option `flags` for `setting`. `kwargs` are those of `click.option`."""
+    """Return a decorator that adds an option for `setting`, a full name. `flags` are the names of the option,
+    such as "--seed". `kwargs` are passed to `click.option`."""
     return click.option(*flags, cls=SettingOption, setting=setting, **kwargs)
 
 
@@ -244,6 +245,7 @@ def with_settings(function: Function) -> Function:
     """Add --config, --set and --settings to a command. `given` returns their values."""
 
     def note(name: str, context: click.Context, _: click.Parameter, value: object) -> None:
+        """Store the value of an option as the field `name` of `Given`. A callback of click."""
         setattr(given(context), name, value)
 
     hidden: dict[str, Any] = {"expose_value": False}

@@ -25,7 +25,7 @@ def count(path: Path, languages: tuple[str, str]) -> int:
         raise UserError(f"{path}: {listed}: they must match line for line.")
     name, lines = counts.popitem()
     if not lines:
-        raise UserError(f"{path}: {name} is empty; give an archive with at least one line.")
+        raise UserError(f"{path}: {name} is empty. Give an archive with at least one line.")
     return lines
 
 
@@ -52,7 +52,7 @@ def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipI
     if len(members) != 1:
         listed = ", ".join(info.filename for info in members[:5]) or "none"
         raise UserError(
-            f"{path} should hold one file that ends in .{language}, but has {listed}; unpack it, and give "
+            f"{path} should hold one file that ends in .{language}, but has {listed}. Unpack it, and give "
             "the files as SOURCE:TARGET."
         )
     refuse_hostile(path, members)

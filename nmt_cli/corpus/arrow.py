@@ -35,16 +35,16 @@ def files_of(folder: Path) -> tuple[Path, ...]:
     if not (folder / STATE).is_file():
         names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
         splits = f"the splits {', '.join(names)}" if names else "no split"
-        raise UserError(f"{folder} has {splits}; name one of them, such as {folder}/train.")
+        raise UserError(f"{folder} has {splits}. Name one of them, such as {folder}/train.")
     try:
         state = parsed_json(read_ordinary(folder / STATE))
         names = [item["filename"] for item in state["_data_files"]]
     except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{folder / STATE} is damaged ({error!r}); save the data set again.") from error
+        raise UserError(f"{folder / STATE} is damaged ({error!r}). Save the data set again.") from error
     if state.get("_indices_files") or state.get("_indices_data_files"):
-        raise UserError(f"{folder} stores its rows in another order; save it after flatten_indices().")
+        raise UserError(f"{folder} stores its rows in another order. Save it after flatten_indices().")
     if not names or not all(is_inside(name) for name in names):
-        raise UserError(f"{folder / STATE} names no files, or files outside the folder; save it again.")
+        raise UserError(f"{folder / STATE} names no files, or files outside the folder. Save it again.")
     return tuple(folder / name for name in names)
 
 
@@ -83,7 +83,7 @@ def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
             as_score(score, location),
         )
     if number != _count(file):
-        raise UserError(f"{file} has {number:,} rows, another number than its metadata; copy it again.")
+        raise UserError(f"{file} has {number:,} rows, another number than its metadata. Copy it again.")
 
 
 def _columns(
@@ -115,7 +115,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
             if large and column.path_in_schema in names:
                 raise UserError(
                     f"{file}: {column.path_in_schema} has {size:,} bytes in row group {number + 1:,} "
-                    f"({compressed:,} compressed), more than texts need; write it with smaller row groups."
+                    f"({compressed:,} compressed), more than texts need. Write it with smaller row groups."
                 )
 
 
@@ -165,7 +165,7 @@ def _explained(file: Path) -> Iterator[None]:
         raise does_not_exist(file) from error
     except (arrow.ArrowException, OSError, MemoryError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"{file} can't be read ({reason}); copy it again.") from error
+        raise UserError(f"{file} can't be read ({reason}). Copy it again.") from error
 
 
 def _library() -> Any:

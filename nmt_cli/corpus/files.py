@@ -54,16 +54,16 @@ def explained(path: Path) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise does_not_exist(path) from error
     except IsADirectoryError as error:
-        raise UserError(f"{path} is a directory; name the files in it.") from error
+        raise UserError(f"{path} is a directory. Name the files in it.") from error
     except PermissionError as error:
-        raise UserError(f"{path} can't be read: permission denied; check its owner and mode.") from error
+        raise UserError(f"{path} can't be read: permission denied. Check its owner and mode.") from error
     except EOFError as error:
-        raise UserError(f"{path} is cut off: its compressed data ends too early; copy it again.") from error
+        raise UserError(f"{path} is cut off: its compressed data ends too early. Copy it again.") from error
     except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
         # gzip and bz2 also report damage as an OSError, but without a system error number.
         if isinstance(error, OSError) and error.errno:
             raise
-        raise UserError(f"{path} is damaged ({error}); copy it again.") from error
+        raise UserError(f"{path} is damaged ({error}). Copy it again.") from error
 
 
 def lines(path: Path) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
     """Raise `UserError`, beginning with `location`, for more than `limit` bytes (0 for `LONGEST_BYTES`)."""
     if length > (limit or LONGEST_BYTES):
-        raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit; split the text.")
+        raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit. Split the text.")
 
 
 def sha256(path: Path) -> str:
@@ -158,5 +158,5 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
 def _without_mark(block: bytes, name: str) -> bytes:
     """Return the first block of a file without its byte-order mark. Raise `UserError` for UTF-16."""
     if block.startswith(UTF16_MARKS):
-        raise UserError(f"{name} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
+        raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
     return block.removeprefix(BOM_UTF8)

@@ -94,7 +94,7 @@ class Corpus:
     def _at_least_one(self, count: int) -> int:
         """Return `count`. Raise `UserError` if it is below 1."""
         if count < 1:
-            raise UserError(f"{self._name('source')} holds no pair; give one with at least one.")
+            raise UserError(f"{self._name('source')} holds no pair. Give one with at least one.")
         return count
 
     def _count_lines(self) -> int:
@@ -107,7 +107,7 @@ class Corpus:
                 "they must match line for line."
             )
         if not counts[0]:
-            raise UserError(f"{self._name('source')} is empty; give a file with at least one line.")
+            raise UserError(f"{self._name('source')} is empty. Give a file with at least one line.")
         return counts[0]
 
     def blocks(self, size: int) -> Iterator[Block]:
@@ -219,8 +219,8 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(
-        f"{spec}{hint}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
-        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
+        f"{spec}{hint}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it. "
+        f"Give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
         f"one file that ends in {', '.join(FORM_OF)}, a folder of datasets or mtdata, or -."
     )
 
@@ -263,7 +263,7 @@ def _one_of(name: str) -> Path | None:
     """Return the file `name`, compressed or not, or None. Raise `UserError` if there are several."""
     paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
     if len(paths) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} both exist; name the two files as SOURCE:TARGET.")
+        raise UserError(f"{paths[0]} and {paths[1]} both exist. Name the two files as SOURCE:TARGET.")
     return paths[0] if paths else None
 
 
@@ -273,8 +273,8 @@ def _single_file(file: Path) -> Corpus:
         if suffix in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[suffix])
     raise UserError(
-        f"{file} is one file, but a parallel corpus has two sides; "
-        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in "
+        f"{file} is one file, but a parallel corpus has two sides. "
+        f"Give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in "
         f"{', '.join(FORM_OF)}."
     )
 
@@ -283,7 +283,7 @@ def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
     """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
     marked = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if marked[0] != marked[1]:
-        raise UserError(f"{source} and {target}: one is a WMT test set and one is not; give two of a kind.")
+        raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
     return "sgm" if marked[0] else "lines"
 
 

@@ -53,9 +53,9 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
         if name not in names:
-            raise UserError(f"{location} has no {name}; it has {_listed(names)}.")
+            raise UserError(f"{location} has no {name}. It has {_listed(names)}.")
     if source == target:
-        raise UserError(f"{location}: {source} would be both source and target; set corpus.source_column.")
+        raise UserError(f"{location}: {source} would be both source and target. Set corpus.source_column.")
     return source, target, config.score_column or None
 
 
@@ -69,7 +69,7 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location
     if not matching:
         setting = ("source_column", "target_column")[side]
         raise UserError(
-            f"{location} has no {preferred[0]}, {lang} or {preferred[2]}, but {_listed(names)}; name it "
+            f"{location} has no {preferred[0]}, {lang} or {preferred[2]}, but {_listed(names)}. Name it "
             f"with --set corpus.{setting}=NAME."
         )
     return matching[0]
@@ -87,7 +87,7 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
         columns = line.split(b"\t")
         if len(columns) != 2:
             raise UserError(
-                f"{name} line {number:,} has {len(columns)} columns; a line must be the source, one tab, the "
+                f"{name} line {number:,} has {len(columns)} columns. A line must be the source, one tab, the "
                 "target (for more columns, choose one: --set corpus.source_column=1 or =NAME)."
             )
         yield columns[0], columns[1]
@@ -115,7 +115,7 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
         columns = row.split(b"\t")
         if len(columns) != len(names):
             raise UserError(
-                f"{name} line {number:,} has {len(columns)} columns, but line 1 has {len(names)}; every row "
+                f"{name} line {number:,} has {len(columns)} columns, but line 1 has {len(names)}. Every row "
                 "must have the same number, with one tab between two columns."
             )
         score = (
@@ -154,12 +154,12 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
     except RecursionError as error:
         raise UserError(f"{location} is nested too deeply to be read.") from error
     except ValueError as error:
-        raise UserError(f"{location} is not JSON ({error}); a line must be one object.") from error
+        raise UserError(f"{location} is not JSON ({error}). A line must be one object.") from error
     if not isinstance(record, dict):
         kind = (
             "a list (jq -c '.[]' writes its items as lines)" if isinstance(record, list) else "not an object"
         )
-        raise UserError(f"{location} is {kind}; a line must be one object.")
+        raise UserError(f"{location} is {kind}. A line must be one object.")
     return record
 
 
@@ -179,7 +179,7 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
     value: Any = record
     for key in name.split(".", 1):
         if not isinstance(value, dict) or key not in value:
-            raise UserError(f"{location} has no {name}; it has {_listed(field_names(record))}.")
+            raise UserError(f"{location} has no {name}. It has {_listed(field_names(record))}.")
         value = value[key]
     return value
 

@@ -67,8 +67,8 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
         refuse_large(len(segment.text), f"{path} segment {number:,}")
     if not result:
         raise UserError(
-            f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}; "
-            "is it a WMT test set of this side?"
+            f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}. "
+            "Is it a WMT test set of this side?"
         )
     return result
 
@@ -158,7 +158,7 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
         ended = sum(_ends(tag, name) for tag in tags)
         if begun != ended:
             element = f"<{name.decode()}>"
-            raise UserError(f"{path} is cut off: {begun:,} {element} begin, {ended:,} end; copy it again.")
+            raise UserError(f"{path} is cut off: {begun:,} {element} begin, {ended:,} end. Copy it again.")
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:

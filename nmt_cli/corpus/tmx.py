@@ -43,7 +43,7 @@ def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[byte
     if not reader.count:
         seen = ", ".join(sorted(reader.languages)) or "none"
         raise UserError(
-            f"{path} has no unit in both {source_lang} and {target_lang} (languages in it: {seen}); check "
+            f"{path} has no unit in both {source_lang} and {target_lang} (languages in it: {seen}). Check "
             "--source-lang and --target-lang."
         )
 
@@ -89,7 +89,7 @@ class _Reader:
     def _refuse(self, reason: str, line: int = 0) -> None:
         """Raise `UserError` about `reason` in `line`, or in the current line of the parser if it is 0."""
         line = line or self._parser.CurrentLineNumber
-        raise UserError(f"{self._path} line {line:,}: {reason}; it can't be read as a translation memory.")
+        raise UserError(f"{self._path} line {line:,}: {reason}. It can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin a unit, a segment or an element inside a segment. Raise `UserError` if it is not allowed."""

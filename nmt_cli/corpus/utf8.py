@@ -11,7 +11,7 @@ def decoded(raw: bytes, rule: str, location: str) -> str | None:
     except UnicodeDecodeError as error:
         if rule == "error":
             raise UserError(
-                f"{location}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8; repair it, "
+                f"{location}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8. Repair it, "
                 "or choose --set corpus.invalid_utf8=replace or =skip."
             ) from error
         return None if rule == "skip" else raw.decode(errors="replace")

@@ -185,7 +185,7 @@ class SearchConfig(BeamConfig):
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "tokens": Gone("a batch has 16,384 source tokens; search.rows makes it smaller"),
+        "tokens": Gone("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
         "graphs": Gone("every step launches its GPU kernels one by one"),
     }
 
@@ -194,8 +194,8 @@ class SearchConfig(BeamConfig):
         if self.n_best > self.beam and self.has_beam:
             instead = "" if self.sample else ", or set sample to true"
             raise UserError(
-                f"n_best is {self.n_best}, but a beam of {self.beam} finds no more than {self.beam}; "
-                f"raise beam{instead}."
+                f"n_best is {self.n_best}, but a beam of {self.beam} finds no more than {self.beam}. "
+                f"Raise beam{instead}."
             )
         self._check_sampling()
         if self.mbr != "off" and self.beam == 1:
@@ -203,18 +203,18 @@ class SearchConfig(BeamConfig):
                 "mbr chooses among the translations of a beam, so beam must be at least 2 (got 1)."
             )
         if self.diversity and self.beam == 1:
-            raise UserError("diversity has no effect on a beam of 1; raise beam, or leave it out.")
+            raise UserError("diversity has no effect on a beam of 1. Raise beam, or leave it out.")
         if not all(text.strip() for text in self.ban):
-            raise UserError("ban holds an empty text; take it out.")
+            raise UserError("ban holds an empty text. Take it out.")
 
     def _check_sampling(self) -> None:
         if self.sample:
             beam = () if self.has_beam else ("beam",)
             for name in changed(self, *beam, "stop_early", "coverage_penalty", "diversity"):
-                raise UserError(f"{name} has no effect on sampling; leave it out, or set sample to false.")
+                raise UserError(f"{name} has no effect on sampling. Leave it out, or set sample to false.")
         else:
             for name in changed(self, "temperature", "top_k", "top_p", "seed"):
-                raise UserError(f"{name} has no effect without sampling; set sample to true.")
+                raise UserError(f"{name} has no effect without sampling. Set sample to true.")
 
     @property
     def has_beam(self) -> bool:
@@ -254,7 +254,7 @@ class OutputConfig:
     model over each pair."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "trees": Gone("parses are linearised; recipes/parsing writes them in brackets", "linearised")
+        "trees": Gone("parses are linearised. Use recipes/parsing to write them in brackets", "linearised")
     }
 
 

@@ -34,10 +34,10 @@ class Ensemble:
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
             raise UserError(
-                f"search.weights has {len(weights)} numbers for {len(models)} models; give one for each."
+                f"search.weights has {len(weights)} numbers for {len(models)} models. Give one for each."
             )
         if len(models) == 1 and config.combine != "probability":
-            raise UserError("search.combine has no effect on one model; leave it out, or name several.")
+            raise UserError("search.combine has no effect on one model. Leave it out, or name several.")
         return Ensemble(models, [weight / sum(weights) for weight in weights], config.combine)
 
     @property

@@ -37,6 +37,7 @@ def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
 
 
 def _drawn(split: str, seed: int) -> Iterator[Pair]:
+    """Yield distinct random pairs for `split`. End after `PATIENCE` sentences in a row that are useless."""
     draw, seen, useless = RandomPhrases(f"{split} {seed}"), set[str](), 0
     while useless < PATIENCE:
         pair = sentence(draw)

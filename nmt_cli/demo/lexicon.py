@@ -56,7 +56,7 @@ GENDERS = {
 
 
 class Noun(NamedTuple):
-    """A noun in both languages. Its gender is that of the German article in the nominative."""
+    """A noun in both languages. The German article in the nominative shows its gender."""
 
     en: str
     article: str

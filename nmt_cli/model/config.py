@@ -105,19 +105,19 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.positions != "learned" and changed(self, "longest"):
-            raise UserError("longest has no effect with sinusoidal positions; set positions to learned.")
+            raise UserError("longest has no effect with sinusoidal positions. Set positions to learned.")
         if self.positions == "learned" and self.first_position:
-            raise UserError("first_position has no effect with learned positions; leave it out.")
+            raise UserError("first_position has no effect with learned positions. Leave it out.")
         if self.decoder_history == "ssru" and self.decoder_window:
-            raise UserError("decoder_window has no effect with decoder_history=ssru; leave it out.")
+            raise UserError("decoder_window has no effect with decoder_history=ssru. Leave it out.")
         if self.positions == "marian" and self.width < 4:
             raise UserError(f"width is {self.width}, but positions=marian needs at least 4.")
         if self.width % 2:
             raise UserError(f"width is {self.width}, but it must be even.")
         if self.width % self.heads and not (self.key_width and self.value_width):
             raise UserError(
-                f"width is {self.width}, which is not a multiple of the {self.heads} heads; "
-                "change one of them, or set key_width and value_width."
+                f"width is {self.width}, which is not a multiple of the {self.heads} heads. "
+                "Change one of them, or set key_width and value_width."
             )
 
     @property

@@ -68,8 +68,8 @@ class LearnedPositions(nn.Module):
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.
         if longest > count and (tokens := int(positions.max()) + 1) > count:
             raise UserError(
-                f"a sentence has {tokens} tokens, but the model has only {count} positions (model.longest); "
-                "leave longer sentences out, or train a model with more positions."
+                f"a sentence has {tokens} tokens, but the model has only {count} positions (model.longest). "
+                "Leave longer sentences out, or train a model with more positions."
             )
         return self.table
 

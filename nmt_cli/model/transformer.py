@@ -80,8 +80,8 @@ class Transformer(nn.Module):
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
-                "model.tie is all, but source and target have vocabularies of their own; "
-                "set model.tie=decoder, or preprocess with --joint."
+                "model.tie is all, but source and target have vocabularies of their own. "
+                "Set model.tie=decoder, or preprocess with --joint."
             )
         self.config = config
         self.source_vocabulary, self.target_vocabulary = source, target

@@ -102,18 +102,18 @@ def resolved(out: Path) -> Path:
     try:
         return out.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError up to Python 3.12
-        raise UserError(f"{out} is in a loop of symbolic links; name another path.") from error
+        raise UserError(f"{out} is in a loop of symbolic links. Name another path.") from error
 
 
 def _not_writable(out: Path, error: OSError) -> UserError:
-    return UserError(f"{out} can't be written: {error.strerror}; choose another path.")
+    return UserError(f"{out} can't be written: {error.strerror}. Choose another path.")
 
 
 def recover(out: Path) -> None:
     """If a stopped run moved the folder at `out` away, move it back. Raise `UserError` for a mount point."""
     target = resolved(out)
     if target.is_mount():
-        raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
+        raise UserError(f"{out} is a mount point and can't be replaced. Choose a folder below it.")
     replaced = _beside(target, "replaced")
     if replaced.exists() and not target.exists():
         replaced.rename(target)
@@ -129,7 +129,7 @@ def reporting_full_disk(out: Path) -> Iterator[None]:
             raise
         reason = error.strerror or "the disk is full"  # NumPy's errors have no number
         raise UserError(
-            f"{out} can't be written: {reason}; free some space, or choose another path."
+            f"{out} can't be written: {reason}. Free some space, or choose another path."
         ) from error
 
 
@@ -158,10 +158,11 @@ def _lock(staging: Path, out: Path) -> int:
 
 
 def _busy(out: Path) -> UserError:
-    return UserError(f"another run is writing {out} now; wait for it, or choose another path.")
+    return UserError(f"another run is writing {out} now. Wait for it, or choose another path.")
 
 
 def _empty(folder: Path) -> None:
+    """Remove everything in a folder."""
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

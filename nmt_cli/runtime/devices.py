@@ -26,7 +26,7 @@ def usable_devices(kind: str) -> list[torch.device]:
     if kind == "cpu" or (kind == "auto" and not gpus):
         return [torch.device("cpu")]
     if not gpus:
-        raise UserError("this machine has no GPU that PyTorch can use; use --device cpu.")
+        raise UserError("this machine has no GPU that PyTorch can use. Use --device cpu.")
     return [torch.device("cuda", number) for number in range(gpus)]
 
 
@@ -35,7 +35,7 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
     devices = usable_devices(kind)
     if count > len(devices):
         if not is_gpu(devices[0]):
-            raise UserError(f"--devices {count} needs {count} GPUs; on a CPU use --threads instead.")
+            raise UserError(f"--devices {count} needs {count} GPUs. On a CPU, use --threads instead.")
         raise UserError(f"--devices must be at most {len(devices)}, the number of GPUs (got {count}).")
     return devices[:count]
 
@@ -51,8 +51,8 @@ def device_of_rank(kind: str, local_rank: int) -> torch.device:
         return devices[0]
     if local_rank >= len(devices):
         raise UserError(
-            f"process {local_rank + 1} on this machine needs its own GPU, but there are {len(devices)}; "
-            "use --device cpu, or fewer --devices."
+            f"process {local_rank + 1} on this machine needs its own GPU, but there are {len(devices)}. "
+            "Use --device cpu, or fewer --devices."
         )
     torch.cuda.set_device(devices[local_rank])
     return devices[local_rank]

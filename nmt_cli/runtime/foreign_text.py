@@ -28,13 +28,13 @@ def read_ordinary(path: Path) -> bytes:
     problem = (
         f"has {status.st_size:,} bytes (at most {MAX_BYTES:,})" if is_file else "is not an ordinary file"
     )
-    raise UserError(f"{path} {problem}, so it can't be the original; copy it again.")
+    raise UserError(f"{path} {problem}, so it can't be the original. Copy it again.")
 
 
 def refuse_special(path: Path) -> None:
     """Raise `UserError` if `path` exists and is not an ordinary file. Reading a pipe could wait forever."""
     if not path.is_file() and path.exists():
-        raise UserError(f"{path} is not an ordinary file, so it can't be the original; copy it again.")
+        raise UserError(f"{path} is not an ordinary file, so it can't be the original. Copy it again.")
 
 
 def read_if_exists(path: Path) -> bytes:

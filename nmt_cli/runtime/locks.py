@@ -25,7 +25,7 @@ def take_lock(descriptor: int, folder: Path) -> None:
             raise
         warnings.warn(
             f"the file system of {folder} has no locks ({error.strerror}), so nothing keeps two runs from "
-            "writing there at once; take care that only one does.",
+            "writing there at once. Take care that only one does.",
             Caution,
             stacklevel=2,
         )

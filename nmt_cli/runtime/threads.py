@@ -1,6 +1,6 @@
 """Cores that this process may use, and threads that PyTorch computes with.
 
-`torch.set_num_threads` sets two numbers. The first is that of the calling thread. The second is that of
+`torch.set_num_threads` sets two numbers. The first is used by the calling thread. The second is used by
 threads that use PyTorch later for the first time. A library may change the first one only. PyTorch is
 imported inside of functions, as counting cores does not need it.
 """

@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except (*DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise UserError(f"{path} is damaged, or not a zip archive ({error}); copy it again.") from error
+        raise UserError(f"{path} is damaged, or not a zip archive ({error}). Copy it again.") from error
 
 
 def check_whole(path: Path) -> None:
@@ -40,7 +40,7 @@ def check_whole(path: Path) -> None:
     with opened(path) as archive:
         refuse_hostile(path, archive.infolist())
         if damaged := archive.testzip():
-            raise UserError(f"{path} is damaged (the CRC-32 of {damaged} is wrong); copy it again.")
+            raise UserError(f"{path} is damaged (the CRC-32 of {damaged} is wrong). Copy it again.")
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
@@ -60,8 +60,8 @@ def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
             problem = f"would grow from {compressed:,} to {size:,} bytes, more than {DENSEST} times"
         if problem:
             raise UserError(
-                f"{path}: {info.filename} {problem}; if you trust it, unpack it and name the files."
+                f"{path}: {info.filename} {problem}. If you trust it, unpack it and name the files."
             )
     # Overlapping members share compressed bytes, so the total is checked too.
     if (total := sum(info.file_size for info in members)) > max(SMALL, DENSEST * path.stat().st_size):
-        raise UserError(f"{path} would grow to {total:,} bytes, more than {DENSEST} times; it is a zip bomb.")
+        raise UserError(f"{path} would grow to {total:,} bytes, more than {DENSEST} times. It is a zip bomb.")

@@ -34,7 +34,7 @@ class ChrfConfig:
     """Removed settings of chrF and chrF++."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "lowercase": Gone("chrF counts case; lower-case both files for another score", False)
+        "lowercase": Gone("chrF counts case. Lowercase both files for another score", False)
     }
 
 
@@ -43,8 +43,8 @@ class TerConfig:
     """Removed settings of TER."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "case_sensitive": Gone("TER ignores case; use sacrebleu's own command for another variant", False),
-        "normalize": Gone("TER splits words at spaces only; use sacrebleu's own command otherwise", False),
+        "case_sensitive": Gone("TER ignores case. Use sacrebleu's own command for another variant", False),
+        "normalize": Gone("TER splits words at spaces only. Use sacrebleu's own command otherwise", False),
     }
 
 

@@ -141,7 +141,7 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
     reason = (
         f"the Moses tokeniser can't split {language} into words"
         if language
-        else "it needs the target language; give --target-lang, or references that end in it (ref.de)"
+        else "it needs the target language. Give --target-lang, or references that end in it (ref.de)"
     )
     if evaluation.metrics:
         raise UserError(f"paper-bleu can't be computed: {reason}.")
@@ -155,7 +155,7 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
     for paths in (evaluation.references, evaluation.hypotheses):
         for path in paths:
             if paths.count(path) > 1:
-                raise UserError(f"{path} is given twice; give each text once.")
+                raise UserError(f"{path} is given twice. Give each text once.")
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
@@ -164,20 +164,20 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
     problems = [
-        f"{name} has no effect: {NEEDED[section]}; leave it out, or ask for that"
+        f"{name} has no effect: {NEEDED[section]}. Leave it out, or request that."
         for name, section in sections.items()
         if not used.get(section, True)
     ]
     if evaluation.significance and len(evaluation.hypotheses) < 2:
-        problems.append("--significance compares systems with the first one; give at least two")
+        problems.append("--significance compares systems with the first one. Give at least two.")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
-        problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
+        problems.append("--sentences has no effect: the paper's protocol scores whole texts only.")
     # The language chooses the tokeniser if the user did not.
     for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
     if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
-        problems.append("--target-lang has no effect on these metrics; leave it out")
+        problems.append("--target-lang has no effect on these metrics. Leave it out.")
     if problems:
-        raise UserError(f"{'; '.join(problems)}.")
+        raise UserError(*problems)
 
 
 def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
@@ -188,7 +188,7 @@ def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
             if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
                 raise UserError(
                     f"{text.name} line {number:,} has {words:,} words, and TER of more than "
-                    f"{MOST_WORDS_OF_TER:,} may take days; split it on both sides, or leave out --metric ter."
+                    f"{MOST_WORDS_OF_TER:,} may take days. Split it on both sides, or leave out --metric ter."
                 )
 
 
@@ -202,13 +202,13 @@ def _warnings(
     for text in (*references, *systems):
         if text.invalid:
             yield (
-                f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8; their bad bytes "
+                f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8. Their bad bytes "
                 "were replaced by U+FFFD."
             )
         if returns := [number for number, line in enumerate(text.lines, start=1) if "\r" in line]:
             yield (
                 f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
-                f"{returns[0]:,}); the sacrebleu command would end lines there and score differently."
+                f"{returns[0]:,}). The sacrebleu command would end lines there and score differently."
             )
     if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
         return

@@ -175,7 +175,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
         extra = without_region(lang)
         return (
             f"{bleu_tokenizer(config, lang)}, the tokeniser that BLEU has for {lang}, is not installed, so "
-            f"validation counts characters (tok:char); pip install '.[{extra}]' for words."
+            f"validation counts characters (tok:char). For words, run pip install '.[{extra}]'."
         )
     return None
 
@@ -220,5 +220,5 @@ def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool
         reason = " ".join(str(error).split()).removesuffix(".")
         raise UserError(
             f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
-            "--set bleu.tokenizer=char; in training it is validation.bleu_tokenizer."
+            "--set bleu.tokenizer=char. In training it is validation.bleu_tokenizer."
         ) from error

@@ -60,7 +60,7 @@ class FileLines(Collection[str]):
             count += len(raw)
             yield from _decoded(raw)[0]
         if count != self._count:
-            raise UserError(f"{self._name} was changed while it was read; run it again.")
+            raise UserError(f"{self._name} was changed while it was read. Run it again.")
 
 
 def read_reference(path: Path, lang: str) -> Text:
@@ -76,7 +76,7 @@ def read_hypotheses(path: Path) -> Text:
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
     """Raise `UserError` if `-` (stdin) occurs twice in `paths`."""
     if paths.count(STDIN) > 1:
-        raise UserError("stdin can be read only once; give files for all but one of the texts.")
+        raise UserError("stdin can be read only once. Give files for all but one of the texts.")
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
@@ -86,13 +86,13 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
         cure = "they must match line for line."
         if set(counts) == TWO_VERSIONS:
             cure += (
-                " newstest2014 exists with 2,737 lines and with 3,003; translate and score the same version."
+                " newstest2014 exists with 2,737 lines and with 3,003. Translate and score the same version."
             )
         raise UserError(
             f"{hypotheses.name} has {counts[0]:,} lines, {reference.name} has {counts[1]:,}: {cure}"
         )
     if not counts[0]:
-        raise UserError(f"{reference.name} is empty; give a file with at least one line.")
+        raise UserError(f"{reference.name} is empty. Give a file with at least one line.")
     if hypotheses.places and reference.places:
         pairs = zip(hypotheses.places, reference.places, strict=True)
         for number, (one, other) in enumerate(pairs, start=1):

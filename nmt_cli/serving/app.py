@@ -23,6 +23,7 @@ def application(service: Service, keys: Keys) -> Middleware:
     """
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
+        """Return a route that checks the key and answers errors in the format of the API of `path`."""
         error_body = _error_body(path)
         no_key_status = 401 if error_body is openai.error_body else 403
         return Route(path, endpoint(service, keys, handler, error_body, no_key_status), methods=[method])

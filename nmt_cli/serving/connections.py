@@ -50,8 +50,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. If more than `limit` are open, a new one closes a tenth of them: those that have
-    waited longest for their clients."""
+    """An HTTP connection. If more than `limit` are open, a new one closes the tenth that has waited longest
+    for its clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         super().__init__(**arguments)

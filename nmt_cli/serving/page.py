@@ -118,7 +118,7 @@ def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
     tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for sides in ids for one in sides) > MAX_DRAWN_TOKENS:
-        raise Refused(413, f"A sentence has more than {MAX_DRAWN_TOKENS} pieces, too many for the page.")
+        raise Refused(413, f"A sentence has more than {MAX_DRAWN_TOKENS} tokens, too many for the page.")
     nonempty = [(pair[0], *sides) for pair, sides in zip(pairs, ids, strict=True) if all(sides)]
     file = io.BytesIO()
     write_attention_page(file, model.transformers[0], tokenizers, nonempty)

@@ -91,6 +91,7 @@ def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Ser
 
 
 async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
+    """Serve `app` until a signal arrives and all accepted requests are answered. Install signal handlers."""
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), report)
 

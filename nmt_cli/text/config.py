@@ -17,9 +17,9 @@ MIN_COVERAGE = 0.98
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
     """Raise `UserError`, beginning with `subject`, unless `symbol` is one word and not a reserved one."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
-        raise UserError(f"{subject} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+        raise UserError(f"{subject} {symbol!r}. A symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
-        raise UserError(f"{subject} {symbol}, which is reserved; set tokenizer.placeholders instead.")
+        raise UserError(f"{subject} {symbol}, which is reserved. Set tokenizer.placeholders instead.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +93,7 @@ class TokenizerConfig:
     SentencePiece needs about 25 bytes of memory for each of their characters."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "seed": Gone("the sample of lines is always the same for a corpus; shuffle the corpus for another", 1)
+        "seed": Gone("the sample of lines is always the same for a corpus. Shuffle the corpus for another", 1)
     }
 
     def __post_init__(self) -> None:
@@ -101,12 +101,12 @@ class TokenizerConfig:
         if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
             raise UserError(
                 f"character_coverage is {self.character_coverage}, but SentencePiece needs at least "
-                f"{MIN_COVERAGE}; raise it, or choose kind = bpe or char."
+                f"{MIN_COVERAGE}. Raise it, or choose kind = bpe or char."
             )
         for symbol in self.symbols:
             refuse_invalid_symbol("symbols holds", symbol)
         if len(set(self.symbols)) < len(self.symbols):
-            raise UserError("symbols contains a word twice; give each once.")
+            raise UserError("symbols contains a word twice. Give each once.")
         self._refuse_without_effect()
 
     @property
@@ -123,11 +123,11 @@ class TokenizerConfig:
         for name in changed(self, *kinds_of):
             if self.kind not in kinds_of[name]:
                 raise UserError(
-                    f"{name} has no effect with kind = {self.kind}; leave it out, "
+                    f"{name} has no effect with kind = {self.kind}. Leave it out, "
                     f"or choose kind = {' or '.join(kinds_of[name])}."
                 )
         if self.merges and changed(self, "vocab_size"):
-            raise UserError("merges and vocab_size both decide the size of the vocabulary; give one of them.")
+            raise UserError("merges and vocab_size both decide the size of the vocabulary. Give one of them.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +149,7 @@ class SamplingConfig:
     """Sampling exponent of the target."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "nbest": Gone("all segmentations of a line are drawn from; a larger alpha prefers the likeliest", 0)
+        "nbest": Gone("all segmentations of a line are drawn from. A larger alpha prefers the likeliest", 0)
     }
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         check(self)
         if sum(self.shares) > 1:
-            raise UserError(f"the shares add up to {sum(self.shares):.6g}; together they can be 1 at most.")
+            raise UserError(f"the shares add up to {sum(self.shares):.6g}. Together they can be 1 at most.")
 
     @property
     def shares(self) -> tuple[float, ...]:

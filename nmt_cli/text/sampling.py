@@ -35,8 +35,8 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
     effective = _effective_setting(subwords)
     for name, strength in settings.items():
         if strength and name != effective:
-            remedy = f"set sampling.{side}_{effective} instead" if effective else "leave it out"
-            raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}; {remedy}.")
+            remedy = f"Set sampling.{side}_{effective} instead" if effective else "Leave it out"
+            raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}. {remedy}.")
     if isinstance(subwords, Pieces) and effective == "alpha":
         return UnigramSampling(subwords, settings["alpha"]).encode
     if isinstance(subwords, Bpe | Pieces) and effective:

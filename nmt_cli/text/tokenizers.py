@@ -198,7 +198,7 @@ def kind_of_file(path: Path) -> Kind:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
     except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
+        raise UserError(f"{path} can't be read: {error.strerror}. Check the path.") from error
     if start.startswith(b"#version:"):
         return "bpe"
     return "sentencepiece" if b"\0" in start or not start.strip() else "word"
@@ -225,11 +225,11 @@ def load_tokenizers(folder: Path) -> Tokenizers:
         recipe = section_of(Recipe, {name: description[name] for name in names if name in description})
         if recipe.begins and (len(recipe.begins) != len(SIDES) or not {*recipe.begins} <= {*recipe.symbols}):
             raise UserError(
-                f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side; copy it again."
+                f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
             )
         if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
-                f"{DESCRIPTION} names a file of unknown kind {unexpected[0]!r}; copy the folder again."
+                f"{DESCRIPTION} names a file of unknown kind {unexpected[0]!r}. Copy the folder again."
             )
         contents = {
             name: {ending: read_ordinary(folder / f"{name}.{ending}") for ending in description["files"]}
@@ -244,7 +244,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
             if read_ordinary(folder / file) != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
-                    f"{file} is not the vocabulary of the subword model in the folder; copy both again."
+                    f"{file} is not the vocabulary of the subword model in the folder. Copy both again."
                 )
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
 
@@ -257,9 +257,9 @@ def _explained(path: Path) -> Iterator[None]:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except FileNotFoundError as error:
-        raise UserError(f"{error.filename} is missing; copy it again.") from error
+        raise UserError(f"{error.filename} is missing. Copy it again.") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error!r}); copy it again.") from error
+        raise UserError(f"{path} is damaged ({error!r}). Copy it again.") from error
 
 
 def _assembled(

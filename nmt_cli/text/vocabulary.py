@@ -50,7 +50,7 @@ class Vocabulary:
                 )
         if not is_unicode("".join(self.entries)):
             entry = next(entry for entry in self.entries if not is_unicode(entry))
-            raise UserError(f"the vocabulary has {entry!r}, which is not Unicode text; copy it again.")
+            raise UserError(f"the vocabulary has {entry!r}, which is not Unicode text. Copy it again.")
         if self.end == self.unknown or {self.end, self.unknown} & {*self.never}:
             raise UserError(f"end token {self.end} and unknown token {self.unknown} must have separate ids.")
 
@@ -76,12 +76,12 @@ def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
     Raise `UserError` if an entry occurs twice or the last line is cut off."""
     entries = content.decode().split("\n")
     if entries.pop():
-        raise UserError("the vocabulary file ends within a line; copy it again.")
+        raise UserError("the vocabulary file ends within a line. Copy it again.")
     seen: set[str] = set()
     # Padding entries are all empty.
     for entry in filter(None, entries):
         if entry in seen:
-            raise UserError(f"the vocabulary file has {entry!r} twice; copy it again.")
+            raise UserError(f"the vocabulary file has {entry!r} twice. Copy it again.")
         seen.add(entry)
     return Vocabulary(tuple(entries), marks["end"], marks["start"], marks["unknown"], tuple(marks["never"]))
 
@@ -139,10 +139,10 @@ class Numbering:
             entry: i for i, entry in enumerate(vocabulary.entries) if i not in marks
         }
         if missing := [symbol for symbol in symbols if symbol not in id_of]:
-            raise UserError(f"symbol {missing[0]} is not in the vocabulary; add it there, or leave it out.")
+            raise UserError(f"symbol {missing[0]} is not in the vocabulary. Add it there, or leave it out.")
         ids = [id_of.get(piece, vocabulary.unknown) for piece in pieces]
         if {*ids} == {vocabulary.unknown}:
-            raise UserError("the vocabulary has no piece of the subword model; they do not belong together.")
+            raise UserError("the vocabulary has no piece of the subword model. They do not belong together.")
         numbering = cls._of(vocabulary, {symbol: id_of[symbol] for symbol in symbols}, ids)
         foreign = {*id_of.values()} - numbering.pieces.keys() - {*numbering.symbols.values()}
         return replace(numbering, foreign=frozenset(foreign))

@@ -26,7 +26,7 @@ def words_of(content: bytes) -> list[str]:
         if len(word.split()) > 1 or (counted and word and word == line):
             problem = f"is {line[:40]!r}, not a word and its count" if counted else "holds several words"
             raise UserError(
-                f"line {number:,} {problem}; a list has one word per line, or a word and its count."
+                f"line {number:,} {problem}. A list has one word per line, or a word and its count."
             )
         if word and word not in MARKS and not (counted and FILLER.fullmatch(word)):
             words[word] = None

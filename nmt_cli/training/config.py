@@ -55,7 +55,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.weight_decay and self.kind == "adam":
-            raise UserError("weight_decay has no effect with adam; set kind to adamw.")
+            raise UserError("weight_decay has no effect with adam. Set kind to adamw.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,13 +88,13 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.kind == "noam" and not self.warmup:  # the rule divides by it
-            raise UserError("warmup is 0; with noam take at least 1.")
+            raise UserError("warmup is 0. With noam, it must be at least 1.")
         if self.kind == "noam" and changed(self, "peak"):
-            raise UserError("peak has no effect with noam, which has factor; set kind to inverse-sqrt.")
+            raise UserError("peak has no effect with noam, which has factor. Set kind to inverse-sqrt.")
         if self.kind != "noam" and changed(self, "factor"):
-            raise UserError(f"factor has no effect with {self.kind}, which has peak; leave it out.")
+            raise UserError(f"factor has no effect with {self.kind}, which has peak. Leave it out.")
         if self.kind != "plateau" and changed(self, "decay", "patience"):
-            raise UserError(f"decay and patience have no effect with {self.kind}; set kind to plateau.")
+            raise UserError(f"decay and patience have no effect with {self.kind}. Set kind to plateau.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +174,7 @@ class ValidationConfig:
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "max_tokens": Gone("the loss of 8,192 tokens is computed at a time"),
-        "least_improvement": Gone("any improvement counts; lower validation.patience to stop earlier", 0.0),
+        "least_improvement": Gone("any improvement counts. Lower validation.patience to stop earlier", 0.0),
     }
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.every_steps and changed(self, "every_minutes"):
-            raise UserError("every_minutes has no effect with every_steps; leave one of them out.")
+            raise UserError("every_minutes has no effect with every_steps. Leave one of them out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,7 +220,7 @@ class StartConfig:
 
     def __post_init__(self) -> None:
         if self.allow and not self.model:
-            raise UserError("allow has no effect without a model to start from (--init-from); leave it out.")
+            raise UserError("allow has no effect without a model to start from (--init-from). Leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,13 +249,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.watches and not self.validation.every_steps:
             raise UserError(
-                "validation.patience and the plateau schedule have nothing to watch without validation; "
-                "set validation.every_steps."
+                "validation.patience and the plateau schedule have nothing to watch without validation. "
+                "Set validation.every_steps."
             )
         if self.schedule.kind in ("linear", "cosine") and self.training.max_epochs:
             raise UserError(
-                f"a {self.schedule.kind} schedule has to know the last step; "
-                "give training.max_steps in place of max_epochs."
+                f"a {self.schedule.kind} schedule has to know the last step. "
+                "Give training.max_steps in place of max_epochs."
             )
         if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "fp16"):
             raise UserError(
@@ -266,5 +266,5 @@ class TrainConfig:
         if 0 < self.model.limit < limit:
             raise UserError(
                 f"batch.longest allows sentences of {limit} tokens, but model.longest has only "
-                f"{self.model.longest} positions; lower the former, or raise the latter."
+                f"{self.model.longest} positions. Lower the former, or raise the latter."
             )

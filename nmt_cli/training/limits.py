@@ -62,7 +62,7 @@ class Limits:
         if self.position.bad_in_a_row >= GIVE_UP_AFTER:
             raise UserError(
                 f"loss or gradient were not finite in {self.position.bad_in_a_row} steps in a row, up to "
-                f"step {self.position.step}; lower the learning rate (schedule.factor or schedule.peak), "
+                f"step {self.position.step}. Lower the learning rate (schedule.factor or schedule.peak), "
                 "warm up longer (schedule.warmup), set optimizer.clip_norm=1, or training.precision=fp32."
             )
 

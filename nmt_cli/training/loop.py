@@ -122,7 +122,7 @@ class Loop:
         self._warn_on_failure(self.saver.wait)
         raise UserError(
             f"the dataset was moved, removed or replaced, so step {self.position.step:,} cannot be "
-            f"validated; put it back, and run the same command again to resume from step {self.saver.step:,}."
+            f"validated. Put it back, and run the same command again to resume from step {self.saver.step:,}."
         )
 
     def _try_to_save(self) -> None:

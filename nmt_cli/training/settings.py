@@ -37,7 +37,7 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
     notes: list[str] = []
     read_ordinary(path)  # refuses a pipe, which would block
     before = read(TrainConfig, path, note=notes.append)
-    remedy = f"resume with --config {path}, or choose another --out."
+    remedy = f"Resume with --config {path}, or choose another --out."
     return [*notes, *compared(run, before, config, remedy)]
 
 
@@ -48,7 +48,7 @@ def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
     if fixed := "; ".join(text for name, text in changed.items() if name in FIXED):
-        raise UserError(f"{run} was started with other settings ({fixed}), which cannot change; {remedy}")
+        raise UserError(f"{run} was started with other settings ({fixed}), which cannot change. {remedy}")
     return [*changed.values()]
 
 

@@ -28,7 +28,7 @@ def write_attention_page(
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
     """Write a self-contained page with the attention weights of `model` for each of `pairs` to `file`. A pair
-    is the raw source text, its token ids and the token ids of the translation, without end marks. It takes
+    is the raw source text, its token ids and the token ids of the translation, without end tokens. It takes
     layers x heads x (S² + T² + S x T) bytes, plus a third for base64. S and T are its tokens."""
     page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]

@@ -22,10 +22,10 @@ class Alignment:
     """For each token of a translation, the source token with the highest attention weight."""
 
     source: Sequence[str]
-    """Source tokens, without end mark."""
+    """Source tokens, without end token."""
 
     target: Sequence[str]
-    """Target tokens, without end mark."""
+    """Target tokens, without end token."""
 
     links: Sequence[int]
     """For each target token, the index of its source token. Empty if the source has no tokens."""
@@ -44,7 +44,7 @@ class Forced:
 
     @property
     def perplexity(self) -> float:
-        """The perplexity per target token, with end marks."""
+        """The perplexity per target token, with end tokens."""
         return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
 
     @property
@@ -69,7 +69,7 @@ def with_perplexity(
     scores: Sequence[Scored], tokenizer: Tokenizer, longest: int, pairs: Sequence[Pair]
 ) -> Forced:
     """Return the `scores` of `pairs` with the number of words, and a warning about sources that have more
-    than `longest` tokens without the end mark. `tokenizer` is that of the sources."""
+    than `longest` tokens without the end token. `tokenizer` is the tokenizer of the sources."""
     words = sum(len(target.split()) + 1 for _, target in pairs)
     counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in pairs]
     long = [number for number, count in enumerate(counts, start=1) if count > longest]
@@ -110,7 +110,7 @@ def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
-    """Return the token ids of a raw pair, with placeholders masked and without end marks."""
+    """Return the token ids of a raw pair, with placeholders masked and without end tokens."""
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))

@@ -71,7 +71,7 @@ class Line:
     """Empty for a line without words. Several if the line is too long or `input.sentences` is "split"."""
 
     pieces: int
-    """Number of subword tokens of the complete line, without end marks."""
+    """Number of subword tokens of the complete line, without end tokens."""
 
     too_long: bool
     """Whether some sentence had more tokens than the model accepts, and was split, cut or skipped."""
@@ -110,14 +110,15 @@ class Translation:
         """The same as `text`. Raises `UserError` if the line failed."""
         if self.failed:
             raise UserError(
-                f"line {self.line.number:,} ({self.line.pieces:,} pieces) does not fit into memory. "
+                f"line {self.line.number:,} ({self.line.pieces:,} tokens) does not fit into memory. "
                 "Shorten it, or use a smaller beam."
             )
         return self.text
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """The number of masked placeholders in the source, and of those that the best candidate has once."""
+        """Two counts: the masked placeholders of the source, and how many of them the best candidate contains
+        exactly once."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)
@@ -135,7 +136,7 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
     ) -> None:
-        """`trained` is the maximum number of tokens of training sentences, with the end mark, or None if
+        """`trained` is the maximum number of tokens of training sentences, with the end token, or None if
         unknown. `length_ratio` is the mean number of target tokens per source token in training."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
@@ -194,6 +195,7 @@ class Translator:
         return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
+        """Return `text` with its placeholders replaced by the symbols in `values`, if the model has any."""
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
@@ -278,9 +280,9 @@ def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 def _required(tokenizers: Tokenizers, ids: Sequence[int]) -> PlaceholdersWanted | None:
     """Return the rules for placeholders in a translation, or None if the model has no placeholders.
 
-    `ids` are the source tokens. `symbols` has the target symbols of all placeholders. `wanted` has those of
-    the placeholders in `ids`, in order. `join` is the target symbol of `JOINED`, and `joins` is its count in
-    `ids`.
+    `ids` are the source tokens. `symbols` has the target symbols of all placeholders. `wanted` has the target
+    symbols of the placeholders in `ids`, in order. `join` is the target symbol of `JOINED`, and `joins` is
+    its count in `ids`.
     """
     if not tokenizers.recipe.placeholders:
         return None

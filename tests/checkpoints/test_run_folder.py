@@ -136,7 +136,7 @@ def test_a_full_disk_is_reported_and_the_earlier_checkpoint_stays(
     before = digests(save(1))
     with full_disk(size):
         message = refusal(save, 2)
-    assert "step-00000002 can't be written: " in message and "; free some space" in message
+    assert "step-00000002 can't be written: " in message and ". Free some space" in message
     assert digests(checkpoints(tmp_path)[1]) == before
     assert list(checkpoints(tmp_path)) == [1]
     assert (tmp_path / "last").resolve() == checkpoints(tmp_path)[1]

@@ -377,7 +377,7 @@ def test_closed_standard_streams_cause_no_bug(tmp_path: Path, closed: str) -> No
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["train", "data", "--out", "run"], ["--debug"]])
 def test_windows_is_refused_in_one_sentence(arguments: list[str]) -> None:
     result = python("-c", ON_WINDOWS, *arguments)
-    assert result.stderr == "Error: nmt runs on Linux and macOS; on Windows use WSL.\n"
+    assert result.stderr == "Error: nmt runs on Linux and macOS. On Windows, use WSL.\n"
     assert (result.returncode, result.stdout) == (1, "")
 
 
@@ -400,7 +400,7 @@ def test_a_caution_is_one_line_and_does_not_stop_the_command(tmp_path: Path) -> 
     assert result.returncode == 0
     assert result.stderr == (
         f"Warning: the file system of {tmp_path} has no locks (No locks available), so nothing keeps two "
-        "runs from writing there at once; take care that only one does.\n"
+        "runs from writing there at once. Take care that only one does.\n"
     )
     assert (tmp_path / "out" / "file").exists()
 
@@ -428,7 +428,7 @@ def test_a_full_disk_of_stdout_is_reported() -> None:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1
     assert (
-        result.stderr == "Error: cannot write to stdout: No space left on device; free space on its disk.\n"
+        result.stderr == "Error: cannot write to stdout: No space left on device. Free space on its disk.\n"
     )
 
 

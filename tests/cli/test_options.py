@@ -156,4 +156,4 @@ def test_a_removed_setting_of_validation_is_refused_with_the_replacement(tmp_pat
     file.write_text(OLD_SEARCH.replace("n_best = 1", "n_best = 3"))
     result = CliRunner().invoke(group, ("train", "--settings", "--config", str(file)))
     assert isinstance(result.exception, UserError)
-    assert str(result.exception) == (f"search.n_best = 3 was removed, in {file}: {ONE}; delete it")
+    assert str(result.exception) == (f"search.n_best = 3 was removed, in {file}: {ONE}. Delete it.")

@@ -74,7 +74,7 @@ def test_a_folder_saved_by_datasets_is_read(tmp_path: Path) -> None:
     loaded = datasets.load_from_disk(tmp_path / "set")["train"]
     result = block(tmp_path / "set" / "train")
     assert [text.decode() for text in result.sources] == [row["translation"]["en"] for row in loaded]
-    with pytest.raises(UserError, match="has the splits test, train; name one"):
+    with pytest.raises(UserError, match=r"has the splits test, train. Name one"):
         find(str(tmp_path / "set"), "en", "de")
 
 

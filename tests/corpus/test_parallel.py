@@ -114,7 +114,7 @@ def test_a_missing_side_is_named(tmp_path: Path, there: str, missing: str) -> No
     [
         (["x"], ".", "a directory: name the files in it"),
         (["corpus_txt"], "corpus.txt", "two sides"),
-        (["a_sgm", "b_de"], "a.sgm:b.de", "give two of a kind"),
+        (["a_sgm", "b_de"], "a.sgm:b.de", "Give two of a kind"),
     ],
 )
 def test_files_that_are_not_a_corpus_are_an_error(

@@ -40,7 +40,7 @@ def test_a_corpus_can_override_the_general_filters(tmp_path: Path) -> None:
         ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
         ('{name="a", path="x", weight=-1}', "weight must be at least 0"),
         ('{name="", path="x"}', "name is ''. Give one line of text"),
-        ('{name="a", path="x", tag="2 de"}', "tag is '2 de'; a symbol is one word"),
+        ('{name="a", path="x", tag="2 de"}', "tag is '2 de'. A symbol is one word"),
         ('{name="a", path="x", filters={max_word=3}}', "filters of a: it has no setting max_word"),
         ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio must be 0, or at least 1"),
     ],

@@ -184,7 +184,7 @@ def test_of_two_runs_at_once_the_second_is_refused_and_the_first_is_not_disturbe
     second = nmt(*large_arguments, "--workers", 1, "--out", out)
     first.send_signal(signal.SIGCONT)
     assert second.returncode == 1
-    assert second.stderr == f"Error: another run is writing {out} now; wait for it, or choose another path.\n"
+    assert second.stderr == f"Error: another run is writing {out} now. Wait for it, or choose another path.\n"
     assert first.wait(timeout=PATIENCE) == 0
     assert digests(out) == digests(large_dataset)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -293,7 +293,7 @@ def test_a_place_without_permission_to_write_is_one_clear_line(
     process = start_nmt(*CHARACTERS, "--train", toy, "--out", out, below=below)
     stderr = process.communicate()[1]
     assert (process.returncode, stderr.count("\n")) == (1, 1)
-    assert f"{out} can't be written: Permission denied; choose another path" in stderr
+    assert f"{out} can't be written: Permission denied. Choose another path" in stderr
 
 
 def test_a_file_without_permission_to_read_is_one_clear_line(
@@ -306,7 +306,7 @@ def test_a_file_without_permission_to_read_is_one_clear_line(
     process = start_nmt(*CHARACTERS, "--train", tmp_path / "c", "--out", tmp_path / "out", below=below)
     stderr = process.communicate()[1]
     assert (process.returncode, stderr.count("\n")) == (1, 1)
-    assert f"{tmp_path}/c.de can't be read: permission denied; check".lower() in stderr.lower()
+    assert f"{tmp_path}/c.de can't be read: permission denied. Check".lower() in stderr.lower()
     assert not (tmp_path / "out").exists()
 
 
@@ -334,7 +334,7 @@ def test_a_full_disk_is_one_clear_line_and_nothing_is_left(
         process = start_nmt(*arguments, "--out", out, "--quiet", below=below, stdin=file.fileno())
         stderr = process.communicate()[1]
     assert (process.returncode, stderr.count("\n")) == (1, 1)
-    assert "No space left on device; free some space, or choose another path" in stderr
+    assert "No space left on device. Free some space, or choose another path" in stderr
     assert str(tmp_path) in stderr
 
 

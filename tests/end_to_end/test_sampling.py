@@ -141,7 +141,7 @@ def test_a_dataset_that_cannot_be_sampled_is_refused_before_anything_is_begun(
 ) -> None:
     result = nmt("train", toy_dataset, "--out", tmp_path / "run", *TINY, "--set", f"sampling.{setting}")
     assert result.returncode == 1
-    assert "has no effect on a vocabulary of characters or words; leave it out" in result.stderr
+    assert "has no effect on a vocabulary of characters or words. Leave it out" in result.stderr
     assert not (tmp_path / "run").exists()
 
 

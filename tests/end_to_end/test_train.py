@@ -120,7 +120,7 @@ def test_a_signal_saves_says_how_to_go_on_and_loses_nothing(
     process.send_signal(number)
     ended, stderr = finish(process)
     assert ended == code
-    assert stderr.splitlines()[-1] == f"{run}: stopped and saved; run the same command again to resume"
+    assert stderr.splitlines()[-1] == f"{run}: stopped and saved. Run the same command again to resume."
     taken = newest(run)
     assert len(steps_of(run)) == taken
     assert finish(start_nmt(*arguments(toy_dataset, run, "--max-steps", max(taken, STEPS))))[0] == 0

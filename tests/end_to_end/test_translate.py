@@ -328,7 +328,7 @@ def test_a_packed_file_that_is_cut_off_is_one_line_and_leaves_no_output(
     source = tmp_path / "in.gz"
     source.write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:-1000])
     result = nmt("translate", made_models / "copies", "--input", source, "--output", tmp_path / "out")
-    told = f"Error: {source} is cut off: its compressed data ends too early; copy it again.\n"
+    told = f"Error: {source} is cut off: its compressed data ends too early. Copy it again.\n"
     assert (result.returncode, result.stderr) == (1, told)
     assert [path.name for path in tmp_path.iterdir()] == ["in.gz"]
 

@@ -126,7 +126,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out"
-    with pytest.raises(UserError, match=f"{out} can't be written: .*; choose another"):
+    with pytest.raises(UserError, match=f"{out} can't be written: .*. Choose another"):
         write(out, "new")
 
 
@@ -142,7 +142,7 @@ def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path,
 @pytest.mark.parametrize("name", ["file/out", "file/not/there", "new/" + 300 * "x", 250 * "x"])
 def test_a_folder_that_can_not_be_written_is_reported_before_writing(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*; choose another"):
+    with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*. Choose another"):
         check_writable(tmp_path / name)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
@@ -212,7 +212,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_a_file_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "out"
-    with pytest.raises(UserError, match=f"{path} can't be written: .*; choose another"):
+    with pytest.raises(UserError, match=f"{path} can't be written: .*. Choose another"):
         file_written_whole(path).__enter__()
 
 
@@ -221,7 +221,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], name: str
 ) -> None:
     path = tmp_path / name
-    error = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
+    error = pytest.raises(UserError, match=f"{path} can't be written: .*. Free some space")
     with full_disk(1000), error, file_written_whole(path) as file:
         file.write(os.urandom(100_000))
     assert not any(tmp_path.iterdir())
@@ -369,7 +369,7 @@ def test_an_array_that_does_not_fit_on_the_disk_is_an_error(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     path = tmp_path / "array.npy"
-    error = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
+    error = pytest.raises(UserError, match=f"{path} can't be written: .*. Free some space")
     with full_disk(1000), error, reporting_full_disk(path), path.open("wb") as file:
         np.save(file, np.zeros(100_000))
 

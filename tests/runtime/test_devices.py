@@ -25,7 +25,7 @@ from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.runtime.memory import has_own_memory, peak_memory, release_unused
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-NO_GPU = "this machine has no GPU that PyTorch can use; use --device cpu."
+NO_GPU = "this machine has no GPU that PyTorch can use. Use --device cpu."
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_devices_of_the_requested_kind_are_listed(
         ("cuda", 0, 3, NO_GPU),
         ("cuda", 2, 3, "--devices must be at most 2, the number of GPUs (got 3)."),
         ("auto", 2, 3, "--devices must be at most 2, the number of GPUs (got 3)."),
-        ("auto", 0, 2, "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
-        ("cpu", 4, 2, "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
+        ("auto", 0, 2, "--devices 2 needs 2 GPUs. On a CPU, use --threads instead."),
+        ("cpu", 4, 2, "--devices 2 needs 2 GPUs. On a CPU, use --threads instead."),
     ],
 )
 def test_too_many_devices_are_an_error_with_a_remedy(
@@ -97,7 +97,7 @@ def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
         (0, NO_GPU),
         (
             2,
-            "process 3 on this machine needs its own GPU, but there are 2; use --device cpu, or fewer "
+            "process 3 on this machine needs its own GPU, but there are 2. Use --device cpu, or fewer "
             "--devices.",
         ),
     ],

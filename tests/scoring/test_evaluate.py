@@ -57,7 +57,7 @@ def test_a_language_is_known_in_every_region_and_case(texts: Texts, lang: str) -
 @pytest.mark.parametrize(
     ("lang", "reason"),
     [
-        ("", "it needs the target language; give --target-lang"),
+        ("", "it needs the target language. Give --target-lang"),
         ("tlh", "the Moses tokeniser can't split tlh into words"),
         ("zh", "the Moses tokeniser can't split zh into words"),
     ],

@@ -177,5 +177,5 @@ def test_a_file_that_is_changed_while_it_is_scored_is_told(tmp_path: Path) -> No
     path.write_text("a\nb\n")
     text = read_hypotheses(path)
     path.write_text("a\n")
-    with pytest.raises(UserError, match="hyp was changed while it was read; run it again"):
+    with pytest.raises(UserError, match=r"hyp was changed while it was read. Run it again"):
         list(text.lines)

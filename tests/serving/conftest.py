@@ -21,6 +21,9 @@ from nmt_cli.serving.service import Service
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
+PATIENCE = 60.0
+"""Seconds after which a test fails that waits for the server."""
+
 SPLIT = TranslateConfig(input=InputConfig(sentences="split"))
 
 
@@ -63,6 +66,10 @@ class Client:
     ) -> Answer:
         """Send a request. A client that does not stay disconnects after the body."""
         return self.runner.run(ask(self.app, method, path, body, headers, stays))
+
+
+Serving = Callable[..., Client]
+"""The type of the fixture `serving`."""
 
 
 async def ask(
@@ -117,7 +124,7 @@ def german(made_models: Path) -> Iterator[Model]:
 
 
 @pytest.fixture(scope="session")
-def serving() -> Iterator[Callable[..., Client]]:
+def serving() -> Iterator[Serving]:
     """Yield a function that returns a client of an application: `serving(models, keys=…, setting=…)`."""
     clients: list[Client] = []
 
@@ -134,5 +141,5 @@ def serving() -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture(scope="session")
-def client(german: Model, serving: Callable[..., Client]) -> Client:
+def client(german: Model, serving: Serving) -> Client:
     return serving({"copies": german})

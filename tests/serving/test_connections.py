@@ -12,11 +12,10 @@ import pytest
 from nmt_cli.serving import connections
 from nmt_cli.serving.connections import RareReports, raise_file_limit
 from nmt_cli.serving.server import uvicorn_server
-from tests.serving.conftest import Client
+from tests.serving.conftest import PATIENCE, Client
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-PATIENCE = 60.0
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Streams]]

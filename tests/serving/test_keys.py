@@ -1,6 +1,5 @@
 """API keys."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,13 @@ import pytest
 from nmt_cli.api import Model
 from nmt_cli.errors import UserError
 from nmt_cli.serving.keys import Keys
-from tests.serving.conftest import Client
+from tests.serving.conftest import Client, Serving
 
 BASIC = {"q": "a", "source": "en", "target": "de"}
 
 
 @pytest.fixture(scope="module")
-def guarded(
-    german: Model, serving: Callable[..., Client], tmp_path_factory: pytest.TempPathFactory
-) -> Client:
+def guarded(german: Model, serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Client:
     file = tmp_path_factory.mktemp("keys") / "keys"
     file.write_text("# Anna's\nschlüssel\n\n  other  \n")
     return serving({"copies": german}, Keys(file))
@@ -28,6 +25,10 @@ def test_a_key_is_accepted_in_the_body_and_in_headers(guarded: Client) -> None:
     assert guarded.post("/translate", BASIC, authorization="Bearer other").status == 200
     chat = {"model": "en-de", "messages": [{"role": "user", "content": "a"}]}
     assert guarded.post("/v1/chat/completions", chat, authorization="Bearer other").status == 200
+    deepl = {"text": "a", "target_lang": "DE"}
+    assert guarded.post("/v2/translate", deepl, authorization="DeepL-Auth-Key other").status == 200
+    assert guarded.post("/v2/translate", deepl, authorization="DeepL-Auth-Key othe").status == 403
+    assert guarded.get("/v2/languages").status == 403
 
 
 @pytest.mark.parametrize("key", ["", "othe", "others", "# Anna's", "\ud800", "schlussel"], ids=ascii)

@@ -1,12 +1,10 @@
 """CORS headers, errors and faults."""
 
-from collections.abc import Callable
-
 import pytest
 
 from nmt_cli.api import Model
 from nmt_cli.serving.apis import libretranslate
-from tests.serving.conftest import Client
+from tests.serving.conftest import Client, Serving
 
 BASIC = {"q": "Xylophone.", "source": "en", "target": "de"}
 
@@ -28,7 +26,7 @@ def test_unknown_paths_and_methods_are_reported(client: Client) -> None:
 
 def test_a_fault_is_logged_with_its_location_and_without_user_text(
     german: Model,
-    serving: Callable[..., Client],
+    serving: Serving,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:

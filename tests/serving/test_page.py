@@ -18,9 +18,8 @@ import pytest
 import uvicorn
 
 from nmt_cli.api import Model
-from tests.serving.conftest import Client
+from tests.serving.conftest import PATIENCE, Client, Serving
 
-PATIENCE = 60.0
 DRIVER = Path(__file__).parent / "driver.js"
 PAIRS = {"source": "en", "target": "de", "pairs": [["One dog.", "One dog."], ["", ""], ["a" * 80, "a"]]}
 
@@ -113,7 +112,7 @@ def driven(browser: str, deno: str, tmp_path: Path) -> Iterator[Callable[..., li
 
 @pytest.mark.slow
 def test_a_browser_translates_colours_words_and_reports_refusals(
-    german: Model, serving: Callable[..., Client], driven: Callable[..., list[Any]]
+    german: Model, serving: Serving, driven: Callable[..., list[Any]]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)
     words = (

@@ -17,8 +17,9 @@ from subprocess import Popen
 
 import pytest
 
+from tests.serving.conftest import PATIENCE
+
 pytestmark = pytest.mark.slow
-PATIENCE = 60.0
 SENTENCES = 150
 
 

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from nmt_cli.api import Model, load
-from tests.serving.conftest import JSON, Client, ask
+from tests.serving.conftest import JSON, PATIENCE, Client, Serving, ask
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
 MANY = {**BASIC, "q": ["One dog runs here and there."] * 500}
-PATIENCE = 60.0
 
 
-def test_a_busy_server_sends_retry_after(german: Model, serving: Callable[..., Client]) -> None:
+def test_a_busy_server_sends_retry_after(german: Model, serving: Serving) -> None:
     client = serving({"copies": german}, most_waiting=10)
     client.service.waiting = 9
     answer = client.post("/translate", BASIC)
@@ -35,7 +34,7 @@ def test_a_busy_server_sends_retry_after(german: Model, serving: Callable[..., C
 @pytest.mark.usefixtures("cramped")
 @pytest.mark.parametrize("source", ["en", "fr"])
 def test_a_text_that_does_not_fit_into_memory_is_an_error(
-    german: Model, made_models: Path, serving: Callable[..., Client], source: str
+    german: Model, made_models: Path, serving: Serving, source: str
 ) -> None:
     with load(made_models / "french", device="cpu", threads=1) as french:
         client = serving({"copies": german, "french": french})
@@ -45,14 +44,14 @@ def test_a_text_that_does_not_fit_into_memory_is_an_error(
     assert client.service.waiting == 0
 
 
-def test_more_sentences_than_the_limit_are_refused(german: Model, serving: Callable[..., Client]) -> None:
+def test_more_sentences_than_the_limit_are_refused(german: Model, serving: Serving) -> None:
     client = serving({"copies": german}, most_waiting=10)
     answer = client.post("/translate", {**BASIC, "q": "One. " * 11})
     assert answer.status == 413 and "11 sentences" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
-def test_slow_requests_are_dropped(german: Model, serving: Callable[..., Client], stream: bool) -> None:
+def test_slow_requests_are_dropped(german: Model, serving: Serving, stream: bool) -> None:
     client = serving({"copies": german}, most_seconds=0.02)
     answer = client.post("/translate", {**MANY, "stream": stream})
     body = answer.body.decode()
@@ -66,7 +65,7 @@ def test_slow_requests_are_dropped(german: Model, serving: Callable[..., Client]
 @pytest.mark.parametrize("path", ["/translate", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
 def test_sentences_of_a_disconnected_client_are_dropped(
-    german: Model, serving: Callable[..., Client], path: str, stream: bool
+    german: Model, serving: Serving, path: str, stream: bool
 ) -> None:
     client = serving({"copies": german})
     message = [{"role": "user", "content": "One dog runs here. " * 500}]

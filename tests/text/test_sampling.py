@@ -110,12 +110,12 @@ def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power
         (
             "char",
             DROPOUT,
-            "sampling.source_dropout has no effect on a vocabulary of characters or words; leave",
+            "sampling.source_dropout has no effect on a vocabulary of characters or words. Leave",
         ),
-        ("word", ALPHA, "sampling.source_alpha has no effect on a vocabulary of characters or words; leave"),
-        ("bpe", ALPHA, "sampling.source_alpha has no effect on merges; set sampling.source_dropout instead"),
-        ("unigram", DROPOUT, "on a SentencePiece model of unigram; set sampling.source_alpha instead"),
-        ("pieces of bpe", ALPHA, "on a SentencePiece model of BPE; set sampling.source_dropout instead"),
+        ("word", ALPHA, "sampling.source_alpha has no effect on a vocabulary of characters or words. Leave"),
+        ("bpe", ALPHA, "sampling.source_alpha has no effect on merges. Set sampling.source_dropout instead"),
+        ("unigram", DROPOUT, "on a SentencePiece model of unigram. Set sampling.source_alpha instead"),
+        ("pieces of bpe", ALPHA, "on a SentencePiece model of BPE. Set sampling.source_dropout instead"),
     ],
 )
 def test_a_setting_without_effect_is_an_error(kind: str, config: SamplingConfig, message: str) -> None:
@@ -139,8 +139,8 @@ def test_settings_out_of_bounds_are_errors(settings: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("config", "default", "other", "remedy"),
     [
-        (TrainConfig, "sampling.nbest=0", "sampling.nbest=64", "a larger alpha prefers the likeliest"),
-        (PreprocessConfig, "tokenizer.seed=1", "tokenizer.seed=2", "shuffle the corpus"),
+        (TrainConfig, "sampling.nbest=0", "sampling.nbest=64", "A larger alpha prefers the likeliest"),
+        (PreprocessConfig, "tokenizer.seed=1", "tokenizer.seed=2", "Shuffle the corpus"),
     ],
 )
 def test_removed_settings_are_ignored_at_their_default_and_refused_otherwise(

@@ -199,7 +199,7 @@ def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
     monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 3)
     message = complaint(*EXPLODING, "training.log_every=1")
     assert message.startswith(
-        "loss or gradient were not finite in 3 steps in a row, up to step 4; lower the "
+        "loss or gradient were not finite in 3 steps in a row, up to step 4. Lower the "
     )
     assert "optimizer.clip_norm=1" in message
     assert [line["skipped"] for line in lines_of(run)] == [False, True, True, True]
@@ -212,7 +212,7 @@ def test_steps_that_are_left_out_are_counted_over_a_stop(
     settings = (*EXPLODING, "training.log_every=1")
     _, events = go(*settings, stop_at=3)
     assert [event.skipped for event in events if isinstance(event, Progress)] == [0, 1, 1]
-    assert "in 5 steps in a row, up to step 6;" in complaint(*settings)
+    assert "in 5 steps in a row, up to step 6." in complaint(*settings)
     assert all(tensor.isfinite().all() for tensor in tensors_of(run, step=3).values())
 
 

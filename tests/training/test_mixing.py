@@ -83,7 +83,7 @@ def test_a_mixture_that_does_not_fit_the_dataset_is_refused_at_once(
 ) -> None:
     assert "weights names bitex" in complaint("mixing.weights={bitex=1}", dataset=two)
     message = complaint("mixing.weights={bitext=1}", dataset=toy_dataset)
-    assert "which is not a corpus of the dataset; there are train." in message
+    assert "which is not a corpus of the dataset: there are train." in message
 
 
 @pytest.mark.slow

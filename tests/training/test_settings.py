@@ -82,8 +82,8 @@ def test_a_setting_that_cannot_change_is_refused_with_a_remedy(
     with pytest.raises(UserError) as caught:
         changes(tmp_path, tiny(assignment, "training.max_steps=9"))
     assert str(caught.value) == (
-        f"{tmp_path} was started with other settings ({change}), which cannot change; "
-        f"resume with --config {tmp_path / 'config.toml'}, or choose another --out."
+        f"{tmp_path} was started with other settings ({change}), which cannot change. "
+        f"Resume with --config {tmp_path / 'config.toml'}, or choose another --out."
     )
 
 

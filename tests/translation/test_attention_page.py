@@ -18,8 +18,8 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
-from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.translation.attention_page import write_attention_page
+from tests.conftest import known
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -37,10 +37,6 @@ LINES = ["the dog sees the cat", " ".join(HOSTILE)]
 RAW = "first line\u2028second </script> line \u202e\x00 "
 
 Pair = tuple[str, list[int], list[int]]
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 class Reader(HTMLParser):
@@ -120,11 +116,8 @@ def test_the_page_contains_tokens_and_text_unchanged(data: dict[str, Any]) -> No
     assert data["languages"] == ["en", "de"]
     assert [pair["text"] for pair in data["pairs"]] == [LINES[0], RAW, ""]
     assert [pair["source"] for pair in data["pairs"]] == [[*first, "</s>"], [*HOSTILE, "</s>"], ["</s>"]]
-    assert [pair["target"] for pair in data["pairs"]] == [
-        [*first[::-1], "</s>"],
-        [*HOSTILE, "</s>"],
-        ["</s>"],
-    ]
+    backward = [*first[::-1], "</s>"]
+    assert [pair["target"] for pair in data["pairs"]] == [backward, [*HOSTILE, "</s>"], ["</s>"]]
 
 
 def test_a_truncated_translation_has_no_end_mark(

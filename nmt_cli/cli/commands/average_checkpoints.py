@@ -54,7 +54,7 @@ def average_checkpoints(
     options = {"--last": last, "--best": best, "--every-minutes": every_minutes, "--select": select or None}
     used = [flag for flag, value in options.items() if value is not None]
     if len(used) > 1 and used != ["--last", "--every-minutes"]:
-        raise click.UsageError(f"{used[0]} has no effect with {used[1]}; use one of them.")
+        raise click.UsageError(f"{used[0]} has no effect with {used[1]}. Use one of them.")
 
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average

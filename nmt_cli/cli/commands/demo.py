@@ -71,7 +71,7 @@ def _run(words: list[str]) -> None:
             process.wait()
             raise
     if code:
-        raise UserError(f"nmt {words[0]} failed with exit code {code}; see its message above.")
+        raise UserError(f"nmt {words[0]} failed with exit code {code}. See its message above.")
 
 
 def _show(out: Path) -> None:

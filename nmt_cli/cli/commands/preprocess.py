@@ -78,7 +78,7 @@ SOURCE:TARGET for two files.
 )
 @click.option("--workers", type=COUNT, help="Number of processes.  [default: one per core]")
 @click.option(
-    "--shard", metavar="N/M", callback=_shard, help="Do part N of M; then run without --shard to merge."
+    "--shard", metavar="N/M", callback=_shard, help="Do part N of M. Then run without --shard to merge."
 )
 @click.option("--out", required=True, type=FOLDER, help="Dataset folder to write.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset made with other settings.")
@@ -101,7 +101,7 @@ def preprocess(
     config, settings = chosen(PreprocessConfig), given()
     if reuse_tokenizer and settings.options:
         raise click.UsageError(
-            f"{settings.options[0].origin} has no effect with --reuse-tokenizer; remove it."
+            f"{settings.options[0].origin} has no effect with --reuse-tokenizer. Remove it."
         )
 
     from nmt_cli import api

@@ -21,7 +21,7 @@ class MetricType(click.Choice[Metric]):
         """Return `value`. Raise `UserError` for the removed metric, and `BadParameter` for unknown ones."""
         if value == "brackets":
             raise UserError(
-                "--metric brackets was removed; use python -m recipes.parsing.score TREEBANK PARSES."
+                "--metric brackets was removed. Use python -m recipes.parsing.score TREEBANK PARSES."
             )
         return super().convert(value, param, ctx)
 
@@ -117,9 +117,9 @@ def _by_model(
     """Print the log-probability of each line of `hypotheses` given `source`. Raise `UsageError` if `model` or
     `source` is None, or if the user gave options that have no effect (`unused`)."""
     if not model or not source:
-        raise click.UsageError("--model and --source work only together; add the other.")
+        raise click.UsageError("--model and --source work only together. Add the other.")
     if unused:
-        raise click.UsageError("--model works only with one HYP, --source and --json; remove the others.")
+        raise click.UsageError("--model works only with one HYP, --source and --json. Remove the others.")
 
     from nmt_cli.api import load
     from nmt_cli.cli.reports.score import show_forced

@@ -92,6 +92,7 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return the name of a served model: that of its folder, or the path if `taken` has this name."""
+    """Return the name of a served model: the last part of its resolved path, or the path as typed if `taken`
+    has the name."""
     name = folder.resolve().name
     return name if name not in taken else str(folder)

@@ -43,6 +43,7 @@ class Stop:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        """Store the first signal. Raise `KeyboardInterrupt` for Ctrl-C `SECONDS_OF_ECHO` later."""
         now = time.monotonic()
         if not self.signal:
             self.signal, self._since = number, now
@@ -58,6 +59,7 @@ def _tokens(text: str) -> int:
 
 
 def _absolute(path: str) -> str:
+    """Return the path of --init-from, absolute and without links. Raise `UserError` if it is missing."""
     # The run folder keeps the settings, and the run may be resumed from another folder.
     return str(resolved(must_exist(Path(path))))
 
@@ -171,7 +173,7 @@ def _run(
     stop = Stop()
     launcher = int(os.environ.get(LAUNCHER, 0))
     if devices > 1 and process.world > 1 and not launcher:
-        raise click.UsageError("--devices has no effect under torchrun and Slurm; remove it.")
+        raise click.UsageError("--devices has no effect under torchrun and Slurm. Remove it.")
     if devices > 1 and process.world == 1:
         # Report errors of the dataset once, not in each process.
         open_dataset(dataset)

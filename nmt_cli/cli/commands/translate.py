@@ -94,7 +94,7 @@ def translate(
     The exit code is 1 if a line does not fit into memory.
     """
     if page and target and resolved(page) == resolved(target):
-        raise click.UsageError(f"--attention and --output are both {page}; use two files.")
+        raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, quiet)
@@ -193,7 +193,7 @@ def _skip(skipped: Noted, number: int) -> None:
     """Print an error about line `number` on stdin, which is too long, and add it to `skipped`."""
     skipped.add(number)
     limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
-    click.echo(f"Error: line {number:,} {limit}; an empty line replaces its translation.", err=True)
+    click.echo(f"Error: line {number:,} {limit}. An empty line replaces its translation.", err=True)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:

@@ -35,10 +35,11 @@ def facts(path: Path) -> Facts:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         cause = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} is damaged ({cause}); copy it again.") from error
+        raise UserError(f"{path} is damaged ({cause}). Copy it again.") from error
 
 
 def _facts(path: Path) -> Facts:
+    """Return the same as `facts`, but raise the first error that a damaged file causes."""
     match kind(path):
         case "another toolkit's model":
             return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}
@@ -90,6 +91,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _of_dataset(folder: Path) -> Facts:
+    """Return the kind, languages, subwords, splits and corpora of a dataset folder."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     tokenizer = manifest["tokenizer"]
@@ -112,6 +114,7 @@ def _of_dataset(folder: Path) -> Facts:
 
 
 def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
+    """Return the pairs, weight and tag of each training corpus as one line, or nothing for one corpus."""
     if len(corpora) == 1:
         return {}
     described = (
@@ -124,6 +127,7 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 
 def _of_run(run: Path) -> Facts:
+    """Return the progress, checkpoints and model of a run folder. Read its newest checkpoint."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
@@ -165,6 +169,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
+    """Return the languages, shape, subwords and origin of a model folder. Read only headers of weights."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe
@@ -194,6 +199,7 @@ def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
 
 
 def _of_text(path: Path) -> Facts:
+    """Return the number of lines of a text, or of segments and documents of a WMT test set."""
     if kind_of(path) in TEST_SETS:
         segments = sgm.segments(path, "source")
         documents = len({segment.document for segment in segments})

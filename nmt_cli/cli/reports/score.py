@@ -89,6 +89,7 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
 
 
 def _table(outcome: Scores) -> Table:
+    """Return a table with a row for each system and a column for each score."""
     table = Table(title=counted(outcome.lines, "line"), title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
@@ -155,6 +156,7 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
 
 
 def _system(system: System) -> dict[str, object]:
+    """Return the scores of a system, and of its sentences if there are any, as JSON data."""
     content: dict[str, object] = {
         "system": system.name,
         "scores": [
@@ -168,6 +170,7 @@ def _system(system: System) -> dict[str, object]:
 
 
 def _score(score: Score, finding: Finding | None) -> dict[str, object]:
+    """Return one score as JSON data, with the result of its significance test unless that is None."""
     content: dict[str, object] = {
         "metric": score.metric,
         "name": score.label,

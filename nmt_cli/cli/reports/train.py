@@ -69,7 +69,7 @@ def text(event: Note | Warned | Validated | Spent) -> str:
 
 def ending(run: Path, complete: bool) -> str:
     """Return the last line about the folder `run`: that it is complete, or how to resume it."""
-    end = "complete" if complete else "stopped and saved; run the same command again to resume"
+    end = "complete" if complete else "stopped and saved. Run the same command again to resume."
     return printable(f"{run}: {end}")
 
 

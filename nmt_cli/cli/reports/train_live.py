@@ -90,6 +90,7 @@ class LiveReporter:
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
+        """Return a row with the step of `doing`. If there is `progress`, add a bar and the time left."""
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         for ratio in (None, 1, None):
             row.add_column(ratio=ratio, no_wrap=True)

@@ -194,7 +194,7 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
     """Return the number of corpus `name`. For an unknown name, raise a `UserError` about `setting`."""
     if name not in names:
         raise UserError(
-            f"mixing.{setting} names {name}, which is not a corpus of the dataset; {nearest(name, names)}"
+            f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
         )
     return names.index(name)
 

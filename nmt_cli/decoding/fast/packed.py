@@ -33,7 +33,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     device = model.device
     if precision not in (possible := translating_precisions(device)):
         where = "this GPU" if is_gpu(device) else "this CPU"
-        raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
+        raise UserError(f"{where} can't compute in {precision}. Choose --precision {' or '.join(possible)}.")
     if not is_gpu(device):
         _copy_unpacked(model)
     if precision == "int8" and "bf16" in possible:

@@ -72,7 +72,7 @@ class KernelFiles:
         if not folder:
             problems = "; ".join(f"{folder} {_problem_created(folder)}" for folder in folders)
             raise OSError(
-                f"compiled code can't be stored: {problems}; or set NUMBA_CACHE_DIR to another folder"
+                f"compiled code can't be stored: {problems}. Set NUMBA_CACHE_DIR to another folder."
             )
         self._folder = folder
         with suppress(OSError):

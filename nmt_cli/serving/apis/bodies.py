@@ -80,7 +80,7 @@ class Fields:
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:
     """Read the fields from the body, a JSON object or a form, and from the URL. Fields of a form override
-    those of the URL. With JSON, the URL is ignored. Raises `Refused` if the body is invalid or too large."""
+    fields of the URL. With JSON, the URL is ignored. Raises `Refused` if the body is invalid or too large."""
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
     from_url = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params

@@ -62,6 +62,7 @@ def _described(name: str) -> Mapping[str, Any]:
 
 
 def _direction(service: Service, name: str) -> Direction:
+    """Return the direction with the name of a model or a direction. Raise `Refused` (404) for others."""
     if not (direction := service.directions.named.get(name)):
         offered = ", ".join(service.directions.named)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
@@ -100,6 +101,7 @@ async def _chunks(
     joined texts are the translation. `head` has the fields of all chunks. `with_usage` adds token counts."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
+        """Return an event with the change `delta` of the message. `end` is the reason for the last one."""
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
     documents = await service.documents(job)

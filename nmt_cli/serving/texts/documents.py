@@ -25,7 +25,7 @@ class Job:
     alternatives: int = 0
     markup: bool = False
     ignored: frozenset[str] = frozenset()
-    """Names of elements that are not translated, in addition to those of HTML."""
+    """Names of elements that are not translated, in addition to `UNTRANSLATED` elements of HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
     def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
+        """Join translations of consecutive sentences. `spaces` is the whitespace after each sentence."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)

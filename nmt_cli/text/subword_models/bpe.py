@@ -153,13 +153,13 @@ def parse_codes(codes: str) -> list[Merge]:
     """Return the merges (left, right) of a codes file, in order. Raise `UserError` if it is not valid."""
     header, *lines = codes.rstrip("\n").split("\n")
     if header.split() != HEADER.split():
-        raise UserError(f"the codes must start with '{HEADER}'; learn them with subword-nmt 0.2 or newer.")
+        raise UserError(f"the codes must start with '{HEADER}'. Learn them with subword-nmt 0.2 or newer.")
     merges = []
     for number, line in enumerate(lines, start=2):
         left, space, right = line.rstrip("\r ").partition(" ")
         if not (left and space and right) or " " in right:
             raise UserError(
-                f"line {number} of the codes is {line!r}; each must be two parts with a space between."
+                f"line {number} of the codes is {line!r}. Each must be two parts with a space between."
             )
         merges.append((left, right))
     return merges

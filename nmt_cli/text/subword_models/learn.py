@@ -19,7 +19,7 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """Learn a model of kind `config.kind` from `lines` without symbols. Raise `UserError` if the text is too
     small for the vocabulary size, or the size too small for the text."""
     if not any(lines):
-        raise UserError("there is no text to learn subwords from; check the corpus and the filters.")
+        raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
     match config.kind:
         case "sentencepiece":
@@ -59,8 +59,8 @@ def _codes(lines: Sequence[str], alphabet: str, available: int, config: Tokenize
     if left < 0:
         raise UserError(
             f"a vocabulary of {config.vocab_size:,} is too small: special tokens and {len(alphabet):,} "
-            f"characters, inside and at the end of words, are {config.vocab_size - left:,}; "
-            "raise --vocab-size or lower tokenizer.character_coverage."
+            f"characters, inside and at the end of words, are {config.vocab_size - left:,}. "
+            "Raise --vocab-size or lower tokenizer.character_coverage."
         )
     # Different merges can give the same piece, so more merges are learnt than entries are available.
     codes = bpe.cut_codes(learn_codes(counts, config.vocab_size), alphabet, left)
@@ -74,8 +74,8 @@ def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
     """Raise `UserError`, which suggests `option`, if `maximum` is less than `requested`."""
     if maximum < requested:
         raise UserError(
-            f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice); "
-            f"take {option}{maximum} or less."
+            f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice). "
+            f"Take {option}{maximum} or less."
         )
 
 

@@ -52,7 +52,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         else:
-            raise UserError("this is not a SentencePiece model; give a file that spm_train wrote.")
+            raise UserError("this is not a SentencePiece model. Give a file that spm_train wrote.")
         yield key >> 3, start, content, at
 
 

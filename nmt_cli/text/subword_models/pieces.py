@@ -47,7 +47,7 @@ class Pieces:
         except RuntimeError:
             size = 0
         if not size:
-            raise UserError("this is not a SentencePiece model; give a file that spm_train wrote.")
+            raise UserError("this is not a SentencePiece model. Give a file that spm_train wrote.")
         self._model = model
         try:
             self.entries: Sequence[str | None] = [
@@ -56,7 +56,7 @@ class Pieces:
             ]
         except UnicodeDecodeError as error:
             raise UserError(
-                "this SentencePiece model is damaged (a piece is not UTF-8); copy it again."
+                "this SentencePiece model is damaged (a piece is not UTF-8). Copy it again."
             ) from error
         # Single characters and bytes can't be split further.
         self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
@@ -184,12 +184,12 @@ def _explained(message: str, config: TokenizerConfig) -> str:
     """Return the learner's error message with the names of options."""
     if maximum := re.search(r"value <= (\d+)", message):
         return (
-            f"a vocabulary of {config.vocab_size:,} is more than the text supports; "
-            f"take --vocab-size {maximum.group(1)} or less."
+            f"a vocabulary of {config.vocab_size:,} is more than the text supports. "
+            f"Take --vocab-size {maximum.group(1)} or less."
         )
     if minimum := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is too small: special tokens and single characters are "
-            f"{minimum.group(1)}; raise --vocab-size or lower tokenizer.character_coverage."
+            f"{minimum.group(1)}. Raise --vocab-size or lower tokenizer.character_coverage."
         )
     return f"SentencePiece can't learn from this text: {message}"

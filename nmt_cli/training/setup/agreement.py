@@ -29,14 +29,14 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
     all_facts = group.gather(facts | {"nmt": __version__, "torch": torch.__version__})
-    _refuse_differences(all_facts, "start all of them with the same command, on the same dataset.")
+    _refuse_differences(all_facts, "Start all of them with the same command, on the same dataset.")
 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
     """Raise `UserError` on all ranks if a rank does not see `newest`, the checkpoint to resume from."""
     path = newest / STATE if newest else None
     state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
-    _refuse_differences(group.gather({str(path): state}), "let all of them see the same run folder.")
+    _refuse_differences(group.gather({str(path): state}), "Let all of them see the same run folder.")
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
@@ -47,4 +47,4 @@ def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> 
         if names:
             shown = "; ".join(f"{name}: {first.get(name)} and {facts.get(name)}" for name in names[:SHOWN])
             more = f"; and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-            raise UserError(f"processes 0 and {rank} differ ({shown}{more}); {remedy}")
+            raise UserError(f"processes 0 and {rank} differ ({shown}{more}). {remedy}")

@@ -92,7 +92,11 @@ def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, rank
     """Warn about settings that make training slow on `device`, which `ranks` local processes share."""
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
-        report(Warned("this CPU has no instructions for bf16; training.precision=fp32 is much faster here."))
+        report(
+            Warned(
+                "this CPU has no instructions for bf16. Set training.precision=fp32, which is much faster."
+            )
+        )
     d_k, d_v = config.model.d_k, config.model.d_v
     dtype = torch.float32 if config.training.precision == "fp32" else torch.float16
     if is_gpu(device) and implementation(device, d_k, d_v, dtype) != "fused":

@@ -36,7 +36,7 @@ def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
         if not (match := NOT_DETERMINISTIC.search(str(error))):
             raise
         raise UserError(
-            f"{match[1]} gives other bits each time on {device.type}, and this run needs it; train without "
+            f"{match[1]} gives other bits each time on {device.type}, and this run needs it. Train without "
             "--deterministic, or on another device."
         ) from error
     finally:

@@ -23,13 +23,13 @@ def claimed(run: Path) -> Iterator[None]:
         run.mkdir(parents=True, exist_ok=True)
         folder = os.open(run, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{run} can't be written: {error.strerror}; choose another --out.") from error
+        raise UserError(f"{run} can't be written: {error.strerror}. Choose another --out.") from error
     try:
         try:
             take_lock(folder, run)
         except BlockingIOError as error:
             raise UserError(
-                f"another process is training in {run} now; wait for it, or choose another --out."
+                f"another process is training in {run} now. Wait for it, or choose another --out."
             ) from error
         sweep(run)
         yield

@@ -68,7 +68,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         if not (matches := matching(names, pattern)):
-            raise UserError(f"start.freeze: no parameter is named {pattern}; {nearest(pattern, names)}")
+            raise UserError(f"start.freeze: no parameter is named {pattern}: {nearest(pattern, names)}")
         for name in matches:
             names[name].requires_grad_(False)
     count, trained_count = (sum(p.numel() for p in group) for group in (model.parameters(), trained(model)))
@@ -84,7 +84,7 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
         for key in disagreements(parent.config, identity.config, "use")
     ]:
         raise UserError(
-            f"{folder} is another kind of model: {'; '.join(differences)}; use its [model] settings."
+            f"{folder} is another kind of model: {'; '.join(differences)}. Use its [model] settings."
         )
 
 
@@ -154,4 +154,4 @@ def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence
             "or allow the differences in start.allow."
         )
     if useless := [pattern for pattern in allowed if not matching(differing, pattern)]:
-        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}; leave it out.")
+        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}. Leave it out.")

@@ -56,7 +56,7 @@ def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
     """Return the exit code for a process that failed with `code`, and report a signal that ended it."""
     if code > 0:
         return code
-    report(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
+    report(f"process {rank} was ended by {signal.Signals(-code).name}. The others end too.")
     return 128 - code
 
 

@@ -72,6 +72,6 @@ def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
     if needed > free:
         raise UserError(
             f"{run} will hold {count} checkpoints of {size(checkpoint_size)}, {size(needed)} in total, but "
-            f"only {size(free)} are free; free some space, or lower checkpoints.keep_last."
+            f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
         )
     return f"{count} of them {size(needed)} of {size(free)} free"

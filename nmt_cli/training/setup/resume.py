@@ -43,10 +43,10 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
         report(Note(f"changed: {change}"))
     state, description = _state_of(checkpoint, identity)
     if not (run / CONFIG).exists():
-        consequence = "so only the settings of the model could be compared; it is written again"
+        consequence = "so only the settings of the model could be compared. It is written again."
         report(Warned(f"{run / CONFIG} is missing, {consequence}"))
         before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
-        compared(run, before, trainer.config, "restore them, or choose another --out.")
+        compared(run, before, trainer.config, "Restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     tensors = read_tensors(checkpoint / OPTIMIZER)
     trainer.optimizer.restore(tensors)
@@ -81,10 +81,10 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     except UserError as error:
         raise UserError(f"{error} Or remove {checkpoint} to resume from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
-        raise UserError(f"{checkpoint} was trained with another vocabulary; choose another --out.")
+        raise UserError(f"{checkpoint} was trained with another vocabulary. Choose another --out.")
     trained_on = description["trained_on"]
     if any(trained_on.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
-        raise UserError(f"{checkpoint} was trained on another dataset; choose another --out.")
+        raise UserError(f"{checkpoint} was trained on another dataset. Choose another --out.")
     return state, description
 
 
@@ -92,6 +92,6 @@ def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:
     """Raise `UserError` if the run has taken more than training.max_steps steps."""
     if step > config.training.max_steps:
         raise UserError(
-            f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}; "
-            "raise it, or choose another --out."
+            f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}. "
+            "Raise it, or choose another --out."
         )

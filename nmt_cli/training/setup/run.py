@@ -136,7 +136,7 @@ def _opened(
     keep_settings(run, trainer.config)
     for copy, renamed in set_copies_aside(run).items():
         problem = f"{copy} is a folder instead of a link to a checkpoint, so the run was copied without links"
-        report(Warned(f"{problem}; the folder is now {renamed.name}, and you can remove it"))
+        report(Warned(f"{problem}. The folder is now {renamed.name}, and you can remove it."))
     history = read_history(run / LOG)
     readers: list[Report] = [report, html_report(run, dataset, snapshot.identity, trainer, history, report)]
     if trainer.config.training.tensorboard:
@@ -241,5 +241,5 @@ def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
         if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:
             raise UserError(
                 f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
-                f"{config.model.longest} positions; raise it."
+                f"{config.model.longest} positions. Raise it."
             )

@@ -99,7 +99,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
             if len(pairs) == 1 or config.training.deterministic:
                 raise UserError(
                     f"the longest batch, {tokens:,} tokens in {len(pairs)} pairs, does not fit the memory of "
-                    f"{device}; lower batch.longest or --max-tokens-per-device, or use a smaller model."
+                    f"{device}. Lower batch.longest or --max-tokens-per-device, or use a smaller model."
                 ) from error
         release_unused(device)
         pairs = pairs[::2]  # as `Loader.halved` does in a step
@@ -107,7 +107,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
             fewer = replace(cut, max_tokens=max(1, int(tokens / 2 * HEADROOM)))
             cut = _with_rounding(fewer, config, device)
         else:
-            message = f"{tokens:,} tokens do not fit the memory of {device}; lower --max-tokens-per-device"
+            message = f"{tokens:,} tokens do not fit the memory of {device}. Lower --max-tokens-per-device."
             report(Warned(message))
 
 

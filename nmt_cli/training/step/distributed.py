@@ -95,7 +95,7 @@ def _number(name: str, default: str | None = None, least: int = 0, most: int = 2
     """
     text = os.environ.get(name, default)
     if text is None:
-        raise UserError(f"the launcher does not set {name}; set it for each process.")
+        raise UserError(f"the launcher does not set {name}. Set it for each process.")
     if text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most:
         return int(text)
     raise UserError(f"{name} must be a whole number from {least:,} to {most:,} (got {text!r:.50}).")
@@ -268,7 +268,7 @@ def _meeting(process: Process, timeout: float) -> Any:
     """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
-        raise UserError("the launcher does not set MASTER_ADDR; set it for each process.")
+        raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")
     future: Future[Any] = Future()
 
     def meet() -> None:
@@ -286,7 +286,7 @@ def _meeting(process: Process, timeout: float) -> Any:
         if "EADDRINUSE" in str(error):
             message = f"port {port}, where the processes are to meet, is in use"
         raise UserError(
-            f"{message}; check MASTER_ADDR and MASTER_PORT, which all processes share."
+            f"{message}. Check MASTER_ADDR and MASTER_PORT, which all processes share."
         ) from error
     return PrefixStore("default_pg", store)
 
@@ -309,8 +309,8 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
             message += f", {ranks[1]} did not come"
         if activities := others():
             message += f" ({activities})"
-        remedy = "raise training.rank_timeout if they are slow, or " if timed_out else ""
-        raise LostContact(f"{message}; {remedy}look at the last messages of the others.") from error
+        slow = " Raise training.rank_timeout if they are slow." if timed_out else ""
+        raise LostContact(f"{message}. Look at the last messages of the others.{slow}") from error
 
 
 def threads_each(cores: int, process: Process) -> int:

@@ -161,11 +161,11 @@ class Trainer:
         if self.config.training.deterministic:
             raise UserError(
                 f"step {number} does not fit the memory of {device}, and smaller parts would give other "
-                "bits; lower --max-tokens-per-device, or train without --deterministic."
+                "bits. Lower --max-tokens-per-device, or train without --deterministic."
             ) from error
         if len(batch.micro_batches) >= sum(len(part.pairs) for part in batch.micro_batches):
             raise UserError(
-                f"a single pair does not fit the memory of {device} in step {number}; lower batch.longest, "
+                f"a single pair does not fit the memory of {device} in step {number}. Lower batch.longest, "
                 "or use a smaller model."
             ) from error
 

@@ -155,12 +155,12 @@ def cut_behind(path: Path, position: Position) -> str:
         intact, losses = salvaged(content, position)
         if losses or position.log_sha256:
             damage = ", ".join(losses) or "some bytes changed"
-            warning = f"{path} is damaged ({damage}); intact lines stay"
+            warning = f"{path} is damaged ({damage}). Intact lines stay."
     if intact == content:
         return warning
     if warning:
         shutil.copy(path, copy := unused(path))
-        warning = f"{warning}, and the damaged log is copied to {copy.name}"
+        warning = f"{warning} The damaged log is copied to {copy.name}."
     with file_written_whole(path) as file:
         file.write(intact)
     return warning

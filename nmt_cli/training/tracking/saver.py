@@ -74,8 +74,8 @@ class Saver:
         # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):
             raise Moved(
-                f"{self._run} was moved, removed or replaced, so step {self._position.step:,} is not saved; "
-                f"move it back, or give its new path as --out, to resume from step {self.step:,}."
+                f"{self._run} was moved, removed or replaced, so step {self._position.step:,} is not saved. "
+                f"Move it back, or give its new path as --out, to resume from step {self.step:,}."
             )
         # Set first, so that after a failure the next attempt is minutes away, not one step.
         self._began = time.perf_counter()

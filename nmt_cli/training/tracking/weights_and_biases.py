@@ -39,7 +39,7 @@ class Follower:
             )
         except Exception as error:  # the client raises errors of many kinds
             problem = f"Weights & Biases can't be reached or refuses this run ({error})"
-            raise UserError(f"{problem}; set WANDB_MODE=offline, or training.wandb=false.") from error
+            raise UserError(f"{problem}. Set WANDB_MODE=offline, or training.wandb=false.") from error
 
     def __call__(self, event: Event) -> None:
         """Send the lines of a `Logged` event. Ignore other events."""

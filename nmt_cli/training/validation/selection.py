@@ -106,12 +106,12 @@ def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     """Open the dataset of the run. Raise `UserError` if it has changed or has no validation set."""
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:
-        raise UserError(f"{checkpoint / STATE} does not name its dataset; choose with --last or --best.")
+        raise UserError(f"{checkpoint / STATE} does not name its dataset. Choose with --last or --best.")
     folder = Path(stored_path)
     if not folder.exists():
         raise UserError(
-            f"{run} was trained on {folder}, which does not exist any more; "
-            "put the dataset back, or a link to its new path."
+            f"{run} was trained on {folder}, which does not exist any more. "
+            "Put the dataset back, or a link to its new path."
         )
     dataset = open_dataset(folder)
     files, trained_on = dataset.manifest["files"], identity.trained_on.get("files", {})
@@ -119,9 +119,9 @@ def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     fingerprint = dataset.manifest["tokenizer"]["fingerprint"]
     if fingerprint != identity.tokenizers.fingerprint or hashes != trained_on:
         raise UserError(
-            f"{folder} has changed since {run} was trained on it, so it cannot validate the run; "
-            "choose with --last or --best."
+            f"{folder} has changed since {run} was trained on it, so it cannot validate the run. "
+            "Choose with --last or --best."
         )
     if not any(split.role == "valid" for split in dataset.splits.values()):
-        raise UserError(f"{folder} has no validation set to select by; choose with --last.")
+        raise UserError(f"{folder} has no validation set to select by. Choose with --last.")
     return dataset

@@ -46,7 +46,7 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
     if config.watches and not any(split.role == "valid" for split in dataset.splits.values()):
         raise UserError(
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
-            "nothing to watch; make the dataset with --valid."
+            "nothing to watch. Make the dataset with --valid."
         )
 
 

@@ -61,9 +61,9 @@ def flags(
     source: str, translation: str, source_pieces: int, pieces: int, length_ratio: float = 1.0
 ) -> tuple[Flag, ...]:
     """Return the signs that a translation is wrong, in the order of `SIGNS`. Both texts are raw.
-    `source_pieces` and `pieces` are their token counts, without end marks. `length_ratio` is the usual number
-    of target tokens per source token. An empty translation has only "empty", and none if the source has no
-    words."""
+    `source_pieces` and `pieces` are their token counts, without end tokens. `length_ratio` is the usual
+    number of target tokens per source token. An empty translation has only "empty", and no sign if the source
+    has no words."""
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     expected = length_ratio * source_pieces

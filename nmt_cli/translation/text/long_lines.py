@@ -33,7 +33,7 @@ It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """Return the maximum number of source tokens of a sentence, without the end mark. It is `input.longest`,
+    """Return the maximum number of source tokens of a sentence, without the end token. It is `input.longest`,
     or else derived from `trained`, the `batch.longest` of the training, None if unknown. Raises `UserError`
     if `input.longest` does not fit the positions of the model."""
     limit = model.limit or None
@@ -41,7 +41,7 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
         if limit and config.longest >= limit:
             raise UserError(
                 f"input.longest must be at most {limit - 1} (got {config.longest}): the model has {limit} "
-                "positions, and the end mark takes one."
+                "positions, and the end token takes one."
             )
         return config.longest
     longest = trained or BatchConfig().longest

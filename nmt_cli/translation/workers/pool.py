@@ -58,6 +58,7 @@ class Workers:
             self._stack.close()
 
     def _start(self, translate: Callable[[NextTurn], None]) -> None:
+        """Start a worker thread that calls `translate` with `next_turn` of the queue."""
         # A daemon: Python ends other threads before it runs anything that could close the workers.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()
@@ -71,6 +72,7 @@ class Workers:
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
+    """Call `translate` until the queue closes. Close the queue with the error that `translate` raises."""
     if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:

@@ -107,13 +107,14 @@ class RequestQueue:
             if error := request.error or self._error:
                 raise error
             if self._closed:
-                raise RuntimeError("the model was closed; load it again.")
+                raise RuntimeError("the model was closed. Load it again.")
             if done := request.pop_next():
                 request.changed.notify_all()  # the window has room for another line
             return done
 
     def drop(self, request: Request) -> None:
-        """Remove a request and its sentences. Workers drop those in batches before the next step."""
+        """Remove a request and its waiting sentences. Workers remove sentences from their batches before the
+        next step."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()

@@ -43,7 +43,7 @@ NextTurn = Callable[[], Turn | None]
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate one turn after the other until `next_turn` returns None. While only few sentences are
+    """Translate each turn in sequence, until `next_turn` returns None. While only few sentences are
     unfinished, up to `threads` threads share the work of each step."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
@@ -56,7 +56,8 @@ def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
     """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences. If
-    other workers are idle, up to `threads` help: those of the compiled kernels, or else PyTorch's."""
+    other workers are idle, up to `threads` threads help. They belong to the compiled kernels, or else to
+    PyTorch."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

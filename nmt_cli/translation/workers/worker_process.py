@@ -111,10 +111,12 @@ class WorkerProcess:
             self._send(indices)
 
     def _release(self, sentences: Sequence[Sentence]) -> None:
+        """Forget sentences that the process no longer translates."""
         for sentence in sentences:
             self._held.pop(sentence.identity, None)
 
     def _send(self, result: object) -> None:
+        """Send a result to the process. If the process is dead, do nothing."""
         with suppress(OSError):  # the process is dead, as the next `recv` will show
             self.connection.send(result)
 
@@ -135,6 +137,7 @@ class WorkerProcess:
             self._turn.lost(held, cause)
 
     def _start(self) -> None:
+        """Fork a process and connect to it. Raise `UserError` if the system refuses."""
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         arguments = (theirs, self._models, self._counts, self._threads)
@@ -173,6 +176,7 @@ def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
+    """Translate turns with one PyTorch thread at first. Send an error to the parent instead of raising it."""
     torch.set_num_threads(1)
     try:
         translate_turns(models, lambda: _next_turn(connection, counts), threads)
@@ -181,6 +185,7 @@ def _work(connection: Connection, models: Sequence[Transformer], counts: Counts,
 
 
 def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
+    """Request a turn from the parent and wait for it. Return None if the parent has no more."""
     connection.send(("turn", None))
     departures = counts.departures.value
     search: SearchConfig | None = connection.recv()

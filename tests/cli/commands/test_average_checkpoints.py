@@ -117,7 +117,7 @@ def test_too_few_checkpoints_are_reported_in_one_line(
         (("--out", "x", "--every-minutes", "0"), "--every-minutes must be more than 0 (got 0)"),
         (("--out", "x", "--every-minutes", "nan"), "--every-minutes must be"),
         (("--out", "x", "--every-minutes", "inf"), "--every-minutes must be"),
-        (("--out", "x", "--last", "2", "--best", "2"), "--last has no effect with --best; use one"),
+        (("--out", "x", "--last", "2", "--best", "2"), "--last has no effect with --best. Use one"),
         (("--out", "x", "--best", "2", "--every-minutes", "1"), "--best has no effect with --every-minutes"),
         (("--out", "x", "--select", "--last", "2"), "--last has no effect with --select"),
     ],
@@ -192,7 +192,7 @@ def test_select_prints_a_table_and_writes_the_winner(average: Nmt, run: Path, tm
 def test_select_checks_the_output_before_decoding(average: Nmt, run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file/out"
-    assert_one_line(average(run, "--out", out, "--select"), 1, f"{out} can't be written: Not a directory; ")
+    assert_one_line(average(run, "--out", out, "--select"), 1, f"{out} can't be written: Not a directory. ")
 
 
 def test_a_failed_select_leaves_nothing(average: Nmt, run: Path, tmp_path: Path) -> None:

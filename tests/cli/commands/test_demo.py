@@ -49,4 +49,4 @@ def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Nmt, monkeypatch: p
     monkeypatch.setattr(command, "commands", lambda out: [["info", "/no/such/place"], ["info", str(out)]])
     result = nmt("demo", "--out", tiny)
     assert result.returncode == 1
-    assert result.stderr.endswith("Error: nmt info failed with exit code 1; see its message above.\n")
+    assert result.stderr.endswith("Error: nmt info failed with exit code 1. See its message above.\n")

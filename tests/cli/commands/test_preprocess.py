@@ -85,7 +85,7 @@ def test_options_without_effect_on_a_reused_tokenizer_are_wrong_usage(
     arguments = ("--train", toy, "--out", tmp_path / "out", "--reuse-tokenizer", toy_dataset)
     result = nmt("preprocess", *LANGUAGES, "--workers", "1", *arguments, *flag)
     assert result.returncode == 2
-    assert f"{flag[0]} has no effect with --reuse-tokenizer; remove it." in result.stderr
+    assert f"{flag[0]} has no effect with --reuse-tokenizer. Remove it." in result.stderr
 
 
 LINES = b"".join(b"line %d of a text\n" % number for number in range(2000))
@@ -102,37 +102,37 @@ BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
         ["c.en has 3 lines", "c.de has 2", "must match line for line"],
     ),
     "one side empty": ({"c.en": b"", "c.de": TEXT}, ["c.en has 0 lines", "c.de has 3", "must match"]),
-    "both files empty": ({"c.en": b"", "c.de": b""}, ["c.en is empty", "give a file"]),
+    "both files empty": ({"c.en": b"", "c.de": b""}, ["c.en is empty", "Give a file"]),
     "an empty side": (
         {"c.en": b"\n \n\t\n", "c.de": TEXT},
         ["No training pair is left (empty side: 3)", "relax"],
     ),
-    "no files": ({}, ["there is no ", "c.en", "give PREFIX"]),
-    "no target": ({"c.en": TEXT}, ["there is no ", "c.de", "give PREFIX"]),
+    "no files": ({}, ["there is no ", "c.en", "Give PREFIX"]),
+    "no target": ({"c.en": TEXT}, ["there is no ", "c.de", "Give PREFIX"]),
     "a directory for a prefix": ({"c": None}, ["c (a directory: name the files in it)", "c.en"]),
-    "a directory for a file": ({"c.en": TEXT, "c.de": None}, ["c.de is a directory", "name the files"]),
-    "one file": ({"c": TEXT}, ["c is one file", "two sides", "give PREFIX"]),
+    "a directory for a file": ({"c.en": TEXT, "c.de": None}, ["c.de is a directory", "Name the files"]),
+    "one file": ({"c": TEXT}, ["c is one file", "two sides", "Give PREFIX"]),
     "two files for a side": (
         {"c.en": TEXT, "c.en.gz": TEXT, "c.de": TEXT},
-        ["c.en.gz both exist", "name the"],
+        ["c.en.gz both exist", "Name the"],
     ),
     **{
         f"cut {ending}": (
             {f"c.en{ending}": packed[:-20], "c.de": TEXT},
-            [f"c.en{ending}", "cut off", "copy it"],
+            [f"c.en{ending}", "cut off", "Copy it"],
         )
         for ending, packed in UNREADABLE.items()
     },
     **{
         f"damaged {ending}": (
             {f"c.en{ending}": packed[:40] + bytes(20) + packed[60:], "c.de": TEXT},
-            [f"c.en{ending} is damaged", "copy it again"],
+            [f"c.en{ending} is damaged", "Copy it again"],
         )
         for ending, packed in UNREADABLE.items()
     },
     "not UTF-8": (
         {"c.en": b"one\ntw\xff\nthree\n", "c.de": TEXT},
-        ["c.en line 2, byte 3 (0xff) is not UTF-8", "repair it", "invalid_utf8=replace"],
+        ["c.en line 2, byte 3 (0xff) is not UTF-8", "Repair it", "invalid_utf8=replace"],
     ),
     "target not UTF-8": (
         {"c.en": TEXT, "c.de": b"one\ntwo\n\xc3(three\n"},
@@ -201,7 +201,7 @@ def spelling(folder: Path, files: Files) -> str:
         ),
         (("--train", "{0}/a", "--valid", "{0}/b/train"), ["named train", "another name"]),
         (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file. Choose another --out"]),
-        (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "choose another path"]),
+        (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "Choose another path"]),
         (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files but no dataset.json", "Choose another"]),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_vocabulary_too_small_for_the_alphabet_is_one_clear_line(
 ) -> None:
     arguments = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
     result = nmt_preprocess(*arguments, "--vocab-size", "10")
-    assert_one_line(result, 1, "a vocabulary of 10 is too small", "raise --vocab-size")
+    assert_one_line(result, 1, "a vocabulary of 10 is too small", "Raise --vocab-size")
     assert not any(tmp_path.iterdir())
 
 

@@ -116,7 +116,7 @@ def test_translations_get_the_score_that_the_search_reported(
     [
         (("--model", "MODEL", "SOURCE"), "--model and --source work only together"),
         (("--source", "SOURCE", "SOURCE"), "--model and --source work only together"),
-        (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "remove the others"),
+        (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "Remove the others"),
         (("SOURCE",), "Missing option '--reference'"),
     ],
     ids=["no source", "no model", "a metric too", "neither"],
@@ -132,7 +132,7 @@ def test_model_without_source_is_wrong_usage(
 @pytest.mark.parametrize("texts", [("--source", "-", "-"), ("--source", "-")], ids=" ".join)
 def test_both_texts_from_stdin_are_one_line_of_error(nmt: Nmt, model: Path, texts: tuple[str, ...]) -> None:
     result = nmt("score", "--model", model, *texts)
-    assert_one_line(result, 1, "Error: stdin can be read only once; give files for ")
+    assert_one_line(result, 1, "Error: stdin can be read only once. Give files for ")
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "--quiet")], ids=["text", "json"])

@@ -132,10 +132,10 @@ def test_wrong_usage_exits_with_2(
     ("arguments", "message"),
     [
         (("--set", "training.max_step=5"), "did you mean training.max_steps?"),
-        (("--preset", "tinny"), "there is no preset tinny; did you mean tiny?"),
+        (("--preset", "tinny"), "there is no preset tinny: did you mean tiny?"),
         (
             ("--set", "optimizer.weight_decay=0.1"),
-            "optimizer.weight_decay has no effect with adam; set optimizer.kind to adamw",
+            "optimizer.weight_decay has no effect with adam. Set optimizer.kind to adamw",
         ),
         (("--max-steps", "0"), "Error: --max-steps must be at least 1 (got 0)"),
         (("--seed", "-1"), "--seed must be at least 0 (got -1)"),
@@ -146,7 +146,7 @@ def test_wrong_usage_exits_with_2(
         (("--set", "loss.smoothing=1.0"), "loss.smoothing must be at least 0 and less than 1 (got 1)"),
         (("--set", "optimizer.beta2=1.0"), "optimizer.beta2 must be at least 0 and less than 1 (got 1)"),
         (("--set", "optimizer.clip_norm=-1"), "optimizer.clip_norm must be at least 0 (got -1)"),
-        (("--set", "schedule.warmup=0"), "schedule.warmup is 0; with noam take at least 1"),
+        (("--set", "schedule.warmup=0"), "schedule.warmup is 0. With noam, it must be at least 1"),
         (("--set", "schedule.peak=0"), "schedule.peak must be more than 0 (got 0)"),
         (
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
@@ -154,11 +154,11 @@ def test_wrong_usage_exits_with_2(
         ),
         (
             ("--set", "schedule.decay=0.1"),
-            "have no effect with noam; set schedule.kind to plateau",
+            "have no effect with noam. Set schedule.kind to plateau",
         ),
         (
             ("--set", "schedule.patience=9"),
-            "have no effect with noam; set schedule.kind to plateau",
+            "have no effect with noam. Set schedule.kind to plateau",
         ),
         (
             ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
@@ -168,13 +168,13 @@ def test_wrong_usage_exits_with_2(
             ("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"),
             "schedule.patience must be at least 1 (got 0)",
         ),
-        (("--set", "schedule.kind=plateau"), "nothing to watch without validation; set validation.every"),
+        (("--set", "schedule.kind=plateau"), "nothing to watch without validation. Set validation.every"),
         (("--set", "validation.patience=-1"), "validation.patience must be at least 0 (got -1)"),
         (
             ("--set", "validation.least_improvement=-1"),
             "least_improvement = -1 was removed: any improvement",
         ),
-        (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
+        (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*: "),
         (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
         (("--set", "checkpoints.keep_last=0"), "checkpoints.keep_last must be at least 1 (got 0)"),
         (("--set", "checkpoints.every_minutes=0"), "checkpoints.every_minutes must be more than 0 (got 0)"),
@@ -243,7 +243,7 @@ def test_a_signal_saves_and_explains_how_to_resume(
     assert result.returncode == code
     assert list(checkpoints(out)) == [2]
     assert result.stderr.splitlines()[-1:] == [
-        f"{out}: stopped and saved; run the same command again to resume",
+        f"{out}: stopped and saved. Run the same command again to resume.",
     ]
 
 

@@ -67,7 +67,7 @@ def test_a_line_on_stdin_that_is_too_long_makes_the_command_fail(
     monkeypatch.setattr(command, "_reader", lambda file: lambda most: text.read(8))
     result = nmt("translate", made_models / "copies", "--device", "cpu", "--quiet")
     assert (result.returncode, result.stdout) == (1, "abc\n\nde\n")
-    assert result.stderr.startswith("Error: line 2 is longer than 10 bytes, the limit on stdin;")
+    assert result.stderr.startswith("Error: line 2 is longer than 10 bytes, the limit on stdin.")
 
 
 def test_search_settings_of_a_model_have_the_same_bounds(
@@ -92,7 +92,7 @@ def test_quiet_prints_nothing_if_all_goes_well(run: Nmt) -> None:
 def test_beam_sets_the_number_of_hypotheses(run: Nmt, arguments: Sequence[str]) -> None:
     assert run(*arguments, "--n-best", "3").stdout.count("\n") == 6
     beam = "--beam" if arguments[0] == "--beam" else "search.beam"
-    message = f"n-best is 4, but a beam of 3 finds no more than 3; raise {beam}, or set search.sample to true"
+    message = f"n-best is 4, but a beam of 3 finds no more than 3. Raise {beam}, or set search.sample to true"
     assert_one_line(run(*arguments, "--n-best", "4"), 1, message)
 
 
@@ -166,18 +166,18 @@ def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected
         (("--set", "search.rows=-1"), "search.rows must be 0 to 16384 (got -1)"),
         (
             ("--set", "search.top_k=5"),
-            "search.top_k has no effect without sampling; set search.sample to true",
+            "search.top_k has no effect without sampling. Set search.sample to true",
         ),
-        (("--set", "search.seed=5"), "search.seed has no effect without sampling; set search.sample to true"),
-        (("--set", "search.sample=true", "--beam", "7"), "--beam has no effect on sampling; leave it out"),
+        (("--set", "search.seed=5"), "search.seed has no effect without sampling. Set search.sample to true"),
+        (("--set", "search.sample=true", "--beam", "7"), "--beam has no effect on sampling. Leave it out"),
         (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among the translations of a beam"),
         (
             ("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"),
-            "no more than 4; raise search.beam",
+            "no more than 4. Raise search.beam",
         ),
         (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
-        (("--set", "search.combine=log-probability"), "search.combine has no effect on one model;"),
-        (("--set", "search.weights=[1.0, 2.0]"), "search.weights has 2 numbers for 1 models; give one for"),
+        (("--set", "search.combine=log-probability"), "search.combine has no effect on one model."),
+        (("--set", "search.weights=[1.0, 2.0]"), "search.weights has 2 numbers for 1 models. Give one for"),
         (("--set", "search.weights=[0.0]"), "each item of search.weights must be more than 0 (got 0)"),
         (("--set", "search.length_rule=sum"), "search.length_rule must be "),
         (
@@ -191,8 +191,8 @@ def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected
             "input.longest must be at most 63 (got 64): the model has 64 positions",
         ),
         (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
-        (("--precision", "fp16"), "this CPU can't compute in fp16; choose --precision fp32"),
-        (("--devices", "2"), "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
+        (("--precision", "fp16"), "this CPU can't compute in fp16. Choose --precision fp32"),
+        (("--devices", "2"), "--devices 2 needs 2 GPUs. On a CPU, use --threads instead."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -206,19 +206,19 @@ def test_invalid_settings_are_reported_in_one_line(
 def test_a_page_and_translations_need_two_files(run: Nmt, tmp_path: Path) -> None:
     page = ("--attention", tmp_path / "same", "--output", tmp_path / "x" / ".." / "same")
     (tmp_path / "x").mkdir()
-    assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}; use two files.")
+    assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}. Use two files.")
 
 
 def test_a_page_in_a_missing_folder_is_reported_before_translating(run: Nmt, tmp_path: Path) -> None:
     result = run("--attention", tmp_path / "missing" / "page.html")
-    assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another path.")
+    assert_one_line(result, 1, "page.html can't be written: No such file or directory. Choose another path.")
     assert not result.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_page_without_disk_space_loses_no_translation(run: Nmt, tmp_path: Path) -> None:
     result = run("--attention", "/dev/full", "--output", tmp_path / "out", "--quiet")
-    assert_one_line(result, 1, "/dev/full can't be written: No space left on device; free some space")
+    assert_one_line(result, 1, "/dev/full can't be written: No space left on device. Free some space")
     assert (tmp_path / "out").read_text() == "abc\nde\n"
 
 
@@ -294,7 +294,7 @@ def test_a_test_set_on_stdin_causes_a_warning(run: Nmt, nmt: Nmt, made_models: P
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_reported(nmt: Nmt, made_models: Path, text: Path) -> None:
     result = nmt("translate", made_models / "copies", "--input", text, "--device", "cuda")
-    assert_one_line(result, 1, "this machine has no GPU that PyTorch can use; use --device cpu.")
+    assert_one_line(result, 1, "this machine has no GPU that PyTorch can use. Use --device cpu.")
 
 
 @pytest.mark.parametrize(

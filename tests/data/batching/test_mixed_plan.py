@@ -193,7 +193,7 @@ def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> Non
     [
         (
             {"weights": "{bitex=1}"},
-            "weights names bitex, which is not a corpus of the dataset; did you mean bitext?",
+            "weights names bitex, which is not a corpus of the dataset: did you mean bitext?",
         ),
         ({"weights": "{bitext=0}"}, "All weights of [mixing] are 0"),
         ({"epoch": "news", "temperature": "1"}, "epoch names news"),

@@ -168,6 +168,6 @@ def test_no_shard_appears_when_the_disk_is_full(
 
     monkeypatch.setattr(os, "fsync", full)
     shard = epoch(split_of([(2, 3)]), BatchConfig())[0]
-    with pytest.raises(UserError, match=r"shard.npy can't be written: No space left .*; free some space"):
+    with pytest.raises(UserError, match=r"shard.npy can't be written: No space left .*. Free some space"):
         shard.save(tmp_path / "shard.npy")
     assert not (tmp_path / "shard.npy").exists()

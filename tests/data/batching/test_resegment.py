@@ -123,7 +123,9 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_files(
     tmp_path: Path, resegmented: Resegment, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     with resegmented() as epochs, full_disk(3000):
-        with pytest.raises(UserError, match="epoch-000000 can't be written: File too large; free some space"):
+        with pytest.raises(
+            UserError, match=r"epoch-000000 can't be written: File too large. Free some space"
+        ):
             epochs.split(0)
         assert not list(tmp_path.iterdir())
 

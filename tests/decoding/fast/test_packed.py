@@ -201,7 +201,7 @@ def test_a_precision_that_the_device_lacks_is_an_error_that_names_those_it_has(
     monkeypatch.setattr(packed, "translating_precisions", lambda device: there)
     with pytest.raises(UserError) as caught:
         pack(build(POST), wanted)
-    assert str(caught.value) == f"this CPU can't compute in {wanted}; choose --precision {choice}."
+    assert str(caught.value) == f"this CPU can't compute in {wanted}. Choose --precision {choice}."
 
 
 @pytest.mark.gpu

@@ -194,7 +194,7 @@ def test_the_error_names_the_reason_and_the_remedy_for_each_folder(
     message = str(caught.value)
     for folder in (tmp_path / "file", Path("/dev/null/runtime/kernels/__pycache__")):
         assert re.search(f"{folder}{unusable}{folder}", message)
-    assert message.endswith("; or set NUMBA_CACHE_DIR to another folder")
+    assert message.endswith(". Set NUMBA_CACHE_DIR to another folder.")
     assert "\n" not in message
 
 

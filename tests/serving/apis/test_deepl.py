@@ -1,8 +1,5 @@
 """The API of DeepL."""
 
-from pathlib import Path
-
-from nmt_cli.serving.keys import Keys
 from tests.serving.conftest import Client
 
 
@@ -47,16 +44,3 @@ def test_ignored_elements_are_not_translated(client: Client) -> None:
 
 def test_errors_have_a_message(client: Client) -> None:
     assert client.post("/v2/translate", {"text": "a"}).json() == {"message": "target_lang is missing."}
-
-
-def test_the_key_is_read_from_the_header(client: Client, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("# ours\n\nsecret\n")
-    client.service.metrics.requests.clear()
-    from nmt_cli.serving.app import application
-
-    guarded = Client(application(client.service, Keys(tmp_path / "keys")), client.service, client.runner)
-    fields = {"text": "a", "target_lang": "DE"}
-    right = guarded.post("/v2/translate", fields, authorization="DeepL-Auth-Key secret")
-    wrong = guarded.post("/v2/translate", fields, authorization="DeepL-Auth-Key secre")
-    assert (right.status, wrong.status) == (200, 403)
-    assert guarded.get("/v2/languages").status == 403

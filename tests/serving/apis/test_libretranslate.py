@@ -1,14 +1,14 @@
 """The API of LibreTranslate."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt_cli.api import Model, load
-from tests.serving.conftest import SPLIT, Client
+from tests.serving.conftest import SPLIT, Client, Serving
 
 BASIC = {"q": "A dog runs.", "source": "en", "target": "de"}
 
@@ -19,14 +19,12 @@ def test_libretranslatepy_sends_a_form_and_gets_a_text(client: Client) -> None:
     assert with_key.json()["translatedText"] == "A dog runs."
     (guess, *_) = client.form("/detect", {"q": "The dog and the cat"}).json()
     assert guess["language"] == "en" and 50 < guess["confidence"] <= 100
-    assert [one["code"] for one in client.get("/languages?").json()] == ["en", "de"]
 
 
 def test_weblate_sends_a_list_and_gets_a_list(client: Client) -> None:
     texts = ["One dog.", "", "Two cats.\nThree.", "One dog."]
     answer = client.post("/translate", {"api_key": "", "q": texts, "source": "en", "target": "de"})
     assert answer.json() == {"translatedText": texts}
-    assert [one["code"] for one in client.get("/languages").json()] == ["en", "de"]
 
 
 def test_the_page_of_libretranslate_sends_a_multipart_form(client: Client) -> None:
@@ -41,7 +39,8 @@ def test_the_page_of_libretranslate_sends_a_multipart_form(client: Client) -> No
 
 
 def test_languages_have_names_and_targets(client: Client) -> None:
-    assert client.get("/languages").json() == [
+    # libretranslatepy sends an empty query.
+    assert client.get("/languages?").json() == [
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": []},
     ]
@@ -65,7 +64,7 @@ def test_alternatives_differ_and_are_at_most_as_many_as_requested(client: Client
     assert len(several["alternatives"]) == 2
 
 
-def test_only_the_text_of_html_is_translated(made_models: Path, serving: Callable[..., Client]) -> None:
+def test_only_the_text_of_html_is_translated(made_models: Path, serving: Serving) -> None:
     with load(made_models / "loops", device="cpu", threads=1, config=SPLIT) as model:
         page = '<p title="A dog">One &amp; two <b class=x>3</b><br>four</p><script>let five = "six"</script>'
         answer = serving({"loops": model}).post("/translate", {**BASIC, "q": page, "format": "html"})
@@ -126,9 +125,7 @@ def test_invalid_fields_are_refused_in_one_sentence(
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 
-def test_a_pair_can_use_a_pivot_language(
-    made_models: Path, german: Model, serving: Callable[..., Client]
-) -> None:
+def test_a_pair_can_use_a_pivot_language(made_models: Path, german: Model, serving: Serving) -> None:
     with load(made_models / "french", device="cpu", threads=1, config=SPLIT) as french:
         client = serving({"fr": french, "de": german})
         fields = {"q": "Un chien. Deux chats.", "source": "fr", "target": "de", "alternatives": 1}

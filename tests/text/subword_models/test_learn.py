@@ -130,10 +130,10 @@ def test_an_error_about_a_too_large_vocabulary_names_the_maximum(
 ) -> None:
     message = refusal(LINES, TokenizerConfig(vocab_size=5000, **options, **extra))
     assert "5,000" in message
-    maximum = number_to_take(message, r"take --vocab-size ([\d,]+) or less")
+    maximum = number_to_take(message, r"Take --vocab-size ([\d,]+) or less")
     config = TokenizerConfig(vocab_size=maximum, **options, **extra)
     assert size(learn(LINES, config), config) == maximum
-    assert f"take --vocab-size {maximum} or less" in refusal(
+    assert f"Take --vocab-size {maximum} or less" in refusal(
         LINES, TokenizerConfig(vocab_size=maximum + 1, **options, **extra)
     )
 
@@ -144,7 +144,7 @@ def test_an_error_about_a_vocabulary_too_small_for_the_characters_names_the_mini
     options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
     message = refusal(LINES, TokenizerConfig(vocab_size=9, **options, **extra))
-    minimum = number_to_take(message, r"are ([\d,]+);")
+    minimum = number_to_take(message, r"are ([\d,]+)\.")
     config = TokenizerConfig(vocab_size=minimum, **options, **extra)
     assert size(learn(LINES, config), config) == minimum
     refusal(LINES, TokenizerConfig(vocab_size=minimum - 1, **options, **extra))

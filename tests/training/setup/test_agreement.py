@@ -46,7 +46,7 @@ def test_another_setting_is_named(
     for _ in range(2):
         refuse_other_orders(group, dataset, tiny())
     assert refusal(refuse_other_orders, group, dataset, tiny(assignment)) == (
-        f"processes 0 and 2 differ {message}; start all of them with the same command, on the same dataset."
+        f"processes 0 and 2 differ {message}. Start all of them with the same command, on the same dataset."
     )
 
 
@@ -66,7 +66,7 @@ def test_another_dataset_is_refused_but_a_copy_is_not(
     files["train.source.tokens.npy"] = files["train.target.tokens.npy"]
     other = replace(dataset, manifest={**dataset.manifest, "files": files})
     message = refusal(refuse_other_orders, group, other, tiny())
-    assert re.search(r"0 and 2 differ \(dataset: SHA-256 \w+ and SHA-256 \w+\); start", message)
+    assert re.search(r"0 and 2 differ \(dataset: SHA-256 \w+ and SHA-256 \w+\). Start", message)
 
 
 def test_a_checkpoint_that_a_rank_does_not_see_or_sees_differently_is_refused(

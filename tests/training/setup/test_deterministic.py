@@ -31,7 +31,7 @@ def with_put(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_operation_that_varies_is_named_before_the_first_step(
     go: Go, run: Path, tmp_path: Path, complaint: Complaint
 ) -> None:
-    problem = "put_ gives other bits each time on cpu, and this run needs it; "
+    problem = "put_ gives other bits each time on cpu, and this run needs it. "
     assert complaint(DETERMINISTIC).startswith(problem)
     assert (run / "log.jsonl").read_bytes() == b""
     assert go(out=tmp_path / "other")[0]

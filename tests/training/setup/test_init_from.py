@@ -73,9 +73,9 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
         (DEEPER, ["encoder.1.attention.output.weight is missing", "encoder.1.feed_forward.outer.weight is "]),
         (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
         (UNTIED, ["is not this model: source_embedding.matrix is missing. Use its [model] "]),
-        ("model.norm=pre", ["is another kind of model: norm is post there, but pre here; "]),
-        ("model.encoder_window=3", ["is another kind of model: encoder_window is 0 there, but 3 here; "]),
-        ("model.decoder_window=3", ["is another kind of model: decoder_window is 0 there, but 3 here; "]),
+        ("model.norm=pre", ["is another kind of model: norm is post there, but pre here. "]),
+        ("model.encoder_window=3", ["is another kind of model: encoder_window is 0 there, but 3 here. "]),
+        ("model.decoder_window=3", ["is another kind of model: decoder_window is 0 there, but 3 here. "]),
         ("model.norm_epsilon=1e-5", ["is another kind of model: norm_epsilon is 1e-06 there, but 1e-05 "]),
         ("model.heads=4", ["is another kind of model: heads is 2 there, but 4 here; d_k is 8 there, but 4 "]),
     ],
@@ -112,9 +112,9 @@ def test_allowed_differences_start_from_random_values_and_are_reported(
         ([DEEPER, 'start.allow=["encoder.1.feed*"]'], "encoder.1.attention.output.weight is missing"),
         (
             [DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'],
-            "differs is named encoder.0.*; leave it out",
+            "differs is named encoder.0.*. Leave it out",
         ),
-        (['start.allow=["encoder.1.*"]'], "start.allow: no parameter that differs is named encoder.1.*; "),
+        (['start.allow=["encoder.1.*"]'], "start.allow: no parameter that differs is named encoder.1.*. "),
     ],
     ids=["too little", "too much", "nothing"],
 )
@@ -197,8 +197,8 @@ def test_a_frozen_run_resumes_bit_by_bit(init: Go, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("patterns", "problem"),
     [
-        ('["encodr.*"]', "start.freeze: no parameter is named encodr.*; "),
-        ('["encoder.*", "encoder_norm.*"]', "start.freeze: no parameter is named encoder_norm.*; "),
+        ('["encodr.*"]', "start.freeze: no parameter is named encodr.*: "),
+        ('["encoder.*", "encoder_norm.*"]', "start.freeze: no parameter is named encoder_norm.*: "),
         ('["*"]', "start.freeze names all parameters, so there is nothing left to train."),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_failing_process_ends_all_and_its_exit_code_is_returned(
 def test_a_process_that_a_signal_ended_is_named(run: Run) -> None:
     lines: list[str] = []
     run("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", report=lines.append)
-    assert lines == ["process 1 was ended by SIGKILL; the others end too."]
+    assert lines == ["process 1 was ended by SIGKILL. The others end too."]
 
 
 def test_a_process_that_has_saved_lets_the_others_save(run: Run, tmp_path: Path) -> None:

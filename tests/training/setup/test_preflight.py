@@ -109,7 +109,7 @@ def test_a_disk_without_space_for_all_checkpoints_is_reported_first(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
     message = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
     assert message.startswith(f"{run} will hold 12 checkpoints of ")
-    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; free some space", message)
+    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free. Free some space", message)
     assert_nothing_begun(run)
     assert go("checkpoints.keep_last=1", "checkpoints.keep_best=0")[0]
 
@@ -161,7 +161,7 @@ def test_a_longest_pair_that_does_not_fit_is_reported_first(
     run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     short_of_memory(monkeypatch, 10)
-    assert "in 1 pairs, does not fit the memory of cpu; lower batch.longest" in complaint()
+    assert "in 1 pairs, does not fit the memory of cpu. Lower batch.longest" in complaint()
     assert_nothing_begun(run)
 
 
@@ -173,7 +173,7 @@ def test_a_batch_that_does_not_fit_is_halved_as_in_training_with_a_warning(
     assert complete
     assert tried[0] > 300 > tried[1] > 150 > tried[2] > 60
     texts = warnings(events)
-    problem = "tokens do not fit the memory of cpu; lower --max-tokens-per-device"
+    problem = "tokens do not fit the memory of cpu. Lower --max-tokens-per-device"
     assert [problem in text for text in texts] == [True] * len(texts) != []
 
 

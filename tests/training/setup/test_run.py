@@ -55,7 +55,7 @@ def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Calla
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("training.max_steps=3", "has 4 steps already, more than --max-steps=3; raise it, or choose "),
+        ("training.max_steps=3", "has 4 steps already, more than --max-steps=3. Raise it, or choose "),
         ("model.width=32", "model.width: 16 -> 32"),
     ],
 )
@@ -254,8 +254,8 @@ def test_a_moved_dataset_is_reported_after_the_run_is_saved(
     move = at_step(2, lambda: copied.rename(tmp_path / "moved"))
     message = complaint(*settings, dataset=copied, report=move)
     assert message == (
-        "the dataset was moved, removed or replaced, so step 4 cannot be validated; "
-        "put it back, and run the same command again to resume from step 4."
+        "the dataset was moved, removed or replaced, so step 4 cannot be validated. "
+        "Put it back, and run the same command again to resume from step 4."
     )
     assert list(checkpoints(run)) == [4]
     assert go(*settings, dataset=tmp_path / "moved")[0]
@@ -267,10 +267,10 @@ def test_a_run_of_another_dataset_is_refused(
     go()
     make(tmp_path / "same-vocabulary", [dev], reuse=toy_dataset)
     message = complaint(dataset=tmp_path / "same-vocabulary")
-    assert message.endswith("step-00000004 was trained on another dataset; choose another --out.")
+    assert message.endswith("step-00000004 was trained on another dataset. Choose another --out.")
     make(tmp_path / "other-vocabulary", [toy], "tokenizer.kind=word")
     message = complaint(dataset=tmp_path / "other-vocabulary")
-    assert message.endswith("step-00000004 was trained with another vocabulary; choose another --out.")
+    assert message.endswith("step-00000004 was trained with another vocabulary. Choose another --out.")
 
 
 def test_a_damaged_checkpoint_is_reported_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:
@@ -310,7 +310,7 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) 
         messages = [complaint() for _ in range(2)]
     finally:
         os.close(other)
-    message = f"another process is training in {run} now; wait for it, or choose another --out."
+    message = f"another process is training in {run} now. Wait for it, or choose another --out."
     assert messages == [message] * 2
     assert go("training.max_steps=1")[0]
 
@@ -334,14 +334,14 @@ def test_settings_that_do_not_fit_together_are_refused(
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_a_schedule_that_ends_in_0_has_to_know_the_last_step(kind: str, complaint: Complaint) -> None:
     message = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
-    assert f"a {kind} schedule has to know the last step; give training.max_steps in place" in message
+    assert f"a {kind} schedule has to know the last step. Give training.max_steps in place" in message
 
 
 def test_one_matrix_for_two_vocabularies_is_refused(
     go: Go, tmp_path: Path, make: Make, toy: str, complaint: Complaint
 ) -> None:
     make(tmp_path / "data", [toy], "tokenizer.joint=false")
-    assert "set model.tie=decoder" in complaint(dataset=tmp_path / "data")
+    assert "Set model.tie=decoder" in complaint(dataset=tmp_path / "data")
     assert go("model.tie=decoder", dataset=tmp_path / "data", out=tmp_path / "fresh")[0]
 
 
@@ -361,8 +361,8 @@ def test_a_run_without_its_settings_resumes_with_a_warning(go: Go, run: Path, co
     assert not (run / "config.toml").exists()
     _, events = go("training.max_steps=6")
     assert warnings(events) == [
-        f"{run}/config.toml is missing, so only the settings of the model could be compared; "
-        "it is written again"
+        f"{run}/config.toml is missing, so only the settings of the model could be compared. "
+        "It is written again."
     ]
     assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
 

@@ -112,7 +112,7 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({**SLURM, "SLURM_PROCID": None}, "does not set SLURM_PROCID; set it"),
+        ({**SLURM, "SLURM_PROCID": None}, "does not set SLURM_PROCID. Set it"),
         ({**SLURM, "SLURM_NTASKS": "²"}, "SLURM_NTASKS must be a whole number from 0 to .* (got '²')"),
         ({**SLURM, "SLURM_JOB_ID": "9" * 5000}, "SLURM_JOB_ID must be a whole number"),
         ({**TORCHRUN, "RANK": "x"}, "RANK must be a whole number from 0 to .* (got 'x')"),
@@ -120,8 +120,8 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_
         ({**TORCHRUN, "WORLD_SIZE": "0"}, "WORLD_SIZE must be a whole number from 1 to"),
         ({**TORCHRUN, "LOCAL_RANK": "-1"}, "LOCAL_RANK must be a whole number"),
         ({**TORCHRUN, "MASTER_PORT": "70000"}, "MASTER_PORT must be a whole number from 1 to 65,535"),
-        ({**TORCHRUN, "MASTER_PORT": None}, "does not set MASTER_PORT; set it"),
-        ({**TORCHRUN, "MASTER_ADDR": None}, "does not set MASTER_ADDR; set it"),
+        ({**TORCHRUN, "MASTER_PORT": None}, "does not set MASTER_PORT. Set it"),
+        ({**TORCHRUN, "MASTER_ADDR": None}, "does not set MASTER_ADDR. Set it"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
@@ -196,7 +196,7 @@ def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         setenv(monkeypatch, **child_environments(2, port)[0])
         with (
             pytest.raises(
-                UserError, match=f"^port {port}, where the processes are to meet, is in use; check"
+                UserError, match=f"^port {port}, where the processes are to meet, is in use. Check"
             ),
             joined(process_from_environment(), CPU, 5.0),
         ):
@@ -212,7 +212,7 @@ def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
         port = deaf.getsockname()[1]
         setenv(monkeypatch, **child_environments(2, port)[1])
         with (
-            pytest.raises(UserError, match=f"^process 1 could not meet .* 127.0.0.1:{port} in 0.5 s; check"),
+            pytest.raises(UserError, match=f"^process 1 could not meet .* 127.0.0.1:{port} in 0.5 s. Check"),
             joined(process_from_environment(), CPU, 0.5),
         ):
             pass
@@ -285,7 +285,7 @@ def test_a_rank_that_waited_too_long_reports_the_other_ranks_activity() -> None:
     told = _in_processes(waiting, busy)
     assert told[0].startswith("process 0 waited too long for the others ")
     assert "this one was training, process 1 was validating" in told[0]
-    assert "raise training.rank_timeout" in told[0]
+    assert "Raise training.rank_timeout" in told[0]
 
 
 @pytest.mark.slow
@@ -299,5 +299,5 @@ def test_a_rank_that_cannot_publish_its_activity_has_lost_contact() -> None:
 
     assert _in_processes(lambda group: group.meet("starting"), go_on) == [
         "",
-        "process 1 lost contact with the others; look at the last messages of the others.",
+        "process 1 lost contact with the others. Look at the last messages of the others.",
     ]

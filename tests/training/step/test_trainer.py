@@ -288,7 +288,7 @@ def test_a_pair_that_does_not_fit_ends_the_run_in_one_line(
     trainer = new_trainer(spoil=partial(Small, tokens=10))
     before = flat(trainer.model)
     assert refusal(trainer.step, 7, 0.1, cut(split), loader) == (
-        "a single pair does not fit the memory of cpu in step 7; lower batch.longest, or use a smaller model."
+        "a single pair does not fit the memory of cpu in step 7. Lower batch.longest, or use a smaller model."
     )
     assert torch.equal(flat(trainer.model), before)
 

@@ -237,15 +237,15 @@ def test_losses_of_the_log_are_counted_and_the_file_is_copied(
     intact = [line for line in actual.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)]
     assert path.read_bytes() == b"".join(intact)
     if copied or "damaged" in message:
-        assert warning.endswith("; intact lines stay, and the damaged log is copied to log.jsonl.1")
+        assert warning.endswith(". Intact lines stay. The damaged log is copied to log.jsonl.1.")
         assert (path.parent / "log.jsonl.1").read_bytes() == actual
-    assert cut_behind(path, position).endswith("intact lines stay")  # no second copy
+    assert cut_behind(path, position).endswith("Intact lines stay.")  # no second copy
 
 
 def test_a_changed_number_is_reported(path: Path) -> None:
     path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
     assert (
-        cut_behind(path, at(3, 2, log=WHOLE)) == f"{path} is damaged (some bytes changed); intact lines stay"
+        cut_behind(path, at(3, 2, log=WHOLE)) == f"{path} is damaged (some bytes changed). Intact lines stay."
     )
 
 

@@ -91,7 +91,7 @@ def test_a_removed_run_folder_is_not_created_again(
     moved = tmp_path.rename(tmp_path.with_name("elsewhere"))
     if replaced:
         tmp_path.mkdir()
-    with pytest.raises(Moved, match=r"was moved, .* step 1,400 is not saved; .* to resume from step 3\.$"):
+    with pytest.raises(Moved, match=r"was moved, .* step 1,400 is not saved. .* to resume from step 3\.$"):
         save_at(saver, position, 1400)
     assert [*tmp_path.parent.glob(f"{tmp_path.name}/*")] == []
     assert list(checkpoints(moved)) == [3]

@@ -272,5 +272,5 @@ def test_without_the_tokeniser_of_a_language_bleu_counts_characters_with_a_warni
     assert "|tok:13a|" in chosen.judge(model, valid).scores[0].signature
 
     missing = ValidationConfig(bleu_tokenizer="ja-mecab" if lang == "ja" else "ko-mecab")
-    with pytest.raises(UserError, match=r"in training it is validation\.bleu_tokenizer"):
+    with pytest.raises(UserError, match=r"In training it is validation\.bleu_tokenizer"):
         Judge(dataset, tokenizers, missing, TRANSLATE, ALONE, fp32).judge(model, valid)

@@ -206,8 +206,8 @@ def test_a_moved_dataset_is_reported_with_a_remedy(
     go("training.max_steps=1", dataset=there)
     there.rename(tmp_path / "elsewhere")
     assert refusal(tried, run) == (
-        f"{run} was trained on {there}, which does not exist any more; "
-        "put the dataset back, or a link to its new path."
+        f"{run} was trained on {there}, which does not exist any more. "
+        "Put the dataset back, or a link to its new path."
     )
     there.symlink_to(tmp_path / "elsewhere")
     assert len(tried(run)) == 1
@@ -222,8 +222,8 @@ def test_a_dataset_with_other_contents_is_refused(
     go("training.max_steps=1", dataset=there)
     make(there, [toy], setting, valid=[dev], overwrite=True)
     assert refusal(tried, run) == (
-        f"{there} has changed since {run} was trained on it, so it cannot validate the run; "
-        "choose with --last or --best."
+        f"{there} has changed since {run} was trained on it, so it cannot validate the run. "
+        "Choose with --last or --best."
     )
 
 
@@ -232,12 +232,12 @@ def test_a_dataset_without_a_validation_set_is_refused(
 ) -> None:
     make(tmp_path / "dataset", [toy])
     go("training.max_steps=1", dataset=tmp_path / "dataset")
-    assert refusal(tried, run).startswith(f"{tmp_path / 'dataset'} has no validation set to select by; ")
+    assert refusal(tried, run).startswith(f"{tmp_path / 'dataset'} has no validation set to select by. ")
 
 
 def test_a_checkpoint_that_names_no_dataset_is_refused(go: Go, run: Path, identity: Identity) -> None:
     go("training.max_steps=1")
     folder = save_checkpoint(run, identity, Checkpoint(2, tensors_of(run), {}, {}))
     assert refusal(tried, run) == (
-        f"{folder / 'state.json'} does not name its dataset; choose with --last or --best."
+        f"{folder / 'state.json'} does not name its dataset. Choose with --last or --best."
     )

@@ -164,7 +164,7 @@ def test_the_plateau_schedule_outlives_a_stop_bit_by_bit(go: Go, tmp_path: Path,
 def test_a_run_with_nothing_to_watch_is_refused_before_it_writes_files(
     go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str, setting: str
 ) -> None:
-    with pytest.raises(UserError, match=r"nothing to watch without validation; set validation\.every_steps"):
+    with pytest.raises(UserError, match=r"nothing to watch without validation. Set validation\.every_steps"):
         go(setting)
     make(tmp_path / "data", [toy])
     with pytest.raises(UserError, match=r"data has no validation set, so validation\.patience and "):

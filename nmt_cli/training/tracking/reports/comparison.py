@@ -32,7 +32,7 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
     `UserError` for a folder without steps, and for formats such as .png.
     """
     if out.suffix.lower() in OTHER_DRAWINGS:
-        raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
+        raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
     stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
     contents = [content for content, _ in stored]
     parts = resources.files("nmt_cli.training.tracking") / "page"
@@ -60,11 +60,11 @@ def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
     """
     if not (run / CONFIG).is_file():
         raise UserError(
-            f"{run} has no {CONFIG}, so it is not a run folder; use a folder that nmt train --out made."
+            f"{run} has no {CONFIG}, so it is not a run folder. Use a folder that nmt train --out made."
         )
     history = _history(run / LOG)
     if not history.points:
-        raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
+        raise UserError(f"{run} has taken no step yet. Train it first, or leave it out.")
     settings = {setting.name: toml_literal(setting.value) for setting in from_file(run / CONFIG)}
     content = {
         "name": name,

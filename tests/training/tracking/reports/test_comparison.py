@@ -86,7 +86,7 @@ def test_curves_are_drawn_as_svg_with_a_legend_and_each_value(tmp_path: Path) ->
 
 
 def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"must end in \.html or \.svg; convert it with"):
+    with pytest.raises(UserError, match=r"must end in \.html or \.svg. Convert it with"):
         write_comparison([GOLDEN], tmp_path / "curves.png")
 
 
