@@ -1,12 +1,16 @@
-"""Restore trees from linearised ones, such as the output of `nmt translate`.
+"""Restore trees from the parses that `nmt translate --n-best N` writes.
 
-    python -m recipes.parsing.restore WORDS <PARSES >TREES
+    python -m recipes.parsing.restore WORDS <LISTS >TREES
 
-A line of WORDS is a sentence with spaces between its words. Each tree is printed in brackets over exactly
-these words. A malformed parse is repaired: surplus tags are dropped, and missing ones become XX.
+A line of WORDS is a sentence with spaces between its words. A line of LISTS is the number of a sentence from
+0, a linearised tree and its score, with ` ||| ` between them. Each tree is printed in brackets over exactly
+the words of its sentence. It is the first well-formed parse of the list. If there is none, the first parse is
+repaired: surplus tags are dropped, and missing ones become XX.
 """
 
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from recipes.parsing.trees import Tree, bracketed, repair_linearised
@@ -15,21 +19,28 @@ ESCAPED = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 """The form of brackets that are words in treebanks."""
 
 
-def restored(parse: str, sentence: str) -> str:
-    """Return the linearised tree in `parse`, repaired if necessary, in brackets over the words of `sentence`.
-    Return "" for a sentence without words."""
+def restored(parses: Sequence[str], sentence: str) -> str:
+    """Return the first well-formed tree of `parses`, which are linearised, in brackets over the words of
+    `sentence`. If there is none, repair the first parse. Return "" for a sentence without words."""
     words = sentence.translate(ESCAPED).split(" ") if sentence else []
-    tree, _ = repair_linearised(parse, len(words))
-    return bracketed(Tree(tree.symbols, tuple(words))) if words else ""
+    if not words:
+        return ""
+    repaired = [repair_linearised(parse, len(words)) for parse in parses or [""]]
+    tree = next((tree for tree, flaw in repaired if not flaw), repaired[0][0])
+    return bracketed(Tree(tree.symbols, tuple(words)))
 
 
 def main() -> None:
-    """Read parses from stdin and print trees. Raise `ValueError` unless each has a line of WORDS."""
+    """Read lists of parses from stdin, and print a tree for each sentence of WORDS."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    with Path(sys.argv[1]).open(encoding="utf-8") as sentences:
-        for sentence, parse in zip(sentences, sys.stdin, strict=True):
-            print(restored(parse, sentence.rstrip("\n")))
+    parses = defaultdict[int, list[str]](list)
+    for line in sys.stdin:
+        number, parse, _ = line.split(" ||| ", 2)
+        parses[int(number)].append(parse)
+    with Path(sys.argv[1]).open(encoding="utf-8", errors="surrogateescape", newline="\n") as sentences:
+        for number, sentence in enumerate(sentences):
+            print(restored(parses[number], sentence.rstrip("\n")))
 
 
 if __name__ == "__main__":

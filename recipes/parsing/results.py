@@ -1,4 +1,4 @@
-"""How parsing went: records a run, prints its table, and keeps it in the README.
+"""Record the scores of a run, print them as a table, and keep them in the README.
 
 Run `python recipes/parsing/results.py --help`.
 """
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
 
 HERE = Path(__file__).resolve().parent
-SCORES = ("bracket F1", "precision", "recall", "complete match", "malformed")
+SCORES = ("bracket F1", "precision", "recall", "complete match")
 COLUMNS = ("settings", "parses", *SCORES, "updates", "seed", "hours", "device", "date")
 
 

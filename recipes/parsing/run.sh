@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Constituency parsing: run.sh [-d DATA] [-o OUT] [-s SEED] SETTINGS [OPTIONS of nmt train ...]
-# SETTINGS is gum, wsj or wsj-semi. DATA holds train.trees (and train-*.trees), valid.trees and test.trees, a
-# bracketed tree a line. Scores a model and right-branching trees. The same command again goes on where it stands.
+# SETTINGS is gum, wsj or wsj-semi. DATA has train.trees (and train-*.trees), valid.trees and test.trees, with one
+# bracketed tree per line. Scores a model and right-branching trees. The same command resumes a stopped run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../environment.sh"
@@ -25,12 +25,14 @@ settings=$1 preset=(--preset parsing)
 run=$out/$settings-$seed corpus=$out/$settings/corpus dataset=$out/$settings/dataset
 shift
 
-parse() { # MODEL SET BEAM OUTPUT
-    nmt translate "$1" --config "$here/translate.toml" --beam "$3" --input "$dataset/$2.source.raw.txt" --output "$4"
-}
-
 module() { # NAME ARGUMENTS ...: a module of this recipe
     PYTHONPATH=$here/../..${PYTHONPATH:+:$PYTHONPATH} PYTHONIOENCODING=utf-8:surrogateescape python -m "recipes.parsing.$1" "${@:2}"
+}
+
+parse() { # MODEL SET BEAM TREES
+    local words=$dataset/$2.source.raw.txt
+    nmt translate "$1" --config "$here/translate.toml" --beam "$3" --n-best "$3" --input "$words" |
+        module restore "$words" >"$4"
 }
 
 score() { # SET PARSES ...
@@ -39,22 +41,21 @@ score() { # SET PARSES ...
 
 choose_and_score() {
     local last best
-    for last in 10 5 1; do # so many checkpoints averaged
+    for last in 10 5 1; do # the number of averaged checkpoints
         nmt average-checkpoints "$run/training" --last "$last" --out "$run/model-$last"
-        parse "$run/model-$last" valid 4 "$run/valid-$last.txt"
+        parse "$run/model-$last" valid 4 "$run/valid-$last.trees"
     done
-    score valid "$run"/valid-{1,5,10}.txt >"$run/valid.json"
+    score valid "$run"/valid-{1,5,10}.trees >"$run/valid.json"
     best=$(python "$here/../results.py" "$run/valid.json")
     last=${best##*/valid-}
-    last=${last%.txt}
-    parse "$run/model-$last" test 21 "$run/test.txt"
-    module restore "$dataset/test.source.raw.txt" <"$run/test.txt" >"$run/test.trees"
+    last=${last%.trees}
+    parse "$run/model-$last" test 21 "$run/test.trees"
     module right_branching <"$dataset/test.target.raw.txt" >"$run/right-branching.txt"
-    score test "$run/right-branching.txt" "$run/test.txt" >"$run/test.json"
+    score test "$run/right-branching.txt" "$run/test.trees" >"$run/test.json"
     python "$here/results.py" record "$run" --settings "$settings" --model "$run/model-$last"
 }
 
-# Function labels, the SBJ of NP-SBJ, don't count in the score, so they need not be learnt.
+# Function labels, such as SBJ in NP-SBJ, do not count in the score, so the model does not learn them.
 mkdir -p "$corpus"
 for file in "$data"/{train*,valid,test}.trees; do
     sed -E 's/\(([A-Z]+)[-=][^ ()]*/(\1/g' "$file" >"$corpus/$(basename "$file")"
@@ -68,7 +69,7 @@ training=(--train "$corpus/train.tsv")
 for file in "$corpus"/train-*.tsv; do
     [ ! -f "$file" ] || training+=(--train "$file")
 done
-# shellcheck disable=SC2086 # PREPROCESS holds options
+# shellcheck disable=SC2086 # PREPROCESS has options
 nmt preprocess --config "$here/$settings/preprocess.toml" --source-lang words --target-lang trees --set "$symbols" \
     "${training[@]}" --valid "$corpus/valid.tsv" --test "$corpus/test.tsv" --out "$dataset" ${PREPROCESS:-}
 if [ ! -f "$run/result.json" ]; then

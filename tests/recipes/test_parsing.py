@@ -99,7 +99,7 @@ def test_the_recipe_goes_from_trees_to_the_scores_of_a_model_and_of_right_branch
     scores = json.loads((folder / "test.json").read_bytes())["systems"]
     assert len({score["signature"] for system in scores for score in system["scores"]}) == 1
     for name, system in zip(("right-branching", "the model"), scores, strict=True):
-        cells = " \\| ".join(re.escape(f"{score['score']:.2f}") for score in system["scores"])
+        cells = " \\| ".join(re.escape(f"{score['score']:.2f}") for score in system["scores"][:4])
         assert re.search(rf"^\| gum \| {name}[^|]* \| {cells} \|", printed, re.MULTILINE)
     assert 0 < scores[0]["scores"][0]["score"] < scores[1]["scores"][0]["score"]
     result = json.loads((folder / "result.json").read_bytes())
@@ -114,24 +114,23 @@ def test_each_parse_of_the_test_set_becomes_a_tree_over_the_words_of_its_sentenc
     sentences = [" ".join(trees.parse(tree).words) for tree in TREES[1::4]]
     parses = lines(folder / "test.trees")
     assert [" ".join(trees.parse(parse).words) for parse in parses] == sentences
-    raw = compare(lines(folder / "test.txt"), read_references(TREES[1::4], "gold"))
-    assert compare(parses, read_references(TREES[1::4], "gold")).lines == raw.lines
 
 
 @pytest.mark.parametrize(
-    ("parse", "sentence", "tree"),
+    ("parses", "sentence", "tree"),
     [
-        ("(S (NP DT NN )NP . )S", "The cat (", "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"),
-        ("(S NN", "a\u00a0b c", "(TOP (S (NN a\u00a0b) (XX c)))"),
-        ("(S NN NN )S )S", "a", "(TOP (S (NN a)))"),
-        ("", "a b", "(TOP (XX a) (XX b))"),
-        ("(S NN )S", "", ""),
+        (["(S (NP DT NN )NP . )S"], "The cat (", "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"),
+        (["(S NN"], "a\u00a0b c", "(TOP (S (NN a\u00a0b) (XX c)))"),
+        (["(S NN NN )S )S", "(X"], "a", "(TOP (S (NN a)))"),
+        (["(S NN", "(X NN )X", "(Y NN )Y"], "a", "(TOP (X (NN a)))"),
+        ([], "a b", "(TOP (XX a) (XX b))"),
+        (["(S NN )S"], "", ""),
     ],
 )
-def test_any_parse_is_restored_to_a_tree_over_the_words_of_its_sentence(
-    parse: str, sentence: str, tree: str
+def test_the_first_well_formed_parse_or_else_a_repaired_one_becomes_a_tree_over_the_words(
+    parses: list[str], sentence: str, tree: str
 ) -> None:
-    assert restored(parse, sentence) == tree
+    assert restored(parses, sentence) == tree
 
 
 def test_the_average_that_parses_the_validation_set_best_parses_the_test_set(
