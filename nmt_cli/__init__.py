@@ -1,3 +1,3 @@
 """Neural machine translation from raw text to scored translations."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -59,6 +59,14 @@ def test_numbers_of_the_readme_are_those_of_the_linked_pages() -> None:
         assert [number for number in numbers if not any(number in page for page in pages)] == []
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    files = ("README.md", ".github/CITATION.cff", ".github/CHANGELOG.md")
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in files]
+    patterns = (r"version = \{(.*)\}", r"(?m)^version: (.*)$", r"(?m)^## (\d\S*)")
+    versions = [re.findall(pattern, text)[0] for pattern, text in zip(patterns, texts, strict=True)]
+    assert versions == [nmt_cli.__version__] * 3
+
+
 def test_unknown_options_and_commands_are_reported() -> None:
     lines = [
         "nmt train D --out R",
