@@ -79,9 +79,7 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`. Other kernels call this instead of
-    `attend`.
-    """
+    """Write the attention of all heads and rows to `mixed_RC`, like `attend`, for calls from kernels."""
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)
@@ -101,6 +99,7 @@ SEEN = int64[::1], int32[:, ::1], int32[::1]
 
 
 def _attend_signature(cached):
+    """Return the types of the arguments of `attend` for a cache of the type `cached`."""
     four = cached[:, :, :, ::1]
     return void(float32[:, ::1], four, four, float32[:, ::1], *SEEN)
 
@@ -131,6 +130,7 @@ def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
 
 
 def _newest_signature(cached):
+    """Return the types of the arguments of `attend_newest` for a cache of the type `cached`."""
     four = cached[:, :, :, ::1]
     return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
 

@@ -68,7 +68,7 @@ def attend_projected(
 
 
 def _check(q: Layout, k: Layout, options: Options) -> None:
-    """Raise `ValueError` if these layouts and options do not suit each other."""
+    """Raise `ValueError` as described in `attend_projected`."""
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
     if (options.causal or options.window) and q.starts is not k.starts:

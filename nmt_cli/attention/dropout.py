@@ -23,7 +23,8 @@ def keep_mask(
 ) -> Tensor:
     """Return a mask that is False with `probability`, for dropped attention weights.
 
-    `seed` is int64. The other tensors are int32 and broadcast. Queries and keys are positions in a segment.
+    `seed` is int64. The other tensors are int32 indices and broadcast. `query` and `key` are positions in a
+    segment.
     """
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)

@@ -191,6 +191,7 @@ def _arguments(
 
 
 def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
+    """Return the columns of a tile for the wider of queries and values."""
     return _padded(max(q_THK.shape[2], v_SHV.shape[2]))
 
 
@@ -205,6 +206,7 @@ def _dense(x: Tensor) -> Tensor:
 
 
 def _outputs(like: Tensor, heads: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Allocate the output [T, H, V] and the logarithms [T, H] for T rows of `like`."""
     shape = like.shape[0], heads[0]
     return like.new_empty((*shape, heads[2])), like.new_empty(shape, dtype=torch.float32)
 
@@ -220,6 +222,7 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Save the inputs and the logarithms of `_attend` for the backward pass."""
     projections, ctx.heads, batch, *ctx.options, seed = inputs
     ctx.save_for_backward(output[1], seed, *batch, *projections)
     ctx.mark_non_differentiable(output[1])
@@ -228,6 +231,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
+    """Return the gradients of the projections, and None for the other inputs of `_attend`."""
     lse_TH, seed, *tensors = ctx.saved_tensors
     batch, projections = tensors[:6], tensors[6:]
     gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)

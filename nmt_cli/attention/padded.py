@@ -62,7 +62,7 @@ def _block(window: int) -> int:
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """Compute windows much smaller than segments: a block of M queries reads only N keys."""
+    """Return [T, H, V]: attention in windows much smaller than segments. M queries read only N keys."""
     size, heads = _block(options.window), q_THK.shape[1]
     back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)

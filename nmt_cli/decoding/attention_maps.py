@@ -53,9 +53,10 @@ class AttentionMaps:
 def attention_maps(
     model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[AttentionMaps]:
-    """Return the maps of each pair of source and target ids, computed in one batch.
+    """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
-    The ids have no end marks. Raises `RuntimeError` if a layer did not record its weights.
+    `model` computes all pairs in one batch. The ids have no end marks. Raise `RuntimeError` if a layer did
+    not record its weights.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
@@ -75,8 +76,10 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Return for each target token of a line the index of its source token, counted from the line's start.
-    `sources` and `targets` are the ids of the line's parts, without end marks.
+    """Return for each target token of a line the index of its source token.
+
+    `sources` and `targets` are the ids of the parts of the line, without end marks. An index counts source
+    tokens from the start of the line.
     """
     aligned: list[int] = []
     offset = 0

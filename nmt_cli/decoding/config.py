@@ -208,6 +208,7 @@ class SearchConfig(BeamConfig):
             raise UserError("ban holds an empty text. Take it out.")
 
     def _check_sampling(self) -> None:
+        """Raise `UserError` for a setting that has no effect with, or without, sampling."""
         if self.sample:
             beam = () if self.has_beam else ("beam",)
             for name in changed(self, *beam, "stop_early", "coverage_penalty", "diversity"):

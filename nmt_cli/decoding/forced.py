@@ -42,7 +42,10 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 def _log_probs(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    """Return [T, V]: log-probabilities in fp32 of the token at each target position, given those before."""
+    """Return [T, V]: log-probabilities in fp32 of each target token, given the source and earlier tokens.
+
+    `source_S` and `target_T` are flat ids, `source` and `target` their layouts.
+    """
     decoded_TD = model(source_S, target_T, source, target)
     return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 

@@ -27,8 +27,9 @@ def losses_and_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the sums of the smoothed loss and of the NLL, then the gradients of the smoothed loss.
 
-    These are the gradients of `x_TD` and `weight_VD`, times `grad_scale` (None is 1). A gradient is empty if
-    its flag, `x_gradient` or `weight_gradient`, is False.
+    `smoothing` and `targets_T` are those of `dispatch.cross_entropy`. The gradients are those of `x_TD` and
+    `weight_VD`, times `grad_scale` (None is 1). A gradient is empty if its flag, `x_gradient` or
+    `weight_gradient`, is False.
     """
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
@@ -85,6 +86,7 @@ def walk(
 
 
 def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
+    """Return fp32 for narrower types, else `dtype` itself."""
     return torch.promote_types(dtype, torch.float32)
 
 

@@ -29,7 +29,8 @@ def rows(
 ) -> None:
     """Compute `RowLosses` on a CPU, with Numba for fp32 and bf16, otherwise with `plain_rows`.
 
-    Raise `RuntimeError` for a target that is neither IGNORED nor in the vocabulary.
+    The losses are written to `losses_2C`, and a gradient to `logits_CV`. Raise `RuntimeError` for a target
+    that is neither IGNORED nor in the vocabulary.
     """
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:

@@ -28,9 +28,9 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """Return the attention weights of one forward pass of `model`, for each layer and pair of sentences.
+    """Return the attention weights of one forward pass, for each layer and pair of sentences.
 
-    The token ids of both sides, flat, and their layouts are the arguments of `model.forward`.
+    The arguments are those of `model.forward`: flat token ids of source and target, and their layouts.
     """
     recorded = AttentionWeights()
     with ExitStack() as hooks:

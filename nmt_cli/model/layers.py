@@ -27,12 +27,12 @@ from nmt_cli.ragged import Layout
 
 
 def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return the GELU of a projection."""
+    """Return the GELU of `linear` applied to `x`."""
     return F.gelu(linear(x))
 
 
 def swish_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return the swish of a projection, x times its sigmoid."""
+    """Return the swish, y times its sigmoid, of y = `linear` applied to `x`."""
     return F.silu(linear(x))
 
 
@@ -67,7 +67,7 @@ def layer_norm(config: ModelConfig) -> nn.LayerNorm:
 
 
 def last_norm(config: ModelConfig) -> nn.Module:
-    """Create the layer after the last sub-layer of a stack. Post-norm already ends in a norm."""
+    """Create the layer after the last sub-layer of a stack: a layer norm for pre-norm, else an identity."""
     return layer_norm(config) if config.norm == "pre" else nn.Identity()
 
 
@@ -120,7 +120,7 @@ class SelfAttention(nn.Module):
         return out
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
-        """Return the attention weights of each sentence as [H, queries, keys], without dropout."""
+        """Return the weights of attention in each sentence as [H, queries, keys], without dropout."""
         query, key, _ = parts_of([self.query_key_value(x_TD)], self.heads)
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 

@@ -29,7 +29,7 @@ class Ssru(nn.Module):
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D] for the newest token of each row, and update the states in the cache."""
+        """Return [R, D]: the output for each row's newest token, and update the rows' states in `cache`."""
         assert cache.states is not None
         gate_RD, new_RD = self._gates(x_RD)
         state_RD = gate_RD * step.read_states(cache.states) + new_RD

@@ -76,7 +76,7 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a model with random weights. `joint`: both sides share a vocabulary, as tie=all requires."""
+        """Create a model with random weights. Raise `UserError` for tie=all with vocabularies that differ."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -204,4 +204,5 @@ class Transformer(nn.Module):
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:
+        """The decoder layers, with their type."""
         return cast(list[DecoderLayer], list(self.decoder))

@@ -82,7 +82,11 @@ def attend(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write `out` [R, heads, V], the attention of each row. Rows without a node get zeros."""
+    """Write `out` [R, heads, V], the attention of each row in `query` over the nodes of its sentence.
+
+    `seen` is 1 for the nodes that a slot attends to. Rows without a node get zeros. A program computes TILE
+    slots of a sentence, BLOCK nodes at a time.
+    """
     sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     slot = tl.program_id(1) * TILE + tl.arange(0, TILE)
     is_slot = slot < hypotheses

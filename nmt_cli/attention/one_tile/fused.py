@@ -34,9 +34,10 @@ def forward(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write `out` [T, heads, V], the attention of each query.
+    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
 
-    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor.
+    `lse` is the base-2 logarithm of the softmax divisor. Queries see `back` keys before and `ahead` keys
+    after them if BANDED.
     """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

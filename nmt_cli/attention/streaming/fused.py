@@ -38,7 +38,7 @@ def forward(
 ):  # fmt: skip
     """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
 
-    `lse` is the base-2 logarithm of the softmax divisor.
+    `lse` is the base-2 logarithm of the softmax divisor. A program computes BLOCK queries.
     """
     q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK

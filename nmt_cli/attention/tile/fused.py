@@ -25,7 +25,7 @@ def place(places, group):
 
 @triton.jit
 def rows(start, row, head, token_stride, head_stride):
-    """Return the memory offset of tokens `start` + `row`. Large batches exceed 2^31, so it is int64."""
+    """Return the int64 memory offsets of one head of tokens `start` + `row`. Large batches exceed 2^31."""
     return (start + row).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
 
 
@@ -67,7 +67,7 @@ def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constex
 
 @triton.jit
 def scores(left, right, seen, scale):
-    """Return scaled products of all rows, times log2(e) for `exp2`. They are -inf if not `seen`."""
+    """Return products of rows of `left` and `right`, times `scale` and log2(e). -inf if not `seen`."""
     # Without this option, float32 would be multiplied as TF32, with 10 bits of mantissa.
     products = tl.dot(left, tl.trans(right), input_precision="ieee")
     return tl.where(seen, products * (scale * LOG2_E), float("-inf"))

@@ -54,6 +54,7 @@ def _at(context, address, like):
 
 @njit(**OPTIONS)
 def _read_ahead(address):
+    """Start to load the weights of one read, from `address` on, into the caches."""
     for line in range(INPUTS * OUTPUTS_PER_BLOCK * 4 // LINE):
         fetch(address + line * LINE)
 
@@ -66,7 +67,11 @@ def _rows_of(inputs):
 
 @njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
-    """Add the products of a block's weights and the first `inputs` columns of each row to `sums_RO`."""
+    """Add the products of weights and of the first `inputs` columns of each row to `sums_RO`.
+
+    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs. `sums_RO` has
+    these outputs only.
+    """
     rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
     first = 0
@@ -85,9 +90,11 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 
 @njit(**OPTIONS)
 def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
-    """Write the products of 8-bit weights and of integers to which `zero` was added to `sums_RO`.
+    """Write the products of 8-bit weights and of integers [rows, inputs] to `sums_RO`.
 
-    `negated_sums` is the address of the sum of the weights of each output, times -1.
+    `zero` was added to the integers, and its share is subtracted again. `address` is that of the whole
+    matrix, and `block` the number of its block of 64 outputs. `negated_sums` is the address of the sum of the
+    weights of each output, times -1.
     """
     rows, inputs = whole_RI.shape
     sums_O = carray(
@@ -132,7 +139,11 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _first_unit(claims, phase, units):
-    """Take a free unit of a phase and return it. If there is none, wait until all are done and return -1."""
+    """Take a free unit of a phase and return its number.
+
+    If all are taken, wait until they are done and return -1. claims[0] counts the taken units of each phase,
+    claims[1] the finished ones. The phase has `units` units.
+    """
     unit = added(claims[0], phase, 1)
     if unit < units:
         return unit
@@ -143,7 +154,7 @@ def _first_unit(claims, phase, units):
 
 @njit(**OPTIONS)
 def _next_unit(claims, phase, units):
-    """Report a unit of the phase as done. Then take the next one like `_first_unit`."""
+    """Count a unit of the phase as finished in `claims`. Then take the next one like `_first_unit`."""
     added(claims[1], phase, 1)
     return _first_unit(claims, phase, units)
 
@@ -184,7 +195,11 @@ def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu
 
 @njit(**OPTIONS)
 def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers):
-    """Compute the phase of `_multiply` with 8-bit weights. `block` is the first of `units` units, or -1."""
+    """Compute the phase of `_multiply` with 8-bit weights.
+
+    `block` is the first unit of this thread, of `units` units, or -1. `ending` is the biases, whether to
+    apply a ReLU, and the scales of the outputs.
+    """
     rows, zero = len(x_RC), levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
     _, sums, whole, scales = buffers
@@ -201,7 +216,11 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """Compute a phase: store the keys and values of rows in `nodes_RH`, and attend. A unit is a head."""
+    """Compute a phase: store the keys and values of rows at `nodes_RH`, and write attention to `mixed_RC`.
+
+    A unit is a head. `nodes_RH` without rows stores nothing. `seen` is the last three arguments of
+    `attend_head`. `work` is a buffer.
+    """
     heads = keys_BHMK.shape[1]
     head = _first_unit(claims, phase, heads)
     while head >= 0:
@@ -212,7 +231,10 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
 
 @njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
 def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
-    """Write the embedding of a token at a position to `x_D`. A negative token has a zero vector."""
+    """Write the scaled vector of a token plus the encoding of its position to `x_D`.
+
+    Negative tokens have zeros.
+    """
     for d in range(len(x_D)):
         x_D[d] = positions_PD[position, d]
     if token >= 0:
@@ -222,7 +244,11 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
-    """Compute the first phase: embeddings in `x_RD`, and the first sub-layer's input. A unit is a row."""
+    """Compute the first phase: write embeddings to `x_RD`, and the first sub-layer's input to `input_RD`.
+
+    A unit is a row. The input is the embedding if `post`, else its layer norm. `norm_2D` is the weight and
+    bias of the norm.
+    """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
         _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
@@ -236,7 +262,10 @@ def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, ep
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Compute a phase: add a sub-layer's output, and write the input of the next. A unit is a row."""
+    """Compute a phase: add `y_RD`, a sub-layer's output, to `x_RD`. Write the norm of the sum to `input_RD`.
+
+    A unit is a row. If `post`, also write the norm to `x_RD`. `norm_2D` is the weight and bias of the norm.
+    """
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
         _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
@@ -310,7 +339,12 @@ def step(
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """Compute the units of a product that no other thread takes. `matrix` is the address of weights."""
+    """Compute the units of a product that no other thread takes.
+
+    Write x times a matrix plus `bias_O` to `out_RO`. `claims` starts as zeros. `matrix` is the address of
+    weights, in 8 bits if `scale_O` is not empty. Then inputs are rounded to integers from -`levels` to
+    `levels`.
+    """
     rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]
     _multiply(claims, ZERO, matrix, x_RI, inputs, out_RO, outputs, ZERO, NO, rest)

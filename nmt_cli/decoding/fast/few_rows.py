@@ -187,7 +187,7 @@ class FewRows:
         return isinstance(step.own, Paths) and self.fits(len(step.own.counts_R)) and step.coverage is None
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder's output. Store the rows' keys and values in `cache`."""
+        """Return [R, D]: the output after each newest token. Store the rows' keys and values in `cache`."""
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
@@ -201,7 +201,7 @@ class FewRows:
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder's output for one sentence."""
+        """Return [S, D]: the encoder's output for the tokens of one sentence. `source` is its layout."""
         own, nodes_TH, keys, values = whole_segments(source, self.encoder.shape, self.kernels)
         cache = keys, values, keys, values
         addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.matrices_LM))
@@ -233,22 +233,27 @@ def _matrices(layer: Layer) -> list[Matrix]:
 
 
 def _readable(matrix: object) -> bool:
+    """Return whether kernels can read the layout of the weights of `matrix`, which may be any object."""
     return isinstance(matrix, LaidOut | InBytes) and bool(matrix.blocks)
 
 
 def _scale(matrix: Matrix) -> NDArray[np.float32]:
+    """Return the scale of each output of 8-bit weights, or an empty array for float weights."""
     return _array(matrix.matrix.scale) if isinstance(matrix, InBytes) else np.empty(0, np.float32)
 
 
 def _residuals(layer: Layer) -> list[Residual]:
+    """Return the residual connections of a layer in the order of a step."""
     cross = [layer.after_cross] if isinstance(layer, DecoderLayer) else []
     return [layer.after_attention, *cross, layer.after_feed_forward]
 
 
 def _bias(matrix: Matrix) -> NDArray[np.float32]:
+    """Return the bias of each output. A matrix without biases has zeros."""
     return _array(matrix.bias) if matrix.bias is not None else np.zeros(matrix.outputs, np.float32)
 
 
 def _array(x: Tensor) -> NDArray[np.float32]:
+    """Return an array of the same memory."""
     array: NDArray[np.float32] = x.detach().numpy()
     return array

@@ -63,7 +63,8 @@ def product_of_few(
 ) -> Tensor:
     """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in all helper threads.
 
-    `blocks` is the address of the weights. `scale` is empty for float weights.
+    `kernels` is the module `fast.compiled`. `blocks` is the address of the weights. `scale` is empty for
+    float weights. For 8-bit weights, inputs are rounded to integers from -`levels` to `levels`.
     """
     out = np.empty((len(x), len(bias)), np.float32)
     arguments = x.contiguous().numpy(), out, bias, scale, levels

@@ -114,6 +114,7 @@ def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
 
 
 def _normed(kernels: ModuleType, norm: tuple[object, ...], x: Tensor) -> Tensor:
+    """Return the layer norm [T, D] of `x`. `norm` is a result of `_parts`."""
     out = torch.empty_like(x)
     kernels.normed(x.numpy(), out.numpy(), *norm)
     return out

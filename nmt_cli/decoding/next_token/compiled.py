@@ -30,7 +30,10 @@ CHUNK = 64
 
 @njit(**OPTIONS)
 def _insert_higher(x_V, begin, end, highest_C, columns_C):
-    """Insert the entries in [begin, end) that are higher than the last of `highest_C`, which descends."""
+    """Insert the entries of `x_V` in [begin, end) that are higher than the last of `highest_C`.
+
+    `highest_C` descends and keeps its length. `columns_C` receives the indices of the inserted entries.
+    """
     last = len(highest_C) - 1
     for v in range(begin, end):
         if x_V[v] > highest_C[last]:

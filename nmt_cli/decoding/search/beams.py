@@ -262,7 +262,7 @@ def _chosen(x_BNT: Tensor, which_BM: Tensor) -> Tensor:
 
 
 def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor) -> Tensor:
-    """Return [B, M, T]: the values of each parent, with the newest one at the index of the age."""
+    """Return [B, M, T]: the values of each parent slot, with `newest_BM` at the index `ages_B`."""
     index = ages_B[:, None, None].expand(*parents_BM.shape, 1)
     return _chosen(x_BNT, parents_BM).scatter_(2, index, newest_BM[:, :, None])
 

@@ -130,7 +130,7 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 @njit(**OPTIONS)
 def _give_up(b, rules, state):
-    """Drop live hypotheses of sentence `b` that cannot beat the K-th best finished one."""
+    """Drop live hypotheses of sentence `b` in `state` that cannot beat its K-th best finished one."""
     age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
     longest = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
     short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)

@@ -115,8 +115,9 @@ class RequiredPlaceholders:
     """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Forbid the end while placeholders are missing. If it is likeliest or little fits, allow
-        only them.
+        """Forbid the end while placeholders are missing, and placeholders that are not required.
+
+        If the end is likeliest, or there is room for nothing else, allow only missing placeholders.
         """
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):

@@ -79,7 +79,8 @@ def drawn(
 ) -> Choice:
     """Choose one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
 
-    Temperature, top_k and top_p shape the distribution to draw from. Totals add unshaped log-probabilities.
+    `rows_R` are the numbers of the slots, and `totals_BN` their totals. Temperature, top_k and top_p of
+    `config` shape the distribution to draw from. Totals add unshaped log-probabilities.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)
@@ -109,7 +110,7 @@ def random_draws(
 ) -> NDArray[np.float32]:
     """Return a random number in [0, 1) for each row, which does not depend on other rows.
 
-    It is a hash of `seed` and the row's sentence key, slot and age.
+    It is a hash of `seed` and of the row's entries in `keys` (of sentences), `slots` and `ages`.
     """
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):

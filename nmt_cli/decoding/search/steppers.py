@@ -75,7 +75,7 @@ class TorchStepper:
         self._follow(choice, plan, beams, caches)
 
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
-        """Return [R, V]: log-probabilities of the next token, -inf for tokens that a rule forbids."""
+        """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden."""
         x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
         if plan.forced:
             rows = np.flatnonzero(plan.forced.tokens_R >= 0)
@@ -98,7 +98,7 @@ class TorchStepper:
         return x_RV
 
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses as chosen, drop those that cannot win, and reorder the caches."""
+        """Extend the hypotheses in `beams` as chosen, drop those that cannot win, and reorder the caches."""
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
         if plan.draws_R is None:  # samples do not compete
@@ -166,7 +166,7 @@ class LikeliestStepper(TorchStepper):
         self._advance(plan, rules_3R, beams, caches)
 
     def _advance(self, plan: StepPlan, rules_3R: Tensor, beams: Beams, caches: Caches) -> None:
-        """Take the step without waiting for the device.
+        """Take the step without waiting for the device: change `beams` and `caches`.
 
         `rules_3R` holds three values per row: the only allowed token or -1, an excluded token or -1, and the
         factor of the only allowed token's log-probability, 0 or 1.

@@ -31,7 +31,10 @@ def _sum_of_squares(x_D, mean):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
-    """Write the layer norm of a row to `out_D`. The order of the factors makes all callers' bits the same."""
+    """Write the layer norm of the row `x_D` to `out_D`, which may be the same array.
+
+    The fixed order of the factors gives all callers the same bits.
+    """
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):
@@ -40,7 +43,7 @@ def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
 
 @njit(void(float32[:, ::1], float32[:, ::1], *NORM), **OPTIONS)
 def normed(x_TD, out_TD, weight_D, bias_D, epsilon):
-    """Write the layer norm of each row of `x_TD` to `out_TD`."""
+    """Write the layer norm of each row of `x_TD` to `out_TD`. `weight_D` and `bias_D` belong to the norm."""
     for t in range(len(x_TD)):
         normed_row(x_TD[t], out_TD[t], weight_D, bias_D, epsilon)
 
@@ -75,7 +78,7 @@ def rounded_row(x_C, levels, zero, integers_C):
 
 @njit(void(float32[:, ::1], int32, int32, uint8[:, ::1], float32[::1]), **OPTIONS)
 def round_rows(x_RC, levels, zero, integers_RC, scales_R):
-    """Write each row as integers from -`levels` to `levels`, plus `zero`. Write the scale of each row."""
+    """Write rows as integers from -`levels` to `levels`, plus `zero`, and their scales to `scales_R`."""
     for row in range(len(x_RC)):
         scales_R[row] = rounded_row(x_RC[row], levels, zero, integers_RC[row])
 

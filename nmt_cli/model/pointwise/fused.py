@@ -51,7 +51,11 @@ def _relu_backward_kernel(
 
 @triton.jit
 def _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
-    """Return x + dropout(y), and the factors that dropout multiplied y by."""
+    """Return the tile x + dropout(y), and the factors that dropout multiplied y by, both in fp32.
+
+    `offsets` are those of the tile in memory. `state` is the hash after the seed. `rows` and `columns` are
+    the indices of the tile, and `inside` is False for padding.
+    """
     ones = tl.full(offsets.shape, 1.0, tl.float32)
     if DROPOUT:
         factors = dropped(ones, absorbed(state, rows)[:, None], columns[None, :], threshold, amplified)
@@ -67,7 +71,10 @@ def _normed_sum_kernel(
     tokens, epsilon, threshold, amplified,
     D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write layer norm(x + dropout(y)) for some tokens, and their means and scales for the backward pass."""
+    """Write layer norm(x + dropout(y)) of ROWS tokens to `out`, and their `means` and `scales` [T].
+
+    `weight`, `bias` and `epsilon` belong to the norm. The backward pass reads the means and scales.
+    """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
     inside = (rows < tokens)[:, None] & (columns < D)[None, :]
@@ -91,7 +98,11 @@ def _normed_sum_backward_kernel(
     dx, dy, d_weights, d_biases, tokens, threshold, amplified,
     D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of x and y for a part of the tokens, and the sums of those of weight and bias."""
+    """Write the gradients `dx` and `dy` of PART tokens, and sums of the gradients of weight and bias.
+
+    `d_out` is the gradient of the output, `means` and `scales` [T] come from the forward pass. Each program
+    writes its sums to a row of `d_weights` and `d_biases` [P, D].
+    """
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
     gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
@@ -232,7 +243,7 @@ def _normed_sum_backward(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, y, weight and bias."""
+    """Return the gradients of x, y, weight and bias. The means and scales are results of `_normed_sum`."""
     d_out_TD, x_TD, y_TD = (x.contiguous() for x in (d_out_TD, x_TD, y_TD))
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     with torch.cuda.device_of(x_TD):
@@ -246,7 +257,7 @@ def _normed_sum_backward(
 
 
 def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
-    """Return the keyword arguments that both kernels of a normed sum have."""
+    """Return the keyword arguments that both kernels of a normed sum have, for tokens [T, D]."""
     width = x_TD.shape[1]
     padded = triton.next_power_of_2(width)
     return {

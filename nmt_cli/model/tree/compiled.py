@@ -71,7 +71,7 @@ def _find_free(paths_BNM, used, free_BN):
 def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
     """Write the nodes of a path that are less than `reach` tokens before depth `newest`, ordered by depth.
 
-    Return their number. Only the first `used` nodes are searched.
+    They are written to `seen_M`. Return their number. Only the first `used` nodes are searched.
     """
     count = 0
     for node in range(used):

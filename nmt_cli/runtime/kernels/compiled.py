@@ -62,6 +62,10 @@ class _Cache(NullCache):
         return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}"
 
     def load_overload(self, signature, target_context):
+        """Return the compiled function for a signature from its file, or None.
+
+        Announce compiling if it is missing.
+        """
         target_context.refresh()
         content = FILES.read(self._file(signature))
         if not content:
@@ -69,6 +73,7 @@ class _Cache(NullCache):
         return content and CompileResult._rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, signature, result):
+        """Write a compiled function to its file, unless it refers to addresses in this process."""
         if not result.library.has_dynamic_globals:
             FILES.write(self._file(signature), dumps(result._reduce()))
 

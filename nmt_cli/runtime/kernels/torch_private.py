@@ -68,12 +68,12 @@ def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) ->
 
 
 def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Add to each total its value, with few kernel launches."""
+    """Add to each total its value, in place, with few kernel launches."""
     _for_each("add", totals, values)
 
 
 def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy to each target its value, which may have another dtype, with few kernel launches."""
+    """Overwrite each target by its value, which may have another dtype, with few kernel launches."""
     _for_each("copy", targets, values)
 
 
