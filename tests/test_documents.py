@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -23,12 +24,16 @@ def documents() -> list[Path]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each `nmt` command in the code blocks of a document, without redirections."""
+    """Yield the words of each `nmt` command in the code blocks of a document, up to its first redirection."""
     for block in BLOCK.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
-            for part in re.split(r"[|;&]+", line):
-                if part.strip().startswith("nmt "):
-                    yield shlex.split(part.split("#")[0].split("<")[0].split(" >")[0])
+            if re.search(r"(^|[|;&]) *nmt ", line):
+                lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
+                lexer.whitespace_split = True
+                for ends, words in groupby(lexer, key=lambda word: set(word) <= set("|;&<>")):
+                    command = list(words)
+                    if not ends and command[0] == "nmt":
+                        yield command
 
 
 def unknown_options(words: list[str]) -> list[str]:
@@ -73,6 +78,7 @@ def test_unknown_options_and_commands_are_reported() -> None:
         "nmt train D --lr 1  # no",
         "nmt average R",
         "cat a | nmt translate M --bean 4 > b",
+        """nmt train D --set 'a.b=["<BT>", "|"]' --lr 1""",
     ]
     text = "\n".join(["```", *lines, "```"])
     assert [unknown_options(words) for words in commands(text)] == [
@@ -80,4 +86,5 @@ def test_unknown_options_and_commands_are_reported() -> None:
         ["--lr"],
         ["nmt", "average"],
         ["--bean"],
+        ["--lr"],
     ]
