@@ -34,8 +34,8 @@ folder, precision = sys.argv[1:]
 subwords = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/source.spm")
 translator = ctranslate2.Translator(folder, compute_type=precision, inter_threads=1)
 for line in sys.stdin:
-    (found,) = translator.translate_batch([subwords.encode(line.strip(), out_type=str)], beam_size=4)
-    print(subwords.decode(found.hypotheses[0]))
+    (result,) = translator.translate_batch([subwords.encode(line.strip(), out_type=str)], beam_size=4)
+    print(subwords.decode(result.hypotheses[0]))
 """
 """The shortest script that translates lines with it."""
 
@@ -56,8 +56,8 @@ def megabytes(name):
 
 model, precision = sys.argv[1:]
 names = "attention", "model.tree", "decoding.fast", "decoding.search", "model.pointwise", "runtime.kernels"
-for room in names:
-    compiled_kernels(room)
+for subpackage in names:
+    compiled_kernels(subpackage)
 torch.ones(999, 999) @ torch.ones(999, 999)
 Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 before = megabytes("VmRSS")

@@ -127,8 +127,12 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
     from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
-    for room in ("attention", "model.tree", "decoding.search"):  # before any fork, as in `nmt translate`
-        compiled_kernels(room)
+    for subpackage in (
+        "attention",
+        "model.tree",
+        "decoding.search",
+    ):  # before any fork, as in `nmt translate`
+        compiled_kernels(subpackage)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
 
