@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.config import preset_path, read
@@ -52,23 +52,23 @@ checkpoints.every_steps = 4
 checkpoints.keep_last = 10
 validation.every_steps = 0
 """
-"""Enough to learn so few trees by heart; the average over all of the training is worse than its end."""
+"""Settings for memorising few trees. The average over all of the training is worse than its end."""
 
 
 @pytest.fixture(scope="module")
 def copied(recipe_copy: Callable[[str], Path]) -> Path:
     """A copy of the recipe with settings for little text, and trees in a folder beside it."""
     recipe = recipe_copy("parsing")
-    place = recipe.parents[1]
+    folder = recipe.parents[1]
     (recipe / "gum" / "train.toml").write_text(TINY, encoding="utf-8")
     (recipe / "gum" / "preprocess.toml").write_text(
         "text.words = 'raw'\ntokenizer.kind = 'bpe'\ntokenizer.merges = 20\n", encoding="utf-8"
     )
     with (recipe / "translate.toml").open("a", encoding="utf-8") as translate:
         translate.write("max_length = 20\n")
-    (place / "trees").mkdir()
+    (folder / "trees").mkdir()
     for name, lines in (("train", TREES), ("valid", TREES[::4]), ("test", TREES[1::4])):
-        (place / "trees" / f"{name}.trees").write_text(
+        (folder / "trees" / f"{name}.trees").write_text(
             "".join(f"{line}\n" for line in lines), encoding="utf-8"
         )
     return recipe
@@ -76,7 +76,7 @@ def copied(recipe_copy: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
-    """The folder of a run that stopped once and then went on to its end, and what the recipe printed."""
+    """The folder of a run that was interrupted once and resumed, and the stdout of the recipe."""
     out = copied.parents[1] / "out"
     command = (copied, "-d", copied.parents[1] / "trees", "-o", out, "gum")
     stopped = recipe(*command, "--max-steps", 2, NMT_DATA="")
@@ -138,10 +138,10 @@ def test_the_average_that_parses_the_validation_set_best_parses_the_test_set(
 ) -> None:
     folder, _ = finished
     result = json.loads((folder / "result.json").read_bytes())
-    found = {name: scores["bracket F1"] for name, scores in result["valid"].items()}
-    assert found.keys() == {"valid-1", "valid-5", "valid-10"}
-    assert len(set(found.values())) > 1
-    assert f"valid-{len(result['averaged'])}" == max(found, key=lambda name: found[name])
+    f1_by_set = {name: scores["bracket F1"] for name, scores in result["valid"].items()}
+    assert f1_by_set.keys() == {"valid-1", "valid-5", "valid-10"}
+    assert len(set(f1_by_set.values())) > 1
+    assert f"valid-{len(result['averaged'])}" == max(f1_by_set, key=lambda name: f1_by_set[name])
 
 
 def test_function_labels_are_not_learnt_and_phrases_are(finished: tuple[Path, str]) -> None:
@@ -170,7 +170,9 @@ def test_the_same_command_again_shows_the_same_table_and_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_what_is_kept_is_in_the_readme_once(copied: Path, finished: tuple[Path, str]) -> None:
+def test_repeated_keep_writes_the_results_into_the_readme_once(
+    copied: Path, finished: tuple[Path, str]
+) -> None:
     folder, printed = finished
     for _ in range(2):
         subprocess.run([sys.executable, str(copied / "results.py"), "keep", str(folder)], check=True)
@@ -228,17 +230,17 @@ def test_the_treebank_gives_right_branching_trees_the_known_score() -> None:
     assert round(comparison.total.f1, 2) == 14.96
 
 
-def test_phrases_have_two_words_at_least_and_are_no_sentence() -> None:
+def test_phrases_have_at_least_two_words_and_are_not_sentences() -> None:
     tree = TREES[1]
     assert tree == "(ROOT (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN mouse))) (. .)))"
-    found = list(phrases(tree, limit=3))
-    assert found == [
+    short = list(phrases(tree, limit=3))
+    assert short == [
         "(NP-SBJ (DT The) (NN cat))",
         "(NP (DT a) (NN mouse))",
         "(VP (VBZ sees) (NP (DT a) (NN mouse)))",
     ]
-    assert list(phrases(tree, limit=2)) == found[:2]
-    assert [trees.parse(phrase).words for phrase in found] == [
+    assert list(phrases(tree, limit=2)) == short[:2]
+    assert [trees.parse(phrase).words for phrase in short] == [
         ("The", "cat"),
         ("a", "mouse"),
         ("sees", "a", "mouse"),

@@ -44,28 +44,28 @@ RULES = {
     ),
     "TOP does not count": ("(TOP (S (NN a)))", "(S (NN a))", (1, 1, 1)),
     "TOP does not count inside either": ("(TOP (S (NN a)))", "(TOP (S (TOP (NN a))))", (1, 1, 1)),
-    "tags are no brackets": ("(TOP (S (NN a) (VB b)))", "(TOP (S (JJ a) (RB b)))", (1, 1, 1)),
-    "traces go, and what holds nothing else": (
+    "tags are not brackets": ("(TOP (S (NN a) (VB b)))", "(TOP (S (JJ a) (RB b)))", (1, 1, 1)),
+    "traces and brackets of only traces do not count": (
         "(TOP (S (NP (DT a)) (VP (VBD b) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))))",
         "(TOP (S (NP (DT a)) (VP (VBD b))))",
         (3, 3, 3),
     ),
-    "where a comma hangs does not count": (
+    "the parent of a comma does not count": (
         "(TOP (S (NP (DT a) (, ,)) (VP (VB b)) (. .)))",
         "(TOP (S (NP (DT a)) (, ,) (VP (VB b) (. .))))",
         (3, 3, 3),
     ),
-    "all five kinds of punctuation go": (
+    "all five kinds of punctuation do not count": (
         "(TOP (S (NP (`` x) (: x) (, x) (. x) ('' x) (NN a)) (NN b)))",
         "(TOP (S (`` x) (: x) (, x) (. x) ('' x) (NP (NN a)) (NN b)))",
         (2, 2, 2),
     ),
-    "other punctuation stays": (
+    "other punctuation counts": (
         "(TOP (S (NP (-LRB- x) (NN a)) (NN b)))",
         "(TOP (S (-LRB- x) (NP (NN a)) (NN b)))",
         (1, 2, 2),
     ),
-    "a bracket of punctuation alone is none": (
+    "a bracket of only punctuation does not count": (
         "(TOP (S (NN a) (PRN (, ,) (: -))))",
         "(TOP (S (NN a) (, ,) (: -)))",
         (1, 1, 1),
@@ -75,32 +75,32 @@ RULES = {
         "(TOP (S (: (NN a))))",
         (1, 1, 1),
     ),
-    "function labels go": (
+    "function labels do not count": (
         "(TOP (S-ADV (NP-SBJ-1 (NN a)) (VP=2 (VB b))))",
         "(TOP (S (NP (NN a)) (VP (VB b))))",
         (3, 3, 3),
     ),
-    "ADVP and PRT are one": (
+    "ADVP and PRT are equal": (
         "(TOP (S (ADVP (RB a)) (PRT (RP b))))",
         "(TOP (S (PRT (RB a)) (ADVP (RP b))))",
         (3, 3, 3),
     ),
-    "ADVP with a function label and PRT are one": (
+    "ADVP with a function label and PRT are equal": (
         "(TOP (S (ADVP-TMP (RB a)) (NN b)))",
         "(TOP (S (PRT (RB a)) (NN b)))",
         (2, 2, 2),
     ),
-    "a bracket found twice, but there once, is found once": (
+    "a bracket that occurs twice only in the hypothesis matches once": (
         "(TOP (S (NP (NN a)) (NN b)))",
         "(TOP (S (NP (NP (NN a))) (NN b)))",
         (2, 2, 3),
     ),
-    "a bracket found once, but there twice, is found once": (
+    "a bracket that occurs twice only in the reference matches once": (
         "(TOP (S (NP (NP (NN a))) (NN b)))",
         "(TOP (S (NP (NN a)) (NN b)))",
         (2, 3, 2),
     ),
-    "a bracket found twice and there twice is found twice": (
+    "a bracket that occurs twice on both sides matches twice": (
         "(TOP (S (NP (NP (NN a))) (NN b)))",
         "(TOP (S (NP (NP (NN a))) (NN b)))",
         (3, 3, 3),
@@ -111,16 +111,16 @@ RULES = {
         (2, 2, 2),
     ),
     "a tree without brackets": ("(TOP (NN a))", "(TOP (NP (NN a)))", (0, 0, 1)),
-    "nothing but punctuation is skipped": ("(TOP (X (. .)))", "(TOP (Y (. .)))", None),
+    "a sentence of only punctuation is skipped": ("(TOP (X (. .)))", "(TOP (Y (. .)))", None),
 }
-"""A reference, a hypothesis, and how many brackets match, are in the reference, are in the hypothesis."""
+"""A reference, a hypothesis, and the numbers of matching, reference and hypothesis brackets."""
 
-EVALB_FOUND = {
+EVALB_COUNTS = {
     "train": (49336, 61030, 66570, 256),
     "valid": (6933, 8581, 9382, 18),
     "test": (7036, 8710, 9528, 27),
 }
-"""What EVALB printed for `damaged`: brackets that match, are there, are made; complete trees."""
+"""Counts that EVALB printed for `damaged`: matching, reference and hypothesis brackets, complete trees."""
 
 
 def against(reference: str, hypothesis: str) -> Comparison:
@@ -129,19 +129,19 @@ def against(reference: str, hypothesis: str) -> Comparison:
 
 def damaged(trees: Sequence[Tree], share: float = 0.1, seed: int = 7) -> list[Tree]:
     """Return trees with some brackets lost, doubled, renamed or longer by a word. Words and tags stay."""
-    chosen = random.Random(seed)
-    return [Tree(tuple(_damaged(list(tree.symbols), share, chosen)), tree.words) for tree in trees]
+    generator = random.Random(seed)
+    return [Tree(tuple(_damaged(list(tree.symbols), share, generator)), tree.words) for tree in trees]
 
 
-def _damaged(symbols: list[str], share: float, chosen: random.Random) -> list[str]:
+def _damaged(symbols: list[str], share: float, generator: random.Random) -> list[str]:
     for i in range(len(symbols) - 1):
         one, other = symbols[i : i + 2]
-        if one[0] == ")" and other[0] not in "()" and chosen.random() < share:
+        if one[0] == ")" and other[0] not in "()" and generator.random() < share:
             symbols[i : i + 2] = other, one
     result, open_labels = [], []
     for symbol in symbols:
         if symbol[0] == "(":
-            open_labels.append(_labels(symbol[1:], share, chosen))
+            open_labels.append(_labels(symbol[1:], share, generator))
             result += [f"({label}" for label in open_labels[-1]]
         elif symbol[0] == ")":
             result += [f"){label}" for label in reversed(open_labels.pop())]
@@ -150,14 +150,14 @@ def _damaged(symbols: list[str], share: float, chosen: random.Random) -> list[st
     return result
 
 
-def _labels(label: str, share: float, chosen: random.Random) -> list[str]:
+def _labels(label: str, share: float, generator: random.Random) -> list[str]:
     """Return the labels that replace `label`: usually itself, sometimes none, several or another."""
-    chance = chosen.random()
+    chance = generator.random()
     others = ("NP", "VP", "ADVP", "PRT", "S-SBJ=1", "PRN-X", "TOP")
     if chance < share:
         return []
     if chance < 2 * share:
-        return [others[int(chosen.random() * len(others))]]
+        return [others[int(generator.random() * len(others))]]
     if chance < 3 * share:
         return [label, label]
     return ["X", label] if chance < 4 * share else [label]
@@ -181,31 +181,31 @@ def evalb(references: Sequence[str], hypotheses: Sequence[str], folder: Path) ->
     command = [program, "-p", *(str(folder / name) for name in ("prm", "ref", "hyp"))]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = [row for line in printed.splitlines() if len(row := line.split()) == 12 and row[0].isdigit()]
-    assert {row[2] for row in rows} <= {"0", "2"}, "EVALB should find errors in none of them"
+    assert {row[2] for row in rows} <= {"0", "2"}, "EVALB must not report errors"
     return [Counts(*map(int, row[5:8])) if row[2] == "0" else None for row in rows]
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_of_evalbs_rules_holds(rule: str) -> None:
+def test_each_rule_of_evalb_holds(rule: str) -> None:
     reference, hypothesis, expected = RULES[rule]
-    found = against(reference, hypothesis)
-    assert found.lines == [Counts(*expected) if expected else None]
-    assert not found.flaws
+    result = against(reference, hypothesis)
+    assert result.lines == [Counts(*expected) if expected else None]
+    assert not result.flaws
 
 
 def test_evalb_itself_follows_the_rules(tmp_path: Path) -> None:
     references, hypotheses, expected = zip(*RULES.values(), strict=True)
-    found = evalb(references, hypotheses, tmp_path)
-    assert found == [Counts(*counts) if counts else None for counts in expected]
+    result = evalb(references, hypotheses, tmp_path)
+    assert result == [Counts(*counts) if counts else None for counts in expected]
 
 
-@pytest.mark.parametrize("name", EVALB_FOUND)
-def test_a_damaged_treebank_has_the_score_that_evalb_gave_it(name: str) -> None:
+@pytest.mark.parametrize("name", EVALB_COUNTS)
+def test_a_damaged_treebank_has_the_counts_that_evalb_printed(name: str) -> None:
     references = treebank(name)
-    found = compare([linearised(tree) for tree in damaged(references)], references)
-    complete = sum(line.complete for line in found.lines if line)
-    assert (*_numbers(found.total), complete) == EVALB_FOUND[name]
-    assert not found.flaws
+    result = compare([linearised(tree) for tree in damaged(references)], references)
+    complete = sum(line.complete for line in result.lines if line)
+    assert (*_numbers(result.total), complete) == EVALB_COUNTS[name]
+    assert not result.flaws
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int]:
@@ -213,9 +213,7 @@ def _numbers(counts: Counts) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("share", [0.03, 0.1])
-def test_every_tree_of_a_damaged_treebank_has_the_counts_that_evalb_gives_it(
-    share: float, tmp_path: Path
-) -> None:
+def test_each_tree_of_a_damaged_treebank_has_the_counts_of_evalb(share: float, tmp_path: Path) -> None:
     references = treebank("test")
     hypotheses = [bracketed(tree) for tree in damaged(references, share)]
     expected = evalb([bracketed(tree) for tree in references], hypotheses, tmp_path)
@@ -229,20 +227,20 @@ def test_bracketed_and_linearised_trees_score_the_same(
 ) -> None:
     references = [parse(reference) for reference, _, _ in RULES.values()]
     hypotheses = [parse(hypothesis) for _, hypothesis, _ in RULES.values()]
-    found = compare(
+    result = compare(
         [write_hypothesis(tree) for tree in hypotheses],
         read_references([write_reference(tree) for tree in references], "ref"),
     )
-    assert found.lines == [Counts(*counts) if counts else None for _, _, counts in RULES.values()]
-    assert not found.flaws
+    assert result.lines == [Counts(*counts) if counts else None for _, _, counts in RULES.values()]
+    assert not result.flaws
 
 
 def test_precision_recall_f1_and_complete_match_are_over_all_sentences() -> None:
     perfect, skipped = "(S (NP NN )NP (VP VB )VP )S", "(X . )X"
     references = read_references([perfect, "(S (NP NN NN )NP )S", skipped, "NN"], "ref")
-    found = compare([perfect, "(S (VP (X NN )X NN )VP )S", skipped, "NN"], references)
-    assert found.total == Counts(4, 5, 6)
-    assert found.scores() == pytest.approx(
+    result = compare([perfect, "(S (VP (X NN )X NN )VP )S", skipped, "NN"], references)
+    assert result.total == Counts(4, 5, 6)
+    assert result.scores() == pytest.approx(
         {
             "bracket F1": 100 * 8 / 11,
             "precision": 100 * 4 / 6,
@@ -253,9 +251,9 @@ def test_precision_recall_f1_and_complete_match_are_over_all_sentences() -> None
     )
 
 
-def test_nothing_to_divide_by_is_no_error() -> None:
-    found = compare([". ."], read_references([". ."], "ref"))
-    assert [*found.scores().values()] == [0] * 5
+def test_scores_without_any_bracket_are_zero() -> None:
+    result = compare([". ."], read_references([". ."], "ref"))
+    assert [*result.scores().values()] == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -272,31 +270,31 @@ def test_malformed_output_is_repaired_and_counts(
     hypothesis: str, expected: tuple[int, int, int], flaw: str
 ) -> None:
     good = "(S (NP DT NN )NP (VP VB )VP )S"
-    found = compare([good, hypothesis, good], read_references([good] * 3, "ref"))
-    assert found.lines == [Counts(3, 3, 3), Counts(*expected), Counts(3, 3, 3)]
-    assert found.flaws == {2: flaw}
-    assert found.scores()["malformed"] == pytest.approx(100 / 3)
+    result = compare([good, hypothesis, good], read_references([good] * 3, "ref"))
+    assert result.lines == [Counts(3, 3, 3), Counts(*expected), Counts(3, 3, 3)]
+    assert result.flaws == {2: flaw}
+    assert result.scores()["malformed"] == pytest.approx(100 / 3)
 
 
-def test_a_wrong_tag_hides_no_word_and_makes_no_error() -> None:
-    found = against("(TOP (S (NP (NN a)) (, ,) (NN b)))", "(TOP (S (NP (. a)) (NN ,) (NN b)))")
-    assert (found.lines, found.flaws) == ([Counts(2, 2, 2)], {})
+def test_a_wrong_tag_changes_neither_counts_nor_flaws() -> None:
+    result = against("(TOP (S (NP (NN a)) (, ,) (NN b)))", "(TOP (S (NP (. a)) (NN ,) (NN b)))")
+    assert (result.lines, result.flaws) == ([Counts(2, 2, 2)], {})
 
 
 def test_a_parse_of_other_words_is_malformed() -> None:
-    found = against("(TOP (S (NN a) (NN b)))", "(TOP (S (NN a) (NN c)))")
-    assert found.flaws == {1: "it has c instead of b"}
+    result = against("(TOP (S (NN a) (NN b)))", "(TOP (S (NN a) (NN c)))")
+    assert result.flaws == {1: "it has c instead of b"}
 
 
-def test_one_odd_line_does_not_change_how_the_others_are_read() -> None:
+def test_a_malformed_line_does_not_change_the_format_of_the_other_lines() -> None:
     good = "(S (NN a))"
-    found = compare([good, "(S NN", good, "", good], read_references([good] * 5, "ref"))
-    assert list(found.flaws) == [2, 4]
-    assert found.lines[::2] == [Counts(1, 1, 1)] * 3
+    result = compare([good, "(S NN", good, "", good], read_references([good] * 5, "ref"))
+    assert list(result.flaws) == [2, 4]
+    assert result.lines[::2] == [Counts(1, 1, 1)] * 3
 
 
 @pytest.mark.parametrize("bad", ["(S (NN a)", "", "(TOP)"])
-def test_a_reference_that_is_no_tree_is_named(bad: str) -> None:
+def test_the_error_for_a_malformed_reference_names_its_line(bad: str) -> None:
     with pytest.raises(
         SystemExit, match=r"^Error: gold\.trees line 2: .*; a line must be one tree, bracketed such as"
     ):
