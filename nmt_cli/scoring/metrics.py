@@ -1,5 +1,6 @@
 """Compute scores of texts and of sentences. Each score carries the settings that produced it."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -72,7 +73,8 @@ def score(
 
     Each of `references` has one line per hypothesis. `lang` is the target language, which "paper-bleu" needs.
     """
-    return [Measure(metric, references, config or ScoreConfig(), lang)(hypotheses) for metric in metrics]
+    measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
+    return [result for measure in measures for result in measure.scores([hypotheses])]
 
 
 class Measure:
@@ -86,11 +88,6 @@ class Measure:
         self._protocol = PaperProtocol(lang) if metric == "paper-bleu" else None
         self.counter = _counter(metric, config, lang, for_sentences=False)
         """The metric object of sacrebleu."""
-
-    def __call__(self, hypotheses: Lines) -> Score:
-        """Return the score of one system."""
-        (result,) = self.scores([hypotheses])
-        return result
 
     def scores(self, systems: Sequence[Lines]) -> list[Score]:
         """Return the score of each system, in the same order."""
@@ -113,6 +110,7 @@ class Measure:
             yield from zip(*(self._counted(block) for block in hypotheses), strict=True)
 
     def _counted(self, block: list[str]) -> list[Counts]:
+        """Return the counts of each line of one system, compared with the references in sacrebleu's cache."""
         ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
         counts: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
         return counts
@@ -145,9 +143,11 @@ class Measure:
         return text.replace("tok:none", steps)
 
     def _ready(self, reference: list[str]) -> list[str]:
+        """Return lines of a reference as the metric compares them: in words, for the paper's protocol."""
         return [self._protocol.reference(line) for line in reference] if self._protocol else reference
 
     def _kind(self) -> str:
+        """Return the value of `Score.kind`."""
         if self._protocol:
             return "paper protocol: tokenised, compounds split"
         if self.metric != "bleu":
@@ -178,6 +178,13 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
             f"validation counts characters (tok:char). For words, run pip install '.[{extra}]'."
         )
     return None
+
+
+def perplexity(nll: float, units: int) -> float:
+    """Return exp(`nll` / `units`), the total loss over tokens or words. Infinity for a mean from 700."""
+    # math.exp raises from about 710 on.
+    mean = nll / units
+    return math.exp(mean) if mean < 700 else math.inf
 
 
 def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:

@@ -8,6 +8,7 @@ from nmt_cli.text.config import SamplingConfig
 from nmt_cli.text.subword_models.bpe import Bpe
 from nmt_cli.text.subword_models.dropout import BpeDropout
 from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.subwords import Subwords
 from nmt_cli.text.subword_models.surfaces import PieceMerging
 from nmt_cli.text.subword_models.unigram import UnigramSampling
 from nmt_cli.text.tokenizer import Side, Tokenizer
@@ -32,11 +33,11 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
     """Return a function that segments one run of text, without symbols, into pieces at random."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
-    effective = _effective_setting(subwords)
+    effective, described = _effective_setting(subwords)
     for name, strength in settings.items():
         if strength and name != effective:
             remedy = f"Set sampling.{side}_{effective} instead" if effective else "Leave it out"
-            raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}. {remedy}.")
+            raise UserError(f"sampling.{side}_{name} has no effect on {described}. {remedy}.")
     if isinstance(subwords, Pieces) and effective == "alpha":
         return UnigramSampling(subwords, settings["alpha"]).encode
     if isinstance(subwords, Bpe | Pieces) and effective:
@@ -45,15 +46,13 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
     raise ValueError(f"no sampling is set for {side}")
 
 
-def _effective_setting(subwords: object) -> str | None:
-    """Return the setting, alpha or dropout, that has an effect on this kind of model, if any."""
-    if isinstance(subwords, Pieces):
-        return subwords.draws_by
-    return "dropout" if isinstance(subwords, Bpe) else None
-
-
-def _described(subwords: object) -> str:
+def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
+    """Return the setting, alpha or dropout, that has an effect on a model, if any, and a description of the
+    model for error messages.
+    """
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
-        return f"a SentencePiece model of {kinds[subwords.draws_by]}"
-    return "merges" if isinstance(subwords, Bpe) else "a vocabulary of characters or words"
+        return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"
+    if isinstance(subwords, Bpe):
+        return "dropout", "merges"
+    return None, "a vocabulary of characters or words"

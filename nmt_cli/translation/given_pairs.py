@@ -7,7 +7,7 @@ from pathlib import Path
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.forced import token_scores
 from nmt_cli.decoding.search.hypotheses import Scored
-from nmt_cli.scoring.perplexity import perplexity
+from nmt_cli.scoring.metrics import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers

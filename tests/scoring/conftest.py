@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+Texts = dict[str, Path]
+
 ODD = [
     "",
     "Er sagte: „Ja“, “no”, ‚so‘ … und ging .",
@@ -36,16 +38,20 @@ def damaged(lines: Sequence[str], seed: int) -> list[str]:
     return [" ".join(word for word in line.split(" ") if chosen.random() > 0.15) for line in lines]
 
 
+def lines(path: Path) -> list[str]:
+    return [line.rstrip() for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+
+
 @pytest.fixture(scope="session")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Texts:
     """Write ref and other (references), one and two (systems). The last line of two has no line feed."""
     folder = tmp_path_factory.mktemp("texts")
-    lines = _sentences(40)
+    reference = _sentences(40)
     contents = {
-        "ref": lines,
-        "other": damaged(lines, 1),
-        "one": damaged(lines, 2),
-        "two": damaged(damaged(lines, 3), 4),
+        "ref": reference,
+        "other": damaged(reference, 1),
+        "one": damaged(reference, 2),
+        "two": damaged(damaged(reference, 3), 4),
     }
     for name, text in contents.items():
         (folder / name).write_bytes(("\n".join(text) + ("\n" if name != "two" else "")).encode())
@@ -68,7 +74,7 @@ def sacrebleu_score(sacrebleu: Callable[..., str]) -> Callable[..., tuple[float,
     """Return a function that runs `sacrebleu` for one system and metric, for score and signature."""
 
     def run(*arguments: object) -> tuple[float, str]:
-        found = json.loads(sacrebleu(*arguments, "-f", "json"))
-        return found["score"], found["signature"]
+        result = json.loads(sacrebleu(*arguments, "-f", "json"))
+        return result["score"], result["signature"]
 
     return run

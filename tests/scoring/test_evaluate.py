@@ -9,8 +9,7 @@ from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.evaluate import Evaluation, Scores, evaluate
-
-Texts = dict[str, Path]
+from tests.scoring.conftest import Texts
 
 
 def run(
@@ -23,8 +22,8 @@ def run(
     significance: Test | None = None,
 ) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
-    given = settings.given_names(None, assignments)
-    return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, given))
+    names = settings.given_names(None, assignments)
+    return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, names))
 
 
 def metrics_of(outcome: Scores) -> list[str]:
@@ -48,7 +47,7 @@ def test_the_ending_of_the_reference_is_the_language(texts: Texts, tmp_path: Pat
 
 
 @pytest.mark.parametrize("lang", ["DE", "de-AT", "de_AT"])
-def test_a_language_is_known_in_every_region_and_case(texts: Texts, lang: str) -> None:
+def test_a_language_may_have_any_region_and_case(texts: Texts, lang: str) -> None:
     outcome = run([texts["ref"]], [texts["one"]], lang=lang, metrics=["paper-bleu"])
     assert outcome.language == "de"
     assert "tok:moses-de|" in outcome.systems[0].scores[0].signature
@@ -62,7 +61,7 @@ def test_a_language_is_known_in_every_region_and_case(texts: Texts, lang: str) -
         ("zh", "the Moses tokeniser can't split zh into words"),
     ],
 )
-def test_without_a_language_the_papers_protocol_is_left_out_and_refused_if_asked_for(
+def test_without_a_language_the_papers_protocol_is_left_out_and_refused_if_requested(
     texts: Texts, lang: str, reason: str
 ) -> None:
     outcome = run([texts["ref"]], [texts["one"]], lang=lang)
@@ -79,7 +78,7 @@ def test_curly_quotes_in_references_match_straight_quotes(tmp_path: Path) -> Non
     assert outcome.systems[0].scores[0].value == pytest.approx(100)
 
 
-def test_a_metric_asked_for_twice_is_computed_once_in_the_order_asked(texts: Texts) -> None:
+def test_a_repeated_metric_is_computed_once_in_the_order_of_requests(texts: Texts) -> None:
     outcome = run([texts["ref"]], [texts["one"]], metrics=["ter", "chrf++", "ter"])
     assert metrics_of(outcome) == ["ter", "chrf++"]
 
@@ -152,17 +151,17 @@ def test_sentences_of_the_papers_protocol_alone_are_refused(texts: Texts) -> Non
 
 
 @pytest.mark.parametrize("metrics", [["chrf"], ["ter", "chrf++"]], ids=" ".join)
-def test_a_language_that_no_metric_asks_for_is_refused(texts: Texts, metrics: Sequence[Metric]) -> None:
+def test_a_language_that_no_metric_uses_is_refused(texts: Texts, metrics: Sequence[Metric]) -> None:
     with pytest.raises(UserError, match="--target-lang has no effect"):
         run([texts["ref"]], [texts["one"]], lang="de", metrics=metrics)
 
 
-def test_a_language_that_only_a_given_tokeniser_could_use_is_refused(texts: Texts) -> None:
+def test_a_language_without_effect_on_the_chosen_tokeniser_is_refused(texts: Texts) -> None:
     with pytest.raises(UserError, match="--target-lang has no effect"):
         run([texts["ref"]], [texts["one"]], "bleu.tokenizer=intl", lang="zh", metrics=["bleu"])
 
 
-def test_a_text_given_twice_and_stdin_for_two_texts_are_refused(texts: Texts) -> None:
+def test_a_repeated_text_and_stdin_for_two_texts_are_refused(texts: Texts) -> None:
     with pytest.raises(UserError, match="one is given twice"):
         run([texts["ref"]], [texts["one"], texts["two"], texts["one"]])
     with pytest.raises(UserError, match="stdin can be read only once"):
@@ -175,7 +174,7 @@ def test_every_reference_must_match_every_system(texts: Texts, tmp_path: Path) -
         run([texts["ref"], tmp_path / "short"], [texts["two"]])
 
 
-def test_bad_bytes_and_tokenised_output_are_warned_of(tmp_path: Path) -> None:
+def test_invalid_bytes_and_tokenised_output_cause_warnings(tmp_path: Path) -> None:
     (tmp_path / "ref").write_bytes(b"running text.\n" * 120)
     (tmp_path / "hyp").write_bytes(b"running text .\n" * 119 + b"text \xff.\n")
     outcome = run([tmp_path / "ref"], [tmp_path / "hyp"])
@@ -187,7 +186,7 @@ def test_bad_bytes_and_tokenised_output_are_warned_of(tmp_path: Path) -> None:
     assert len(tokenized.warnings) == 1
 
 
-def test_a_carriage_return_inside_a_line_is_warned_of(tmp_path: Path) -> None:
+def test_a_carriage_return_inside_a_line_causes_a_warning(tmp_path: Path) -> None:
     (tmp_path / "ref.de").write_bytes(b"eins zwei\r\ndrei vier\r\n")
     (tmp_path / "hyp").write_bytes(b"eins zwei\r\ndrei\rvier\r\n")
     outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"])
@@ -195,7 +194,7 @@ def test_a_carriage_return_inside_a_line_is_warned_of(tmp_path: Path) -> None:
     assert f"{tmp_path / 'hyp'}: 1 lines have a carriage return inside (the first is line 2)" in warning
 
 
-def test_a_line_that_ter_would_take_days_for_is_named(tmp_path: Path) -> None:
+def test_a_line_too_long_for_ter_is_named(tmp_path: Path) -> None:
     for name, words in (("ref", "a b c"), ("hyp", "d " * 20_000)):
         (tmp_path / name).write_text(f"short\n{words}\n")
     with pytest.raises(UserError, match="hyp line 2 has 20,000 words, and TER of more than 5,000"):

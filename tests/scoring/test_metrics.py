@@ -1,22 +1,17 @@
 """Scores equal those of sacrebleu in every printed digit, and have its signatures."""
 
+import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig
-from nmt_cli.scoring.metrics import Measure, bleu_tokenizer, score
-
-Texts = dict[str, Path]
+from nmt_cli.scoring.metrics import Measure, bleu_tokenizer, perplexity, score
+from tests.scoring.conftest import Texts, lines
 
 TWELVE_DIGITS = 6e-13
-
-
-def lines(path: Path) -> list[str]:
-    return [line.rstrip() for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
 
 
 @pytest.mark.slow
@@ -39,7 +34,7 @@ def lines(path: Path) -> list[str]:
     ],
     ids=str,
 )
-def test_every_score_is_that_of_sacrebleus_command(
+def test_every_score_is_that_of_the_sacrebleu_command(
     texts: Texts,
     sacrebleu_score: Callable[..., tuple[float, str]],
     references: Sequence[str],
@@ -48,55 +43,55 @@ def test_every_score_is_that_of_sacrebleus_command(
     options: Sequence[str],
 ) -> None:
     config = settings.read(ScoreConfig, assignments=assignments)
-    (found,) = score(lines(texts["one"]), [lines(texts[name]) for name in references], [metric], config)
+    (result,) = score(lines(texts["one"]), [lines(texts[name]) for name in references], [metric], config)
     value, signature = sacrebleu_score(*(texts[name] for name in references), "-i", texts["one"], *options)
-    assert found.value == pytest.approx(value, abs=TWELVE_DIGITS)
-    assert found.signature == signature
+    assert result.value == pytest.approx(value, abs=TWELVE_DIGITS)
+    assert result.signature == signature
 
 
 @pytest.mark.parametrize(
     ("metric", "options"),
     [("bleu", ["-m", "bleu"]), ("chrf++", ["-m", "chrf", "-cw", "2"]), ("ter", ["-m", "ter"])],
 )
-def test_every_sentences_score_is_that_of_sacrebleus_command(
+def test_the_score_of_a_sentence_is_that_of_the_sacrebleu_command(
     texts: Texts, sacrebleu: Callable[..., str], metric: Metric, options: Sequence[str]
 ) -> None:
     references = [lines(texts["ref"]), lines(texts["other"])]
-    found = Measure(metric, references, ScoreConfig(), "").sentences(lines(texts["two"]))
+    result = Measure(metric, references, ScoreConfig(), "").sentences(lines(texts["two"]))
     files = (texts["ref"], texts["other"], "-i", texts["two"])
     expected = [float(line) for line in sacrebleu(*files, "-sl", "-b", *options).split()]
-    assert found.values == pytest.approx(expected, abs=TWELVE_DIGITS)
-    assert f"|{found.signature} =" in sacrebleu(*files, "-sl", *options)
+    assert result.values == pytest.approx(expected, abs=TWELVE_DIGITS)
+    assert f"|{result.signature} =" in sacrebleu(*files, "-sl", *options)
 
 
 def test_one_measure_scores_many_systems_as_if_each_were_alone(texts: Texts) -> None:
     references = [lines(texts["ref"])]
     measure = Measure("chrf", references, ScoreConfig(), "")
     for name in ("one", "two", "one"):
-        assert [measure(lines(texts[name]))] == score(lines(texts[name]), references, ["chrf"])
+        assert measure.scores([lines(texts[name])]) == score(lines(texts[name]), references, ["chrf"])
 
 
-def test_training_gets_bleu_and_chrf_without_asking(texts: Texts) -> None:
-    found = score(lines(texts["one"]), [lines(texts["ref"])])
-    assert [one.label for one in found] == ["BLEU (sacrebleu, detokenised, 13a)", "chrF2"]
+def test_the_default_metrics_are_bleu_and_chrf(texts: Texts) -> None:
+    results = score(lines(texts["one"]), [lines(texts["ref"])])
+    assert [one.label for one in results] == ["BLEU (sacrebleu, detokenised, 13a)", "chrF2"]
 
 
-def test_the_two_bleu_are_named_so_that_nobody_takes_one_for_the_other(texts: Texts) -> None:
-    found = score(lines(texts["one"]), [lines(texts["ref"])], ["bleu", "paper-bleu"], lang="de")
-    assert [one.label for one in found] == [
+def test_the_labels_distinguish_both_kinds_of_bleu(texts: Texts) -> None:
+    results = score(lines(texts["one"]), [lines(texts["ref"])], ["bleu", "paper-bleu"], lang="de")
+    assert [one.label for one in results] == [
         "BLEU (sacrebleu, detokenised, 13a)",
         "BLEU (paper protocol: tokenised, compounds split)",
     ]
-    assert found[1].signature.startswith(
+    assert results[1].signature.startswith(
         "nrefs:1|case:mixed|eff:no|punct:replaced|tok:moses-de|compounds:split|refquotes:straight|smooth:none|"
     )
 
 
-def test_bleu_of_text_taken_as_tokenised_says_so() -> None:
+def test_the_label_of_bleu_says_that_text_was_taken_as_tokenised() -> None:
     config = settings.read(ScoreConfig, assignments=["bleu.tokenizer=none"])
-    (found,) = score(["a b c d"], [["a b c d"]], ["bleu"], config)
-    assert found.label == "BLEU (sacrebleu, as tokenised in the files)"
-    assert found.value == pytest.approx(100)
+    (result,) = score(["a b c d"], [["a b c d"]], ["bleu"], config)
+    assert result.label == "BLEU (sacrebleu, as tokenised in the files)"
+    assert result.value == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +115,7 @@ def test_the_language_decides_on_the_tokeniser_unless_the_user_does(
     assert bleu_tokenizer(config, lang) == tokenizer
 
 
-def test_a_tokeniser_that_lacks_its_library_names_what_to_install_or_choose(
+def test_a_tokeniser_without_its_library_is_an_error_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
@@ -130,16 +125,16 @@ def test_a_tokeniser_that_lacks_its_library_names_what_to_install_or_choose(
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++", "ter", "paper-bleu"])
 @pytest.mark.parametrize("hypothesis", ["", "a b c d e"], ids=["empty", "right"])
-def test_a_system_that_says_nothing_gets_the_worst_score_and_a_perfect_one_the_best(
+def test_an_empty_system_has_the_worst_score_and_a_perfect_one_the_best(
     metric: Metric, hypothesis: str
 ) -> None:
-    (found,) = score([hypothesis, hypothesis], [["a b c d e"] * 2], [metric], lang="en")
+    (result,) = score([hypothesis, hypothesis], [["a b c d e"] * 2], [metric], lang="en")
     best, worst = (0, 100) if metric == "ter" else (100, 0)
-    assert found.value == pytest.approx(best if hypothesis else worst)
+    assert result.value == pytest.approx(best if hypothesis else worst)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
-def test_lines_are_counted_a_block_at_a_time_which_changes_no_score(
+def test_counting_in_blocks_changes_no_score(
     texts: Texts, monkeypatch: pytest.MonkeyPatch, metric: Metric
 ) -> None:
     references = [lines(texts["ref"]), lines(texts["other"])]
@@ -147,6 +142,23 @@ def test_lines_are_counted_a_block_at_a_time_which_changes_no_score(
     expected = Measure(metric, references, ScoreConfig(), "").scores(systems)
     monkeypatch.setattr("nmt_cli.scoring.metrics.LINES_AT_ONCE", 7)
     measure = Measure(metric, references, ScoreConfig(), "")
-    held = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]  # type: ignore[arg-type]
-    assert (len(held), max(held)) == (len(systems[0]), 7)
+    cached = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]  # type: ignore[arg-type]
+    assert (len(cached), max(cached)) == (len(systems[0]), 7)
     assert measure.scores(systems) == expected
+
+
+@pytest.mark.parametrize(
+    ("nll", "units", "expected"),
+    [
+        (3 * math.log(7.0), 3, 7.0),
+        (-5 * math.log(1 / 4000), 5, 4000.0),
+        (699.0, 1, math.exp(699.0)),
+        (701.0, 1, math.inf),
+        (1e300, 1, math.inf),
+        (math.inf, 1, math.inf),
+    ],
+)
+def test_perplexity_is_the_exponential_of_the_mean_loss_or_infinite(
+    nll: float, units: int, expected: float
+) -> None:
+    assert perplexity(nll, units) == pytest.approx(expected, rel=1e-12)

@@ -31,12 +31,12 @@ COMPOUNDS_IN_PERL = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Compute BLEU by definition: clipped n-grams of whole texts, closest reference length, no smoothing."""
     correct, total = Counter[int](), Counter[int]()
-    length, wanted = 0, 0
+    length, reference_length = 0, 0
     for number, line in enumerate(hypotheses):
         words = line.split()
         others = [reference[number].split() for reference in references]
         length += len(words)
-        wanted += min((abs(len(other) - len(words)), len(other)) for other in others)[1]
+        reference_length += min((abs(len(other) - len(words)), len(other)) for other in others)[1]
         for n in range(1, 5):
             most = Counter[tuple[str, ...]]()
             for other in others:
@@ -46,7 +46,7 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     if not all(correct[n] for n in range(1, 5)):
         return 0.0
     precision = math.exp(sum(math.log(correct[n] / total[n]) for n in range(1, 5)) / 4)
-    return 100 * precision * min(1.0, math.exp(1 - wanted / length))
+    return 100 * precision * min(1.0, math.exp(1 - reference_length / length))
 
 
 def ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
@@ -126,7 +126,7 @@ def test_compounds_are_split_as_perl_splits_them() -> None:
         ("", ""),
     ],
 )
-def test_a_hypothesis_loses_its_punctuation_then_is_tokenised_then_split(line: str, words: str) -> None:
+def test_a_hypothesis_gets_ascii_punctuation_is_tokenised_and_then_split(line: str, words: str) -> None:
     assert PaperProtocol("de").hypothesis(line) == words
 
 
@@ -134,7 +134,7 @@ def test_quotes_are_the_only_punctuation_replaced_in_a_reference() -> None:
     assert PaperProtocol("de").reference("„S-Bahn“ …") == '" S ##AT##-##AT## Bahn " …'
 
 
-def test_the_known_languages_are_those_that_the_moses_tokeniser_splits_into_words() -> None:
+def test_the_languages_are_those_that_the_moses_tokeniser_splits_into_words() -> None:
     unsplit = {"yue", "zh"}
     assert set(NonbreakingPrefixes().available_langs.values()) - unsplit == LANGUAGES
 
@@ -143,10 +143,10 @@ WORDS = st.lists(st.sampled_from("a b c d e".split()), max_size=9).map(" ".join)
 
 
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=6))
-def test_what_is_counted_is_multi_bleu(lines: list[tuple[str, str, str]]) -> None:
+def test_the_score_is_that_of_multi_bleu(lines: list[tuple[str, str, str]]) -> None:
     hypotheses, *references = ([line[side] for line in lines] for side in range(3))
-    (found,) = score(hypotheses, references, ["paper-bleu"], lang="en")
-    assert found.value == pytest.approx(multi_bleu(hypotheses, references), abs=1e-9)
+    (result,) = score(hypotheses, references, ["paper-bleu"], lang="en")
+    assert result.value == pytest.approx(multi_bleu(hypotheses, references), abs=1e-9)
 
 
 @needs_perl
@@ -156,7 +156,7 @@ def test_what_is_counted_is_multi_bleu(lines: list[tuple[str, str, str]]) -> Non
 )
 @pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
 @pytest.mark.parametrize("lang", ["de", "en", "fr"])
-def test_the_chain_gives_what_the_perl_originals_give_on_multi30k(lang: str) -> None:
+def test_multi30k_has_the_score_of_the_perl_originals(lang: str) -> None:
     folder = Path(os.environ["NMT_DATA"]) / "multi30k"
     lines = [
         line
@@ -166,8 +166,8 @@ def test_the_chain_gives_what_the_perl_originals_give_on_multi30k(lang: str) -> 
     others = [" ".join(line.split(" ")[1:]) for line in lines]
     references = perl_chain([straighten_quotes(line) for line in lines], lang)
     hypotheses = perl_chain([replace_punctuation(line) for line in others], lang)
-    (found,) = score(others, [lines], ["paper-bleu"], lang=lang)
-    assert found.value == pytest.approx(multi_bleu(hypotheses, [references]), abs=1e-9)
+    (result,) = score(others, [lines], ["paper-bleu"], lang=lang)
+    assert result.value == pytest.approx(multi_bleu(hypotheses, [references]), abs=1e-9)
 
 
 def perl_chain(lines: Sequence[str], lang: str) -> list[str]:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,7 @@ from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import Measure
 from nmt_cli.scoring.paper import PaperProtocol
 from nmt_cli.scoring.significance import SEED_VARIABLE, compare
-
-Texts = dict[str, Path]
+from tests.scoring.conftest import Texts, lines
 
 OPTIONS = {
     "bleu": ["-m", "bleu"],
@@ -25,10 +23,6 @@ OPTIONS = {
 """paper-bleu on text that its protocol leaves as it is."""
 
 NUMBER = r"(\d+\.\d+)"
-
-
-def lines(path: Path) -> list[str]:
-    return [line.rstrip() for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +37,7 @@ def plain(texts: Texts, tmp_path_factory: pytest.TempPathFactory) -> Texts:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", list(OPTIONS))
-def test_paired_bootstrap_is_that_of_sacrebleus_command(
+def test_paired_bootstrap_is_that_of_the_sacrebleu_command(
     plain: Texts, sacrebleu: Callable[..., str], metric: Metric
 ) -> None:
     measure = Measure(metric, [lines(plain["ref"])], ScoreConfig(), "de")
@@ -51,18 +45,22 @@ def test_paired_bootstrap_is_that_of_sacrebleus_command(
     first, second = compare(measure, [*measure.counts(systems)], "bootstrap", 60)
     files = (plain["ref"], "-i", plain["one"], plain["two"])
     printed = sacrebleu(*files, *OPTIONS[metric], "--paired-bs", "--paired-bs-n", 60, "-f", "latex")
-    found = re.findall(rf"& *{NUMBER} \({NUMBER} ± {NUMBER}\)(?: \(p = {NUMBER}\))?", printed)
-    assert [float(number) for number in found[0][1:3]] == pytest.approx([first.mean, first.margin], abs=1e-11)
-    assert [float(n) for n in found[1][1:3]] == pytest.approx([second.mean, second.margin], abs=1e-11)
+    numbers = re.findall(rf"& *{NUMBER} \({NUMBER} ± {NUMBER}\)(?: \(p = {NUMBER}\))?", printed)
+    assert [float(number) for number in numbers[0][1:3]] == pytest.approx(
+        [first.mean, first.margin], abs=1e-11
+    )
+    assert [float(number) for number in numbers[1][1:3]] == pytest.approx(
+        [second.mean, second.margin], abs=1e-11
+    )
     assert first.p_value is None
-    assert found[1][3] == f"{second.p_value:.4f}"
+    assert numbers[1][3] == f"{second.p_value:.4f}"
     if metric != "paper-bleu":
         assert first.signature in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", list(OPTIONS))
-def test_approximate_randomization_is_that_of_sacrebleus_command(
+def test_approximate_randomization_is_that_of_the_sacrebleu_command(
     plain: Texts, sacrebleu: Callable[..., str], metric: Metric
 ) -> None:
     systems = [lines(plain["one"]), lines(plain["two"])]
@@ -91,7 +89,7 @@ def test_findings_do_not_depend_on_the_seed_in_the_environment(
     assert os.environ[SEED_VARIABLE] == "99"
 
 
-def test_the_papers_protocol_is_tested_on_what_it_counts(texts: Texts) -> None:
+def test_the_papers_protocol_is_tested_on_its_own_words(texts: Texts) -> None:
     raw = [lines(texts[name]) for name in ("one", "two")]
     protocol = PaperProtocol("de")
     ready = [[protocol.hypothesis(line) for line in system] for system in raw]
@@ -99,10 +97,10 @@ def test_the_papers_protocol_is_tested_on_what_it_counts(texts: Texts) -> None:
     as_given = settings.read(ScoreConfig, assignments=["bleu.tokenizer=none", "bleu.smoothing=none"])
     by_protocol = Measure("paper-bleu", [lines(texts["ref"])], ScoreConfig(), "de")
     by_hand = Measure("bleu", [reference], as_given, "")
-    found = compare(by_protocol, [*by_protocol.counts(raw)], "bootstrap", 50)
-    by_others = compare(by_hand, [*by_hand.counts(ready)], "bootstrap", 50)
-    for ours, expected in zip(found, by_others, strict=True):
-        assert (ours.mean, ours.margin, ours.p_value) == (expected.mean, expected.margin, expected.p_value)
+    ours = compare(by_protocol, [*by_protocol.counts(raw)], "bootstrap", 50)
+    expected = compare(by_hand, [*by_hand.counts(ready)], "bootstrap", 50)
+    for finding, other in zip(ours, expected, strict=True):
+        assert (finding.mean, finding.margin, finding.p_value) == (other.mean, other.margin, other.p_value)
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
@@ -111,7 +109,7 @@ def test_both_tests_give_every_system_an_interval_around_its_score(plain: Texts,
     measure = Measure("bleu", [lines(plain["ref"])], ScoreConfig(), "")
     findings = compare(measure, [*measure.counts(systems)], test, 50)
     for system, finding in zip(systems, findings, strict=True):
-        assert 0 < abs(finding.mean - measure(system).value) < finding.margin
+        assert 0 < abs(finding.mean - measure.scores([system])[0].value) < finding.margin
 
 
 def test_a_negative_number_of_samples_is_refused() -> None:

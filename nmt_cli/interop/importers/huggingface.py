@@ -47,6 +47,10 @@ EPSILON = 1e-5
 
 NORMS: Mapping[str, Literal["post", "pre"]] = {"marian": "post", "pegasus": "pre", m2m100.KIND: "pre"}
 NAMES = {"marian": "Hugging Face Marian", "pegasus": "Hugging Face Pegasus", m2m100.KIND: "M2M100 or NLLB"}
+POSITIONS_NOTE = (
+    "positions are those of transformers. If Marian trained the model, as for OPUS-MT, --positions marian "
+    "restores the positions of training"
+)
 LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 """Folder names of OPUS-MT. They end with both language codes."""
@@ -59,49 +63,33 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     if kind not in NORMS:
         raise UserError(f"{folder} is a model of kind {kind}. nmt import supports {' and '.join(NORMS)}.")
     tensors = common_tensors(_tensors(folder), usual_names, str(folder))
-    name = NAMES[kind]
-    if kind == m2m100.KIND:
-        return _of_many_languages(folder, settings, tensors, options)
-    returned = (folder / OURS).is_file() and options == ImportOptions()
+    exported = (folder / OURS).is_file() and options == ImportOptions()
     if kind == "pegasus" and _separate(folder):
-        if not returned:
+        if not exported:
             raise UserError(
                 f"{folder} has two vocabularies in one matrix. nmt import splits it only with {OURS} "
                 "beside it, and without options."
             )
         _split_matrix(tensors, folder / TARGET_VOCABULARY)
-    if returned:
-        return _read_own_export(folder, name, tensors)
-    notes: list[str] = []
+    if exported:
+        return _read_own_export(folder, NAMES[kind], tensors)
     config = _config(settings, tensors, options)
-    source, target = _vocabularies(folder, settings, tensors)
-    if target.start is None and options.positions == "marian" and target.never:
-        tensors, source, target = _without_padding(tensors, source, target)
-    tokenizers = _tokenizers(folder, options, source, target)
-    imported = import_tensors(tensors, str(folder), config, len(source), len(target))
-    if config.positions == "sinusoidal":
-        notes.append(
-            "positions are those of transformers. If Marian trained the model, as for OPUS-MT, "
-            "--positions marian restores the positions of training"
-        )
-    longest = settings.integer("max_position_embeddings", 512)
-    return Foreign(name, config, tokenizers, imported, _search(folder, settings), longest, notes)
-
-
-def _of_many_languages(
-    folder: Path, settings: ForeignSettings, tensors: dict[str, Tensor], options: ImportOptions
-) -> Foreign:
-    """Return a model of M2M100 or NLLB. Its tokenisers have one default language pair."""
-    if options.positions:
-        raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
-    config = replace(_config(settings, tensors, options), positions="marian", first_position=fairseq.FIRST)
-    rows = len(tensors[OUTPUT])
-    tokenizers = m2m100.tokenizers(folder, settings, rows, options)
-    imported = import_tensors(tensors, str(folder), config, rows, rows)
-    notes = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])]
-    longest = settings.integer("max_position_embeddings", 1024)
-    name, search = NAMES[m2m100.KIND], _search(folder, settings)
-    return Foreign(name, config, tokenizers, imported, search, longest, notes)
+    if kind == m2m100.KIND:
+        if options.positions:
+            raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
+        config = replace(config, positions="marian", first_position=fairseq.FIRST)
+        tokenizers = m2m100.tokenizers(folder, settings, len(tensors[OUTPUT]), options)
+        notes, longest = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])], 1024
+    else:
+        source, target = _vocabularies(folder, settings, tensors)
+        if target.start is None and options.positions == "marian" and target.never:
+            tensors, source, target = _without_padding(tensors, source, target)
+        tokenizers = _tokenizers(folder, options, source, target)
+        notes, longest = [POSITIONS_NOTE] if config.positions == "sinusoidal" else [], 512
+    sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
+    imported = import_tensors(tensors, str(folder), config, *sizes)
+    longest = settings.integer("max_position_embeddings", longest)
+    return Foreign(NAMES[kind], config, tokenizers, imported, _search(folder, settings), longest, notes)
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:

@@ -87,8 +87,6 @@ OUTSIDE_LAYERS = {
 }
 """Common names of other tensors, by Marian's."""
 
-TIED = re.compile(r"decoder\.layers\.([0-9]{1,4})\.(.+)")
-
 POST, PRE = ("", "d"), ("n", "nd")
 """Marian's steps before a sublayer: the values for post-norm, then those for pre-norm."""
 
@@ -209,19 +207,19 @@ def _renamed(name: str) -> str:
 
 
 def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return the tensors with a copy of shared decoder weights for each layer that uses them."""
-    shared = settings.integers("transformer-tied-layers")
-    if not shared:
+    """Return `tensors`, which have common names. If decoder layers share weights, each gets its own names."""
+    origins = settings.integers("transformer-tied-layers")
+    if not origins:
         return tensors
-    tensors_by_name = {name: tensor for name, tensor in tensors.items() if not TIED.match(name)}
-    layers = [(match, tensor) for name, tensor in tensors.items() if (match := TIED.match(name))]
-    for number, origin in enumerate(shared):  # Marian counts layers from 1
-        tensors_by_name |= {
-            f"decoder.layers.{number}.{match[2]}": tensor
-            for match, tensor in layers
-            if int(match[1]) == origin - 1
+    unshared = {name: tensor for name, tensor in tensors.items() if not name.startswith("decoder.layers.")}
+    for number, origin in enumerate(origins):
+        prefix = f"decoder.layers.{origin - 1}."  # Marian counts layers from 1
+        unshared |= {
+            f"decoder.layers.{number}.{name.removeprefix(prefix)}": tensor
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
         }
-    return tensors_by_name
+    return unshared
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:

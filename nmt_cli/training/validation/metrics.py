@@ -15,8 +15,7 @@ from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.config import BleuConfig, ScoreConfig
-from nmt_cli.scoring.metrics import Score, characters_instead, score
-from nmt_cli.scoring.perplexity import perplexity
+from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
