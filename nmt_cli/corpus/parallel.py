@@ -281,10 +281,10 @@ def _single_file(file: Path) -> Corpus:
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
     """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
-    marked = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
-    if marked[0] != marked[1]:
+    are_test_sets = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
+    if are_test_sets[0] != are_test_sets[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
-    return "sgm" if marked[0] else "lines"
+    return "sgm" if are_test_sets[0] else "lines"
 
 
 def _suffixes(file: Path) -> list[str]:

@@ -79,12 +79,12 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
-            ours, theirs = (
+            source_id, target_id = (
                 f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
                 for side in pair
             )
             raise UserError(
-                f"{name} segment {number:,} is {ours}, but {target} has {theirs} there: "
+                f"{name} segment {number:,} is {source_id}, but {target} has {target_id} there: "
                 "source and target must have the same segments in the same order."
             )
     return [(source.text, target.text) for source, target in zip(*sides, strict=True)]

@@ -169,11 +169,11 @@ class Endless(io.RawIOBase):
     """A stream that repeats the same bytes almost without end."""
 
     def __init__(self, unit: bytes) -> None:
-        self.unit, self.given = unit, 0
+        self.unit, self.size_read = unit, 0
 
     def read(self, size: int = -1) -> bytes:
-        self.given += size
-        assert self.given < 1 << 29, "the reader does not stop"
+        self.size_read += size
+        assert self.size_read < 1 << 29, "the reader does not stop"
         return (self.unit * (size // len(self.unit) + 1))[:size]
 
 

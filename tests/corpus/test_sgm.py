@@ -81,7 +81,7 @@ def test_the_name_of_a_document_does_not_change(tmp_path: Path, written: bytes, 
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("Tom &amp; Jerry", "Tom & Jerry"),
         ("&lt;b&gt; &quot;q&quot; &apos;a&apos;", "<b> \"q\" 'a'"),
@@ -97,9 +97,9 @@ def test_the_name_of_a_document_does_not_change(tmp_path: Path, written: bytes, 
     ],
 )
 def test_a_segment_is_read_with_its_entities_and_on_one_line(
-    tmp_path: Path, written: str, meant: str
+    tmp_path: Path, written: str, expected: str
 ) -> None:
-    assert texts(tmp_path, in_a_document(written)) == [meant]
+    assert texts(tmp_path, in_a_document(written)) == [expected]
 
 
 @pytest.mark.parametrize(("side", "expected"), [("source", "one two three"), ("target", "eins zwei drei")])
@@ -137,7 +137,7 @@ def test_only_references_in_the_requested_language_are_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("asked", "marked", "fits"),
+    ("lang", "label", "fits"),
     [
         ("zh-CN", "zh", True),
         ("zh", "zh-TW", True),
@@ -146,16 +146,14 @@ def test_only_references_in_the_requested_language_are_read(tmp_path: Path) -> N
         ("zh", "de", False),
     ],
 )
-def test_a_reference_of_an_xml_may_have_no_region(
-    tmp_path: Path, asked: str, marked: str, fits: bool
-) -> None:
+def test_a_reference_of_an_xml_may_have_no_region(tmp_path: Path, lang: str, label: str, fits: bool) -> None:
     path = tmp_path / "set.xml"
-    path.write_text(f'<doc id="d"><ref lang="{marked}"><seg id="1">text</seg></ref></doc>')
+    path.write_text(f'<doc id="d"><ref lang="{label}"><seg id="1">text</seg></ref></doc>')
     if fits:
-        assert [segment.text for segment in segments(path, "target", asked)] == [b"text"]
+        assert [segment.text for segment in segments(path, "target", lang)] == [b"text"]
     else:
         with pytest.raises(UserError, match="of the target side"):
-            segments(path, "target", asked)
+            segments(path, "target", lang)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.5, 0.7, 0.9])

@@ -60,11 +60,11 @@ def test_pairs_of_a_memory_are_read(
 ) -> None:
     path = tmp_path_factory.mktemp("tmx") / "memory.tmx"
     path.write_bytes(memory(units).toxml(encoding=encoding))
-    wanted_pairs = expected(units)
+    expected_pairs = expected(units)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tmx, "BLOCK_BYTES", block)
-        if wanted_pairs:
-            assert list(tmx.pairs(path, "en", "de")) == wanted_pairs
+        if expected_pairs:
+            assert list(tmx.pairs(path, "en", "de")) == expected_pairs
         else:
             with pytest.raises(UserError, match="no unit in both en and de"):
                 list(tmx.pairs(path, "en", "de"))

@@ -159,7 +159,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_dataset_is_one_clear_line(
+def test_a_damaged_dataset_is_an_error_of_one_line(
     tmp_path: Path, toy_dataset: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     folder = tmp_path / "damaged"

@@ -31,7 +31,7 @@ def test_an_undamaged_dataset_passes(toy_dataset: Path) -> None:
     "name",
     ["train.source.tokens.npy", "dev.target.raw.txt", "tokenizer/tokenizer.json", "filter-report.json"],
 )
-def test_a_flipped_bit_in_any_file_is_one_clear_line(folder: Path, name: str) -> None:
+def test_a_flipped_bit_in_any_file_is_an_error_of_one_line(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())
     content[-3] ^= 4
     (folder / name).write_bytes(content)

@@ -191,7 +191,7 @@ def _fingerprint(
         if resegmented
         else ()
     )
-    known = (VERSION, seed, *astuple(config), len(split), *tokens, *drawn)
+    decisive = (VERSION, seed, *astuple(config), len(split), *tokens, *drawn)
     if mixed:
-        known = (*known, *mixed.decides)
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+        decisive = (*decisive, *mixed.decides)
+    return hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]

@@ -161,8 +161,8 @@ def _make_share(run: Run, share: Share) -> tuple[int, int]:
     clean_parts(run, share)
     parts = parts_of(run.training)
     if run.plan.ready:
-        ours = [part for part in range(parts) if share.has(part)]
-        encode_parts(run, run.plan.ready, _tokenizers_in(run), ours)
+        own_parts = [part for part in range(parts) if share.has(part)]
+        encode_parts(run, run.plan.ready, _tokenizers_in(run), own_parts)
     return sum(clean_part(run.work, part).exists() for part in range(parts)), parts
 
 

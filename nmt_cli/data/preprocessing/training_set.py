@@ -48,10 +48,10 @@ def clean_parts(run: Run, share: Share) -> None:
     """
     work, training = run.work, run.training
     owners = _owners(training)
-    ours = [part for part in range(parts_of(training)) if share.has(part)]
-    missing = [part for part in ours if not clean_part(work, part).exists()]
+    own_parts = [part for part in range(parts_of(training)) if share.has(part)]
+    missing = [part for part in own_parts if not clean_part(work, part).exists()]
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
-    own_blocks = sum(len(_blocks_of(part, len(owners))) for part in ours)
+    own_blocks = sum(len(_blocks_of(part, len(owners))) for part in own_parts)
     total = min(own_blocks * BLOCK_PAIRS, sum(item.pairs for item in training))
     tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(blocks))
     cleaned = zip(blocks, in_order(clean, tasks, max(1, min(run.workers, len(blocks)))), strict=True)

@@ -110,22 +110,22 @@ def test_a_few_steps_are_prepared_in_advance(
 def test_the_waiting_time_of_the_consumer_is_measured(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, clock = threading.Event(), [0.0]
+    requested, clock = threading.Event(), [0.0]
     assembled: list[MicroBatch] = []
 
-    def asking() -> float:
+    def requesting() -> float:
         now = clock[0]
-        asked.set()
+        requested.set()
         return now
 
     def slow(*arguments: Any) -> MicroBatch:
         if not assembled:  # later batches may be early or late
-            asked.wait(PATIENCE)
+            requested.wait(PATIENCE)
             clock[0] += 1.0
         assembled.append(assemble(*arguments))
         return assembled[-1]
 
-    monkeypatch.setattr(loader_module, "time", SimpleNamespace(perf_counter=asking))
+    monkeypatch.setattr(loader_module, "time", SimpleNamespace(perf_counter=requesting))
     monkeypatch.setattr(loader_module, "assemble", slow)
     with loading(split, tmp_path, Cut(0, 1, 10**6)) as loader:
         for _ in range(3):

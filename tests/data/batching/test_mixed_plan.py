@@ -72,8 +72,8 @@ def test_any_200_steps_have_the_requested_shares(
     split_of: SplitOf, sizes: list[int], weights: list[float], seed: int
 ) -> None:
     split = split_of(lengths_of(sizes, seed))
-    asked = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=asked), seed)
+    weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
+    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=weight_of), seed)
     assert plan
     batches: list[list[int]] = []
     for epoch in count():
@@ -85,10 +85,10 @@ def test_any_200_steps_have_the_requested_shares(
     counts = np.array([np.bincount([*map(corpus, batch)], minlength=len(sizes)) for batch in batches])
     sums = np.concatenate((np.zeros((1, len(sizes)), int), counts.cumsum(axis=0)))
     windows = sums[200:] - sums[:-200]
-    realised = windows / windows.sum(axis=1, keepdims=True)
-    wanted = np.array(list(asked.values())) / sum(asked.values())
+    shares = windows / windows.sum(axis=1, keepdims=True)
+    expected = np.array(list(weight_of.values())) / sum(weight_of.values())
     assert len(windows) > 100
-    assert abs(realised - wanted).max() < 0.005
+    assert abs(shares - expected).max() < 0.005
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_every_pair_of_a_corpus_comes_once_before_any_comes_again(
 ) -> None:
     lengths = lengths_of(sizes, seed)
     split, corpus = split_of(lengths), corpus_of(sizes)
-    asked = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=asked), seed)
+    weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
+    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=weight_of), seed)
     assert plan
     fitting = Counter(corpus(n) for n, pair in enumerate(lengths) if max(pair) <= CONFIG.longest)
     stream: dict[int, list[int]] = {n: [] for n in range(len(sizes))}
@@ -116,7 +116,7 @@ def test_every_pair_of_a_corpus_comes_once_before_any_comes_again(
     assert len(stream[0]) == 3 * fitting[0]
 
 
-def test_batches_are_as_full_as_without_mixing_and_of_pairs_of_like_length(
+def test_batches_are_as_full_as_without_mixing_and_have_pairs_of_similar_length(
     split_of: SplitOf, natural_lengths: Lengths
 ) -> None:
     split, config = split_of(natural_lengths), BatchConfig(tokens=2000)

@@ -26,7 +26,7 @@ def test_all_but_the_first_of_equal_pairs_are_repeated(
 
 
 @pytest.mark.parametrize("bucket", [4_000_000, 8], ids=["one bucket", "many buckets"])
-def test_the_best_of_equal_texts_and_those_left_out_are_not_repeated(
+def test_the_best_of_equal_texts_and_ignored_texts_are_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: int
 ) -> None:
     monkeypatch.setattr(duplicates, "BUCKET_PAIRS", bucket)

@@ -44,12 +44,12 @@ def pieces(folder: Path) -> list[str]:
 def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
     tmp_path: Path, make: Make, learned: Learned, toy: str, dev: str, kind: str, joint: bool
 ) -> None:
-    lender = learned(kind, joint)
-    make(tmp_path / "out", [toy], valid=[dev], reuse=lender)
-    for path in (lender / "tokenizer").iterdir():
+    reused_dataset = learned(kind, joint)
+    make(tmp_path / "out", [toy], valid=[dev], reuse=reused_dataset)
+    for path in (reused_dataset / "tokenizer").iterdir():
         assert (tmp_path / "out" / "tokenizer" / path.name).read_bytes() == path.read_bytes()
     for name in ("train.source.tokens.npy", "train.target.tokens.npy", "train.source.txt"):
-        assert (tmp_path / "out" / name).read_bytes() == (lender / name).read_bytes()
+        assert (tmp_path / "out" / name).read_bytes() == (reused_dataset / name).read_bytes()
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("sentencepiece", "model"), ("bpe", "codes")])
@@ -57,15 +57,15 @@ def test_a_dataset_folder_provides_its_tokenizer_with_all_settings(
 def test_subword_files_give_the_same_segmentation(
     tmp_path: Path, make: Make, learned: Learned, toy: str, kind: str, ending: str, joint: bool
 ) -> None:
-    lender = learned(kind, joint)
+    reused_dataset = learned(kind, joint)
     names = ["joint"] if joint else ["source", "target"]
     for name in names:
-        shutil.copy(lender / "tokenizer" / f"{name}.{ending}", tmp_path / f"{name}.any")
+        shutil.copy(reused_dataset / "tokenizer" / f"{name}.{ending}", tmp_path / f"{name}.any")
     files = ":".join(str(tmp_path / f"{name}.any") for name in names)
     make(tmp_path / "out", [toy], "text.lowercase=true", reuse=files)
     recipe = load_tokenizers(tmp_path / "out" / "tokenizer").recipe
     assert (recipe.kind, recipe.joint) == (kind, joint)
-    assert pieces(tmp_path / "out") == pieces(lender)
+    assert pieces(tmp_path / "out") == pieces(reused_dataset)
 
 
 def test_another_tokenizer_is_a_named_difference(
@@ -126,21 +126,23 @@ def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Learned, 
 def test_a_tokenizer_for_other_languages_is_refused(
     tmp_path: Path, make: Make, learned: Learned, toy: str
 ) -> None:
-    shutil.copytree(learned("char"), tmp_path / "lender")
-    description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
+    shutil.copytree(learned("char"), tmp_path / "reused_dataset")
+    description = tmp_path / "reused_dataset" / "tokenizer" / "tokenizer.json"
     description.write_text(description.read_text().replace('"source_lang": "en"', '"source_lang": "fr"'))
-    (tmp_path / "lender" / "dataset.json").unlink()  # it has the fingerprint
+    (tmp_path / "reused_dataset" / "dataset.json").unlink()  # it has the fingerprint
     with pytest.raises(UserError, match=r"is for fr-de, not for en-de"):
-        make(tmp_path / "out", [toy], reuse=tmp_path / "lender")
+        make(tmp_path / "out", [toy], reuse=tmp_path / "reused_dataset")
 
 
 @pytest.mark.parametrize("reused", ["dataset", "tokenizer", "tokenizer/joint.codes"])
 def test_a_changed_tokenizer_is_refused(
     tmp_path: Path, make: Make, learned: Learned, toy: str, reused: str
 ) -> None:
-    lender = tmp_path / "lender"
-    shutil.copytree(learned("bpe"), lender)
-    description = lender / "tokenizer" / "tokenizer.json"
+    reused_dataset = tmp_path / "reused_dataset"
+    shutil.copytree(learned("bpe"), reused_dataset)
+    description = reused_dataset / "tokenizer" / "tokenizer.json"
     description.write_text(description.read_text().replace('"lowercase": true', '"lowercase": false'))
     with pytest.raises(UserError, match=r"is not the tokenizer that .*dataset\.json names"):
-        make(tmp_path / "out", [toy], reuse=lender if reused == "dataset" else lender / reused)
+        make(
+            tmp_path / "out", [toy], reuse=reused_dataset if reused == "dataset" else reused_dataset / reused
+        )
