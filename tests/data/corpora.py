@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.data.batching.plan import Shard
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.data.preprocessing.preprocess import Outcome
 
@@ -45,3 +46,8 @@ def ids_of(side: Sentences) -> list[list[int]]:
     """Return the ids of each sentence, with its end token."""
     ends = side.offsets[1:]
     return [side.tokens[start:end].tolist() for start, end in zip(side.offsets, ends, strict=False)]
+
+
+def batches_of(shards: Sequence[Shard]) -> list[list[int]]:
+    """Return the pairs of each batch of all shards."""
+    return [shard.batch(number).tolist() for shard in shards for number in range(len(shard))]

@@ -20,7 +20,7 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
-from tests.data.corpora import Lengths, SplitOf
+from tests.data.corpora import Lengths, SplitOf, batches_of
 
 CONFIG = BatchConfig(tokens=600, longest=28)
 NAMES = ("bitext", "synthetic", "web", "news")
@@ -50,10 +50,15 @@ def mixing(**settings: str) -> MixingConfig:
     return read(TrainConfig, None, [f"mixing.{key}={value}" for key, value in settings.items()]).mixing
 
 
-def planned(plan: MixedPlan, split: Split, epochs: int) -> list[list[int]]:
-    """Return the batches of the first epochs."""
-    shards = [plan.round(split, epoch, n) for epoch in range(epochs) for n in range(plan.rounds(epoch))]
-    return [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
+def plan_of(dataset: Dataset, config: MixingConfig, batch: BatchConfig = CONFIG, seed: int = 1) -> MixedPlan:
+    plan = mixed_plan(dataset, batch, config, seed)
+    assert plan
+    return plan
+
+
+def planned(plan: MixedPlan, split: Split, *epochs: int) -> list[list[int]]:
+    """Return the batches of these epochs."""
+    return batches_of([plan.round(split, epoch, n) for epoch in epochs for n in range(plan.rounds(epoch))])
 
 
 def corpus_of(sizes: Sequence[int]) -> Callable[[int], int]:
@@ -73,12 +78,10 @@ def test_any_200_steps_have_the_requested_shares(
 ) -> None:
     split = split_of(lengths_of(sizes, seed))
     weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=weight_of), seed)
-    assert plan
+    plan = plan_of(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
     batches: list[list[int]] = []
     for epoch in count():
-        shards = [plan.round(split, epoch, n) for n in range(plan.rounds(epoch))]
-        batches += [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
+        batches += planned(plan, split, epoch)
         if len(batches) > 400:
             break
     corpus = corpus_of(sizes)
@@ -100,11 +103,10 @@ def test_every_pair_of_a_corpus_comes_once_before_any_comes_again(
     lengths = lengths_of(sizes, seed)
     split, corpus = split_of(lengths), corpus_of(sizes)
     weight_of = dict(zip(NAMES, weights[: len(sizes)], strict=False))
-    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=weight_of), seed)
-    assert plan
+    plan = plan_of(dataset_of(split, sizes), MixingConfig(weights=weight_of), seed=seed)
     fitting = Counter(corpus(n) for n, pair in enumerate(lengths) if max(pair) <= CONFIG.longest)
     stream: dict[int, list[int]] = {n: [] for n in range(len(sizes))}
-    for batch in planned(plan, split, 3):
+    for batch in planned(plan, split, *range(3)):
         assert 0 < max(sum(lengths[pair][side] for pair in batch) for side in (0, 1)) <= CONFIG.tokens
         for pair in batch:
             assert max(lengths[pair]) <= CONFIG.longest
@@ -121,9 +123,8 @@ def test_batches_are_as_full_as_without_mixing_and_have_pairs_of_similar_length(
 ) -> None:
     split, config = split_of(natural_lengths), BatchConfig(tokens=2000)
     dataset = dataset_of(split, [5_000, 15_000])
-    plan = mixed_plan(dataset, config, mixing(weights="{bitext=1, synthetic=3}"), 1)
-    assert plan
-    batches = planned(plan, split, 1)
+    plan = plan_of(dataset, mixing(weights="{bitext=1, synthetic=3}"), config)
+    batches = planned(plan, split, 0)
     fullest = [max(sum(natural_lengths[i][side] for i in batch) for side in (0, 1)) for batch in batches]
     assert np.mean(fullest) > 1940
     spreads = [np.std([sum(natural_lengths[i]) for i in batch]) for batch in batches]
@@ -137,9 +138,8 @@ def test_stages_end_exactly_at_the_last_pair_of_the_epoch(split_of: SplitOf) -> 
     sizes = [500, 700, 300]
     lengths = [(1 + n % 20, 1 + n % 19) for n in range(sum(sizes))]
     split, corpus = split_of(lengths), corpus_of(sizes)
-    plan = mixed_plan(dataset_of(split, sizes), CONFIG, mixing(stage=STAGES), 1)
-    assert plan
-    batches = [Counter(map(corpus, batch)) for batch in planned(plan, split, 6)]
+    plan = plan_of(dataset_of(split, sizes), mixing(stage=STAGES))
+    batches = [Counter(map(corpus, batch)) for batch in planned(plan, split, *range(6))]
     first = next(n for n, counts in enumerate(batches) if counts[2])
     last = max(n for n, counts in enumerate(batches) if counts[2])
     total = [
@@ -165,8 +165,7 @@ def test_temperature_weighs_by_size_of_corpora_or_tags(
     sizes = [800, 100, 100]
     split = split_of([(5, 5)] * 1000)
     dataset = dataset_of(split, sizes, tag=["<2de>", "<2fr>", "<2fr>"])
-    plan = mixed_plan(dataset, CONFIG, mixing(temperature=str(temperature), over=over), 1)
-    assert plan
+    plan = plan_of(dataset, mixing(temperature=str(temperature), over=over))
     actual = [*plan.mixture.shares(0).values()]
     assert actual == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
 
@@ -177,8 +176,7 @@ def test_settings_override_the_weights_of_the_dataset(split_of: SplitOf) -> None
         (MixingConfig(), {"bitext": 0.25, "synthetic": 0.75}),
         (mixing(weights="{bitext=1}"), {"bitext": 1.0}),
     ):
-        plan = mixed_plan(dataset, CONFIG, config, 1)
-        assert plan and plan.mixture.shares(0) == shares
+        assert plan_of(dataset, config).mixture.shares(0) == shares
 
 
 def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> None:
@@ -278,9 +276,8 @@ def test_a_mixed_plan_is_the_same_on_every_machine_and_with_every_version_of_num
     sizes = [3000, 5000, 2000]
     split = split_of([(1 + i * 7 % 61, 1 + i * 11 % 67) for i in range(10_000)])
     config = BatchConfig(tokens=1000, longest=60, shard_pairs=3000)
-    plan = mixed_plan(dataset_of(split, sizes), config, mixing(temperature="3"), 1)
-    assert plan
+    plan = plan_of(dataset_of(split, sizes), mixing(temperature="3"), config)
     written = hashlib.sha256()
-    for batch in planned(plan, split, 2):
+    for batch in planned(plan, split, 0, 1):
         written.update(np.array([len(batch), *batch]).astype("<i8").tobytes())
     assert written.hexdigest()[:16] == "6abb0e94f2f5eb7e"

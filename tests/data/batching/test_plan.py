@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import tracemalloc
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +17,7 @@ from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.errors import UserError
-from tests.data.corpora import Lengths, SplitOf
+from tests.data.corpora import Lengths, SplitOf, batches_of
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=120)
 CONFIGS = st.builds(
@@ -31,17 +30,13 @@ def epoch(split: Split, config: BatchConfig, seed: int = 1, number: int = 0) -> 
     return [plan_shard(split, config, seed, number, i) for i in range(shard_count(len(split), config))]
 
 
-def batches(shards: Sequence[Shard]) -> list[list[int]]:
-    return [shard.batch(i).tolist() for shard in shards for i in range(len(shard))]
-
-
 @given(LENGTHS, CONFIGS, SMALL, SMALL)
 def test_every_pair_is_in_one_batch_per_epoch_or_counted_as_too_long(
     split_of: SplitOf, lengths: Lengths, config: BatchConfig, seed: int, number: int
 ) -> None:
     shards = epoch(split_of(lengths), config, seed, number)
     fitting = [i for i, pair in enumerate(lengths) if max(pair) <= min(config.longest, config.tokens)]
-    assert sorted(pair for batch in batches(shards) for pair in batch) == fitting
+    assert sorted(pair for batch in batches_of(shards) for pair in batch) == fitting
     assert sum(shard.dropped for shard in shards) == len(lengths) - len(fitting)
 
 
@@ -49,7 +44,7 @@ def test_every_pair_is_in_one_batch_per_epoch_or_counted_as_too_long(
 def test_neither_budget_is_exceeded_and_no_batch_is_empty(
     split_of: SplitOf, lengths: Lengths, config: BatchConfig, seed: int
 ) -> None:
-    for batch in batches(epoch(split_of(lengths), config, seed)):
+    for batch in batches_of(epoch(split_of(lengths), config, seed)):
         source, target = (sum(side) for side in zip(*(lengths[pair] for pair in batch), strict=True))
         assert 0 < source <= config.tokens
         assert 0 < target <= config.tokens
@@ -62,14 +57,14 @@ def test_no_shard_exceeds_its_size(split_of: SplitOf, lengths: Lengths, config: 
 
 
 def test_batches_are_nearly_full(split_of: SplitOf, natural_lengths: Lengths) -> None:
-    planned = batches(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
+    planned = batches_of(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
     fullest = [max(sum(natural_lengths[i][side] for i in batch) for side in (0, 1)) for batch in planned]
     assert sorted(fullest)[2] > 2000 - 250
     assert np.mean(fullest) > 1950
 
 
 def test_no_batch_is_tiny(split_of: SplitOf) -> None:
-    planned = batches(epoch(split_of([(1, 1)] * 303), BatchConfig(tokens=100)))
+    planned = batches_of(epoch(split_of([(1, 1)] * 303), BatchConfig(tokens=100)))
     assert sorted(map(len, planned)) == [51, 52, 100, 100]
 
 
@@ -81,30 +76,31 @@ def test_no_batch_is_tiny(split_of: SplitOf) -> None:
 def test_balancing_the_last_batches_respects_the_budgets(
     split_of: SplitOf, lengths: Lengths, sizes: list[int]
 ) -> None:
-    planned = batches(epoch(split_of(lengths), BatchConfig(tokens=100)))
+    planned = batches_of(epoch(split_of(lengths), BatchConfig(tokens=100)))
     assert sorted(map(len, planned)) == sizes
 
 
 def test_pairs_of_similar_length_are_together(split_of: SplitOf, natural_lengths: Lengths) -> None:
     totals = [
-        [sum(natural_lengths[i]) for i in b] for b in batches(epoch(split_of(natural_lengths), BatchConfig()))
+        [sum(natural_lengths[i]) for i in b]
+        for b in batches_of(epoch(split_of(natural_lengths), BatchConfig()))
     ]
     assert np.median([max(batch) / min(batch) for batch in totals]) < 1.25
 
 
 def test_batches_come_in_random_order(split_of: SplitOf, natural_lengths: Lengths) -> None:
-    planned = batches(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
+    planned = batches_of(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
     sizes = [len(batch) for batch in planned]
     rises = sum(later > earlier for earlier, later in pairwise(sizes))
     assert 0.4 < rises / len(sizes) < 0.6
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"number": 1}], ids=["seed", "epoch"])
-def test_another_seed_or_epoch_has_other_batches(
+def test_another_seed_or_epoch_has_other_batches_of(
     split_of: SplitOf, natural_lengths: Lengths, other: dict[str, int]
 ) -> None:
     split, config = split_of(natural_lengths[:2000]), BatchConfig(tokens=500)
-    one, two = ({frozenset(b) for b in batches(epoch(split, config, **o))} for o in ({}, other))
+    one, two = ({frozenset(b) for b in batches_of(epoch(split, config, **o))} for o in ({}, other))
     assert len(one & two) < len(one) / 10
 
 
@@ -156,7 +152,7 @@ def test_a_loaded_shard_equals_the_saved_one(tmp_path: Path, split_of: SplitOf) 
     shard = epoch(split_of([(2, 3), (4, 4), (1, 1), (50, 1)]), BatchConfig(tokens=6))[0]
     shard.save(tmp_path / "shard.npy")
     read = Shard.load(tmp_path / "shard.npy")
-    assert batches([read]) == batches([shard])
+    assert batches_of([read]) == batches_of([shard])
     assert (len(read), read.dropped) == (2, 1)
 
 

@@ -16,7 +16,7 @@ from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
-from tests.data.corpora import SplitOf
+from tests.data.corpora import SplitOf, batches_of
 
 Batch = tuple[int, int, list[int]]
 
@@ -45,8 +45,7 @@ def until(condition: Callable[[], bool]) -> bool:
 def test_batches_follow_the_plan_with_consecutive_numbers(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
         taken = first_batches(batches.starting(), 60)
-    shards = [[plan_shard(split, CONFIG, 1, epoch, i) for i in range(4)] for epoch in (0, 1)]
-    planned = [[shard.batch(i).tolist() for shard in epoch for i in range(len(shard))] for epoch in shards]
+    planned = [batches_of([plan_shard(split, CONFIG, 1, epoch, i) for i in range(4)]) for epoch in (0, 1)]
     expected = [(n, i, pairs) for n, epoch in enumerate(planned) for i, pairs in enumerate(epoch)]
     assert len(expected) < 60
     assert taken[: len(expected)] == expected

@@ -31,14 +31,20 @@ def dataset(tmp_path: Path, make: Make, write_pairs: WritePairs) -> Path:
     return tmp_path / "out"
 
 
+@pytest.fixture
+def again(dataset: Path, make: Make) -> Make:
+    """Return a function that makes `dataset` again: `again("section.key=value", ...)`."""
+    corpus = str(dataset.parent / "c")
+    return lambda *assignments, **how: make(dataset, [corpus], *assignments, valid=[corpus], **how)
+
+
 def states(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *folder.rglob("*")]}
 
 
-def test_running_again_changes_nothing(dataset: Path, make: Make) -> None:
+def test_running_again_changes_nothing(dataset: Path, again: Make) -> None:
     before = states(dataset.parent)
-    corpus = str(dataset.parent / "c")
-    assert make(dataset, [corpus], valid=[corpus]).report is None
+    assert again().report is None
     after = states(dataset.parent)
     del before[dataset.parent], after[dataset.parent]
     assert after == before
@@ -62,28 +68,27 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize(("assignments", "change"), CHANGES.values(), ids=CHANGES)
 def test_a_changed_setting_is_named_and_needs_overwrite(
-    dataset: Path, make: Make, digests: Digests, assignments: tuple[str, ...], change: str
+    dataset: Path, again: Make, digests: Digests, assignments: tuple[str, ...], change: str
 ) -> None:
     before = digests(dataset)
-    corpus = str(dataset.parent / "c")
     with pytest.raises(UserError) as error:
-        make(dataset, [corpus], *assignments, valid=[corpus])
+        again(*assignments)
     assert f"{dataset} was made with other inputs or settings ({change}). Give --overwrite" in str(
         error.value
     )
     assert digests(dataset) == before
-    assert make(dataset, [corpus], *assignments, valid=[corpus], overwrite=True).report is not None
-    assert make(dataset, [corpus], *assignments, valid=[corpus]).report is None
+    assert again(*assignments, overwrite=True).report is not None
+    assert again(*assignments).report is None
 
 
-def test_changed_text_is_named_and_needs_overwrite(dataset: Path, make: Make) -> None:
+def test_changed_text_is_named_and_needs_overwrite(dataset: Path, again: Make) -> None:
     corpus = dataset.parent / "c"
     corpus.with_suffix(".de").write_text("ba\ndC\n")
     with pytest.raises(
         UserError, match=r"input 1: train c \(\w+ (\w+)\) -> train c \(\w+ (?!\1)\w+\); input 2"
     ):
-        make(dataset, [str(corpus)], valid=[str(corpus)])
-    make(dataset, [str(corpus)], valid=[str(corpus)], overwrite=True)
+        again()
+    again(overwrite=True)
     assert (dataset / "train.target.txt").read_text() == "ba\ndC\n"
 
 
@@ -144,18 +149,17 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path, make: Make, toy: str) -> 
     ],
 )
 def test_a_damaged_dataset_is_never_up_to_date_and_overwriting_repairs_it(
-    dataset: Path, make: Make, file: str, content: Any, message: str
+    dataset: Path, again: Make, file: str, content: Any, message: str
 ) -> None:
     if content == "reversed":
         content = (dataset / file).read_bytes()[::-1]
     (dataset / file).unlink()
     if content is not None:
         (dataset / file).write_bytes(content)
-    corpus = str(dataset.parent / "c")
     with pytest.raises(UserError, match=message):
-        make(dataset, [corpus], valid=[corpus])
-    assert make(dataset, [corpus], valid=[corpus], overwrite=True).report is not None
-    assert make(dataset, [corpus], valid=[corpus]).report is None
+        again()
+    assert again(overwrite=True).report is not None
+    assert again().report is None
 
 
 def test_a_failure_keeps_the_older_dataset(
