@@ -4,7 +4,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from nmt_cli.corpus.files import blocks_of, count_lines_of, explained
+from nmt_cli.corpus.files import blocks_of, count_lines_of, equal_count, explained
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 from nmt_cli.runtime.zips import opened, refuse_hostile
@@ -15,18 +15,13 @@ SUFFIX = ".zip"
 def count(path: Path, languages: tuple[str, str]) -> int:
     """Return the number of lines of the two files of `languages` (source, target) in the archive. Raise
     `UserError` if the numbers differ or are 0, or if a file is missing."""
-    counts = {}
+    names, counts = [], []
     with explained(path), opened(path) as archive:
         for info in [_member(path, archive, language) for language in languages]:
+            names.append(f"{path}/{info.filename}")
             with archive.open(info) as stream:
-                counts[info.filename] = count_lines_of(stream, f"{path}/{info.filename}")
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} has {lines:,} lines" for name, lines in counts.items())
-        raise UserError(f"{path}: {listed}: they must match line for line.")
-    name, lines = counts.popitem()
-    if not lines:
-        raise UserError(f"{path}: {name} is empty. Give an archive with at least one line.")
-    return lines
+                counts.append(count_lines_of(stream, names[-1]))
+    return equal_count(names, counts)
 
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:

@@ -7,7 +7,7 @@ import re
 import sys
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain
@@ -108,6 +108,18 @@ def count_lines(path: Path, name: str = "") -> int:
 def count_lines_of(stream: IO[bytes], name: str) -> int:
     """Read an open stream to its end and return its number of lines. Messages call the stream `name`."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
+
+
+def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
+    """Return the number of lines of one or two files, `counts`. Raise `UserError` if they differ or are 0."""
+    if counts[0] != counts[-1]:
+        raise UserError(
+            f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
+            "they must match line for line."
+        )
+    if not counts[0]:
+        raise UserError(f"{names[0]} is empty. Give a file with at least one line.")
+    return counts[0]
 
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:

@@ -99,16 +99,9 @@ class Corpus:
 
     def _count_lines(self) -> int:
         """Return the number of lines, which must be the same in all files and at least 1."""
-        names = self.names or map(str, self.files)
+        names = self.names or tuple(map(str, self.files))
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
-        if len(set(counts)) > 1:
-            raise UserError(
-                f"{self._name('source')} has {counts[0]:,} lines, {self._name('target')} has {counts[1]:,}: "
-                "they must match line for line."
-            )
-        if not counts[0]:
-            raise UserError(f"{self._name('source')} is empty. Give a file with at least one line.")
-        return counts[0]
+        return files.equal_count(names, counts)
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield all pairs in order, in blocks of `size`. The last block may be smaller."""

@@ -44,7 +44,9 @@ class EncodedSide:
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Read and encode the lines of a task. Return source and target, with equal numbers of sentences."""
+    """Read and encode the lines of a task. Return source and target, with equal numbers of sentences. Raise
+    `ValueError` if the folder has other tokenizers by now.
+    """
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
@@ -81,7 +83,7 @@ class TokensWriter(ExitStack):
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tokens, end tokens included, and of unknown tokens, written so far."""
+        """Return the number of "tokens" written, end tokens included, and of "unknowns" among them."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
 

@@ -53,7 +53,7 @@ def complaint(path: Path) -> str:
     [
         ({"a.en": "x\n"}, "one file that ends in .de, but has none"),
         ({"a.en": "x\n", "b.en": "x\n", "a.de": "y\n"}, "a.en, b.en"),
-        ({"a.en": "x\nx\n", "a.de": "y\n"}, "a.en has 2 lines, a.de has 1 lines"),
+        ({"a.en": "x\nx\n", "a.de": "y\n"}, "a.de has 1: they must match line for line"),
         ({"a.en": "", "a.de": ""}, "is empty"),
         ({"../a.en": "x\n", "a.de": "y\n"}, "points outside"),
         ({"/a.en": "x\n", "a.de": "y\n"}, "points outside"),

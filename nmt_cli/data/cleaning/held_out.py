@@ -38,7 +38,7 @@ def keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return the keys of a few lines."""
+    """Return the keys of up to `AT_ONCE` lines, which are processed as one text."""
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():
         text = text.lower()

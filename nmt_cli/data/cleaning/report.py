@@ -40,8 +40,8 @@ class CorpusReport:
         """Return the counts for JSON. `merge` reads them."""
         return {
             "kept": self.kept,
-            "dropped": self.dropped.described(),
-            "noted": self.noted.described(),
+            "dropped": self.dropped.state(),
+            "noted": self.noted.state(),
             "shapes": self.shapes.state(),
         }
 

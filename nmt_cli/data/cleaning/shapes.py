@@ -23,6 +23,7 @@ SCORES = 2000
 
 
 def _zeros(maximum: int) -> Counts:
+    """Return a count of 0 for each value from 0 to `maximum`."""
     return np.zeros(maximum + 1, np.int64)
 
 
@@ -41,7 +42,7 @@ class Shape:
             counts += np.bincount(np.minimum(values, len(counts) - 1), minlength=len(counts))
 
     def merge(self, other: Self) -> None:
-        """Add the counts of another shape."""
+        """Add the counts of `other` to this shape."""
         self.words += other.words
         self.ratios += other.ratios
 
@@ -64,7 +65,7 @@ class Shapes:
         self.numbers, self.scores = numbers[sample], scores[sample]
 
     def merge(self, other: Self) -> None:
-        """Add the counts and scores of other shapes."""
+        """Add the counts of `other` to these shapes, and its scores to the sample."""
         self.kept.merge(other.kept)
         self.dropped.merge(other.dropped)
         self.add_scores(other.numbers, other.scores)
@@ -77,7 +78,7 @@ class Shapes:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """Return the shapes that `state` describes."""
+        """Return the shapes whose method `state` returned `state`."""
         words, ratios, dropped_words, dropped_ratios = (
             np.array(values, np.int64) for values in state["counts"]
         )

@@ -47,21 +47,21 @@ class Tally:
             self.keep(reason, number, source, target)
 
     def merge(self, other: "Tally") -> None:
-        """Add the counts and samples of another tally."""
+        """Add the counts of `other`, and keep the samples of both tallies with the lowest ranks."""
         self.counts += other.counts
         for reason, samples in other.samples.items():
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
 
-    def described(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the tally as values for JSON, from which `of` restores it."""
         samples = {name: [astuple(sample) for sample in samples] for name, samples in self.samples.items()}
         return {"counts": dict(self.counts), "samples": samples}
 
     @classmethod
-    def of(cls, described: Mapping[str, Any]) -> "Tally":
-        """Return the tally that `described` describes."""
-        samples = {name: [Sample(*fields) for fields in rows] for name, rows in described["samples"].items()}
-        return cls(Counter(described["counts"]), samples)
+    def of(cls, state: Mapping[str, Any]) -> "Tally":
+        """Return the tally whose method `state` returned `state`."""
+        samples = {name: [Sample(*fields) for fields in rows] for name, rows in state["samples"].items()}
+        return cls(Counter(state["counts"]), samples)
 
 
 def _rank(number: int) -> int:

@@ -79,7 +79,7 @@ def _reasons(
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
     """Return the pairs of `block` as text. Add each pair with invalid UTF-8 to `noted`. Replace invalid bytes
-    unless the setting is "error", even for "skip", since every line is kept.
+    even if the setting is "skip", since every line is kept. Raise `UserError` if it is "error".
     """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []
