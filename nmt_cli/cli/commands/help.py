@@ -16,7 +16,6 @@ PAGES = Path(__file__).resolve().parents[2] / "docs"
 PARTS = {
     "tutorials": "Tutorials",
     "how-to": "How-to guides",
-    "docs": "Guides",
     "reference": "Reference",
     "explanation": "Explanation",
 }
@@ -24,12 +23,9 @@ PARTS = {
 
 
 def pages() -> dict[str, Path]:
-    """Return the files of all pages by topic, in the order of `PARTS`. The topic is the name of the file. If
-    a page before has the same name, the name of the folder follows: "python-reference"."""
-    topics: dict[str, Path] = {}
-    for file in sorted(PAGES.rglob("*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name)):
-        topics[file.stem if file.stem not in topics else f"{file.stem}-{file.parent.name}"] = file
-    return topics
+    """Return the files of all pages by topic, in the order of `PARTS`. A topic is the name of a file."""
+    files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
+    return {file.stem: file for file in files}
 
 
 def summary(page: str) -> str:
