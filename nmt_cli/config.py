@@ -28,7 +28,7 @@ from nmt_cli.setting_values import (
     nearest,
     shown,
     toml_literal,
-    wanted,
+    type_in_words,
     with_full_names,
 )
 
@@ -123,7 +123,7 @@ def check(section: Any) -> None:
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
     """Return messages about an invalid value of the setting `key`, which they call `label`, or none."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
-        return [f"{label} must be {wanted(kind)} (got {shown(value)})"]
+        return [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
     items, subject = (value, f"each item of {label}") if isinstance(value, tuple) else ((value,), label)
     outside = [item for item in items if bounds and item not in bounds]
@@ -194,7 +194,7 @@ def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) 
         wrong = _problems(entry.label, raw if value is None else value, kind, key)
     except UserError as error:
         wrong = [f"{entry.label}: {error}"]
-    problems += [f"{problem}{entry.place}" for problem in wrong]
+    problems += [f"{problem}{entry.in_file}" for problem in wrong]
     return None if wrong else value
 
 
@@ -313,7 +313,7 @@ def _without_gone(
             ignored.setdefault(entry.origin, []).append(entry.name)
         else:
             value = f"{entry.name} = {toml_literal(entry.value)}"
-            problems.append(f"{value} was removed{entry.place}: {gone[entry.name].now}. Delete it.")
+            problems.append(f"{value} was removed{entry.in_file}: {gone[entry.name].now}. Delete it.")
     for origin, names in ignored.items():
         note(f"{origin}: ignored settings that were removed and change nothing: {', '.join(names)}")
     return [entry for entry in entries if entry.name not in gone]
@@ -374,7 +374,7 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
     else:
         siblings = [other for other in keys if other.startswith(f"{section}.")]
         hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys)
-    return f"there is no setting {entry.name}{entry.place}: {hint}"
+    return f"there is no setting {entry.name}{entry.in_file}: {hint}"
 
 
 def _built(

@@ -21,30 +21,32 @@ def command_like(name: str, commands: Collection[str]) -> str | None:
     return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
 
 
-def named_here(name: str, known: Collection[str]) -> list[str]:
-    """Return the names in `known` that mean the same as `name` of another toolkit, or else names equal to
-    `name`. `known` has the flags and settings of a command. A result may have a value, as in "--device cpu".
-    The last part of a setting's name is enough, so several settings may match."""
+def named_here(name: str, own_names: Collection[str]) -> list[str]:
+    """Return the names in `own_names` that mean the same as `name` of another toolkit, or else names equal to
+    `name`. `own_names` has the flags and settings of a command. A result may have a value, as in "--device
+    cpu". The last part of a setting's name is enough, so several settings may match."""
     plain = _plain(name)
     for here, names in table()["options"].items():
-        if plain in names.split() and here.partition("=")[0].split()[0] in known:
+        if plain in names.split() and here.partition("=")[0].split()[0] in own_names:
             return [here]
-    own = [one for one in known if plain in (_plain(one), _plain(one.rpartition(".")[2]))]
+    own = [one for one in own_names if plain in (_plain(one), _plain(one.rpartition(".")[2]))]
     return [one for one in own if one.startswith("--")] or own
 
 
-def not_here(name: str, known: Collection[str]) -> str | None:
-    """Return the reason why a command with the flags and settings `known` lacks `name`, or None."""
+def not_here(name: str, own_names: Collection[str]) -> str | None:
+    """Return the reason why a command with the flags and settings `own_names` lacks `name`, or None."""
     plain, missing = _plain(name), table()["missing"]
     return next(
-        (one["reason"] for one in missing if one["in"] in known and plain in one["names"].split()), None
+        (one["reason"] for one in missing if one["in"] in own_names and plain in one["names"].split()), None
     )
 
 
-def spelt_like(name: str, known: Collection[str]) -> list[str]:
-    """Return a list with the flag or setting in `known` that is spelt most like `name`. It is empty if none
-    is similar. Only the last part of a setting's name counts."""
-    names = {_plain(one.rpartition(".")[2]): one for one in reversed([*known])}  # the first of equals counts
+def spelt_like(name: str, own_names: Collection[str]) -> list[str]:
+    """Return a list with the flag or setting in `own_names` that is spelt most like `name`. It is empty if
+    none is similar. Only the last part of a setting's name counts."""
+    names = {
+        _plain(one.rpartition(".")[2]): one for one in reversed([*own_names])
+    }  # the first of equals counts
     return [names[match] for match in get_close_matches(_plain(name), names, n=1, cutoff=0.75)]
 
 

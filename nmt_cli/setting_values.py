@@ -69,7 +69,7 @@ class Entry:
         return self.origin if self.origin.startswith("--") and self.origin != "--set" else self.name
 
     @property
-    def place(self) -> str:
+    def in_file(self) -> str:
         """The end of an error message, ", in FILE". Empty for the command line."""
         return "" if self.origin.startswith("--") else f", in {self.origin}"
 
@@ -90,9 +90,9 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
     before = r"\b(?:[Ss]et|[Rr]aise|above|[Ww]ith|without) |(?<![\w.'\"-])"
     names = rf"(?P<before>{before})(?P<name>{'|'.join(entries)})(?![\w'\"-]|\.\w)"
     problem, stop, remedy = re.sub(names, replacement, message).partition(". ")
-    files = [*filter(None, dict.fromkeys(entry.place.removeprefix(", in ") for entry in mentioned))]
-    place = f", in {' and '.join(files)}" if files else ""
-    return f"{problem.removesuffix('.')}{place}{stop}{remedy}"
+    files = [*filter(None, dict.fromkeys(entry.in_file.removeprefix(", in ") for entry in mentioned))]
+    in_files = f", in {' and '.join(files)}" if files else ""
+    return f"{problem.removesuffix('.')}{in_files}{stop}{remedy}"
 
 
 def toml_literal(value: object) -> str:
@@ -106,8 +106,8 @@ def toml_literal(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_literal, value)) + "]"
     if is_dataclass(value):
-        held = {key.name: getattr(value, key.name) for key in fields(value)}
-        value = {name: item for name, item in held.items() if item is not None}
+        values = {key.name: getattr(value, key.name) for key in fields(value)}
+        value = {name: item for name, item in values.items() if item is not None}
     if isinstance(value, Mapping):
         inside = (f"{_key(name)} = {toml_literal(item)}" for name, item in value.items())
         return "{" + ", ".join(inside) + "}"
@@ -173,7 +173,7 @@ def _table(value: object, kind: Any) -> object | None:
     values = {name: converted(item, types[name]) for name, item in value.items() if name in types}
     problems = [f"it has no setting {name}: {nearest(name, types)}" for name in value if name not in types]
     problems += [
-        f"{name} must be {wanted(types[name])} (got {shown(value[name])})"
+        f"{name} must be {type_in_words(types[name])} (got {shown(value[name])})"
         for name in values
         if values[name] is None
     ]
@@ -193,18 +193,18 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."
 
 
-def wanted(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
     """Return a description of the values of type `kind` for an error message, such as "a whole number"."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
-        return wanted(_but_none(kind))
+        return type_in_words(_but_none(kind))
     if get_origin(kind) is Mapping:
-        return f"a table, each value {wanted(get_args(kind)[1])}"
+        return f"a table, each value {type_in_words(get_args(kind)[1])}"
     if get_origin(kind) is Literal:
         return " or ".join(map(toml_literal, get_args(kind)))
     if get_origin(kind) is tuple:
-        return "a list, each item " + wanted(get_args(kind)[0])
+        return "a list, each item " + type_in_words(get_args(kind)[0])
     words: dict[object, str] = {object: "a setting"}
     words |= {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
     return words[kind]

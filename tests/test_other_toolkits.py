@@ -23,7 +23,7 @@ def settings_of(command: click.Command) -> list[Setting]:
     return describe(command.settings)
 
 
-def known() -> dict[str, set[str]]:
+def own_names() -> dict[str, set[str]]:
     """Return the flags and settings of each command."""
     return {
         name: {flag for param in command.params for flag in param.opts + param.secondary_opts}
@@ -63,11 +63,11 @@ def accept(command: click.Command, words: list[str]) -> None:
 
 def test_every_suggestion_is_an_option_or_a_setting_of_a_command() -> None:
     ours = {word.partition("=")[0].split()[0] for word, _ in names("options")}
-    assert ours <= set().union(*known().values())
+    assert ours <= set().union(*own_names().values())
 
 
 def test_no_name_in_the_table_hides_a_name_of_a_command() -> None:
-    for command, own in known().items():
+    for command, own in own_names().items():
         flags = {name.lstrip("-").replace("-", "_") for name in own if name.startswith("--")}
         assert not {ours for ours, foreign in names("options") if flags & set(foreign) and ours in own}, (
             command
@@ -75,12 +75,12 @@ def test_no_name_in_the_table_hides_a_name_of_a_command() -> None:
 
 
 def test_every_reason_belongs_to_a_command() -> None:
-    assert all(any(one["in"] in own for own in known().values()) for one in table()["missing"])
+    assert all(any(one["in"] in own for own in own_names().values()) for one in table()["missing"])
 
 
 @pytest.mark.parametrize("command", group.commands)
 def test_a_command_accepts_everything_that_it_suggests(command: str) -> None:
-    own = known()[command]
+    own = own_names()[command]
     foreign = [*(name for _, foreign in names("options") for name in foreign), *map(last_name, own)]
     # One name for each suggestion, as several names lead to the same.
     for name in {tuple(named_here(name, own)): name for name in foreign}.values():
@@ -91,7 +91,7 @@ def test_a_command_accepts_everything_that_it_suggests(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["preprocess", "train", "translate", "score", "serve"])
 def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
-    own = known()[command]
+    own = own_names()[command]
     led = [name for _, foreign in names("options") for name in foreign]
     for one in settings_of(group.commands[command]):
         name = last_name(one.name)

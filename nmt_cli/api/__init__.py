@@ -47,11 +47,11 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.scoring.metrics import Score
     from nmt_cli.scoring.metrics import score as score_texts
-    from nmt_cli.translation.given_pairs import Alignment
+    from nmt_cli.translation.pairs import Alignment
     from nmt_cli.translation.translator import Candidate, Translation
 else:
     LATER = {
-        "Alignment": "translation.given_pairs",
+        "Alignment": "translation.pairs",
         "AttentionMaps": "decoding.attention_maps",
         "Candidate": "translation.translator",
         "Outcome": "data.preprocessing.preprocess",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.runtime.devices import Precision
     from nmt_cli.text.tokenizers import Tokenizers
-    from nmt_cli.translation.given_pairs import Alignment
     from nmt_cli.translation.loading import Loaded
+    from nmt_cli.translation.pairs import Alignment
     from nmt_cli.translation.translator import Translation
     from nmt_cli.translation.workers.pool import Workers
 
@@ -260,7 +260,7 @@ class Model:
         >>> len(scored.token_scores)
         4
         """
-        from nmt_cli.translation.given_pairs import score_pairs
+        from nmt_cli.translation.pairs import score_pairs
 
         return score_pairs(self._loaded, _checked_pairs(pairs))
 
@@ -272,7 +272,7 @@ class Model:
         >>> aligned.source, aligned.target, aligned.links
         (['a', 'b', 'c'], ['a', 'b', 'c'], [0, 1, 2])
         """
-        from nmt_cli.translation.given_pairs import align_pairs
+        from nmt_cli.translation.pairs import align_pairs
 
         return align_pairs(self._loaded, _checked_pairs(pairs))
 
@@ -284,7 +284,7 @@ class Model:
         torch.Size([3, 4])
         """
         from nmt_cli.decoding.attention_maps import attention_maps
-        from nmt_cli.translation.given_pairs import ids_of
+        from nmt_cli.translation.pairs import ids_of
 
         ids = [ids_of(self.tokenizers, pair) for pair in _checked_pairs(pairs)]
         return attention_maps(self.transformers[0], ids)

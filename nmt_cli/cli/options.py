@@ -193,7 +193,7 @@ class CommandWithSettings(Command):
 
 
 @dataclass
-class Given:
+class TypedSettings:
     """The settings that the user gave on the command line, before they are checked."""
 
     file: Path | None = None
@@ -206,10 +206,10 @@ class Given:
         return given_names(self.file, self.assignments, self.options)
 
 
-def given(context: click.Context | None = None) -> Given:
+def typed_settings(context: click.Context | None = None) -> TypedSettings:
     """Return the settings on the command line of `context`, by default of the running command."""
     meta = (context or click.get_current_context()).meta
-    settings: Given = meta.setdefault("given", Given())
+    settings: TypedSettings = meta.setdefault("typed_settings", TypedSettings())
     return settings
 
 
@@ -222,10 +222,10 @@ class SettingOption(click.Option):
         self._setting, self._default_text = setting, default_text
 
     def _note(self, context: click.Context, _: click.Parameter, value: object) -> None:
-        """Add the value to `given`, unless the user omitted the option. A callback of click."""
+        """Add the value to `typed_settings`, unless the user omitted the option. A callback of click."""
         if value is not None:
             flag = self.secondary_opts[0] if value is False else self.opts[0]
-            given(context).options.append(Entry(self._setting, value, flag))
+            typed_settings(context).options.append(Entry(self._setting, value, flag))
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help, which is read from the settings only now, as that takes time."""
@@ -242,11 +242,11 @@ def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Functi
 
 
 def with_settings(function: Function) -> Function:
-    """Add --config, --set and --settings to a command. `given` returns their values."""
+    """Add --config, --set and --settings to a command. `typed_settings` returns their values."""
 
     def note(name: str, context: click.Context, _: click.Parameter, value: object) -> None:
-        """Store the value of an option as the field `name` of `Given`. A callback of click."""
-        setattr(given(context), name, value)
+        """Store the value of an option as the field `name` of `TypedSettings`. A callback of click."""
+        setattr(typed_settings(context), name, value)
 
     hidden: dict[str, Any] = {"expose_value": False}
     file = click.option(
@@ -296,7 +296,7 @@ def chosen(
     """Return the checked settings of the running command. With --settings, print them and exit. `preset` is a
     file, and `defaults` are values by name. The command line overrides both. Raises `UserError`."""
     context = click.get_current_context()
-    settings = given(context)
+    settings = typed_settings(context)
     note = printer(context.params["quiet"])
     values = read(config, settings.file, settings.assignments, settings.options, preset, note, defaults)
     if context.meta[LIST_ALL]:

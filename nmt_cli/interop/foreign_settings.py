@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
-from nmt_cli.setting_values import converted, is_unicode, wanted
+from nmt_cli.setting_values import converted, is_unicode, type_in_words
 
 Choice = TypeVar("Choice")
 
@@ -87,7 +87,9 @@ class ForeignSettings:
             return default
         checked = converted(value, kind)
         if checked is None or (kind is str and not is_unicode(value)):
-            raise UserError(f"{self.where}: {name} is {shorten(value)}, not {wanted(kind)}. Copy it again.")
+            raise UserError(
+                f"{self.where}: {name} is {shorten(value)}, not {type_in_words(kind)}. Copy it again."
+            )
         return checked
 
 

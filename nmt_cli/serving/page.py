@@ -17,7 +17,7 @@ from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.translation.attention_page import write_attention_page
-from nmt_cli.translation.given_pairs import ids_of
+from nmt_cli.translation.pairs import ids_of
 from nmt_cli.translation.text.word_links import word_links
 
 POLICY = (

@@ -19,7 +19,7 @@ from nmt_cli import api
 from nmt_cli.cli.main import GROUPS, nmt
 from nmt_cli.cli.options import CommandWithSettings
 from nmt_cli.config import PRESETS, describe, preset_names, preset_path, read
-from nmt_cli.setting_values import meanings_of, toml_literal, wanted
+from nmt_cli.setting_values import meanings_of, toml_literal, type_in_words
 from nmt_cli.training.config import TrainConfig
 
 REFERENCE = Path(nmt_cli.__file__).parent / "docs" / "reference"
@@ -133,7 +133,7 @@ def _section(cls: Any, needs: Mapping[str, str]) -> str:
     for key in fields(cls):
         default = key.default_factory() if callable(key.default_factory) else key.default
         bounds = str(key.metadata.get("bounds") or "")
-        kind = wanted(kinds[key.name]).replace('"', "").replace("a text in UTF-8", "text")
+        kind = type_in_words(kinds[key.name]).replace('"', "").replace("a text in UTF-8", "text")
         meaning = meanings_of(cls).get(key.name, "")
         if needs.get(key.name):
             meaning += f" Needs `{needs[key.name]}`."

@@ -351,9 +351,9 @@ def test_a_signal_while_waiting_for_input_ends_with_its_code(
 def test_a_program_runs_exit_functions_but_destroys_no_objects(arguments: list[str], code: int) -> None:
     script = (
         "import atexit, sys\n"
-        "class Kept:\n"
+        "class Permanent:\n"
         "    def __del__(self): print('taken apart')\n"
-        "kept = Kept()\n"
+        "permanent = Permanent()\n"
         "atexit.register(print, 'due', end='')\n"
         "from nmt_cli.cli.main import program\n"
         "sys.argv[0] = 'nmt'\n"

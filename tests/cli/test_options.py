@@ -47,7 +47,7 @@ def test_help_shows_the_common_settings(
     lines = printed(command, "--help").splitlines()
     assert max(map(len, lines)) <= 110
     everyday = [setting.name for setting in describe(SETTINGS[command]) if setting.everyday]
-    shown = [found[1] for line in lines if (found := re.match(r"  (\w+\.\w+) = ", line))]
+    shown = [match[1] for line in lines if (match := re.match(r"  (\w+\.\w+) = ", line))]
     assert shown == everyday
     assert 0 < len(everyday) < 15
     assert f"nmt {command} --settings lists all" in "\n".join(lines)

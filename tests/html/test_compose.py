@@ -99,9 +99,9 @@ def test_an_unknown_placeholder_raises() -> None:
     assert sorted(string.Template(shell).get_identifiers()) == names.split()
 
 
-@pytest.mark.parametrize(("place", "scripts"), PAGES)
-def test_the_scripts_of_pages_pass_a_linter(place: str, scripts: Sequence[str], deno: str) -> None:
-    text = script(PACKAGE / place, scripts)
+@pytest.mark.parametrize(("folder", "scripts"), PAGES)
+def test_the_scripts_of_pages_pass_a_linter(folder: str, scripts: Sequence[str], deno: str) -> None:
+    text = script(PACKAGE / folder, scripts)
     command = [deno, "lint", "--no-config", "--rules-include=no-undef,eqeqeq", "--json", "--ext=js", "-"]
     actual = json.loads(subprocess.run(command, input=text, capture_output=True, text=True).stdout)
     expected = [problem["message"] for problem in actual["diagnostics"]] + actual["errors"]
@@ -114,7 +114,7 @@ def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
         pytest.skip("the package is installed apart from its repository")
     (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
     actual = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
-    own = {f"{place}/{name}" for place, names in PAGES for name in ("body.html", "style.css", *names)}
+    own = {f"{folder}/{name}" for folder, names in PAGES for name in ("body.html", "style.css", *names)}
     assert actual == own | {
         f"html/{name}" for name in ("page.html", "base.css", "report.css", "tool.css", "elements.js")
     }

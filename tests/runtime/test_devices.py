@@ -37,8 +37,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
-        asked = lambda including_emulation=True: bf16 or (emulated and including_emulation)  # noqa: E731
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", asked)
+        supported = lambda including_emulation=True: bf16 or (emulated and including_emulation)  # noqa: E731
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
         return made_current
 
     return gpus

@@ -34,15 +34,17 @@ def test_cores_without_affinity_are_not_counted() -> None:
     assert done.stdout == "1\n"
 
 
-@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
+@pytest.mark.parametrize(
+    ("variable", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)]
+)
 def test_the_default_number_of_threads_follows_omp_num_threads(
-    asked: str, threads: int, monkeypatch: pytest.MonkeyPatch
+    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt_cli.runtime.threads.available_cores", lambda: 8)
-    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
     assert default_threads(1) == threads
-    # Each of two processes has this many. But torchrun sets 1 without being asked.
-    assert default_threads(2) == {"3": 6}.get(asked, 8)
+    # Each of two processes has this many. But torchrun sets 1 without being variable.
+    assert default_threads(2) == {"3": 6}.get(variable, 8)
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +97,9 @@ def test_a_joined_thread_has_ended_for_the_system() -> None:
 def test_work_is_divided_among_the_threads_of_pytorch(count: int) -> None:
     done, workers = [0] * count, set()
 
-    def work(first: int, behind: int) -> None:
+    def work(first: int, end: int) -> None:
         workers.add(threading.current_thread().name)
-        for index in range(first, behind):
+        for index in range(first, end):
             done[index] += 1
 
     in_threads(work, count)
@@ -106,8 +108,8 @@ def test_work_is_divided_among_the_threads_of_pytorch(count: int) -> None:
 
 
 def test_an_error_in_a_thread_is_raised() -> None:
-    def work(first: int, behind: int) -> None:
-        if behind == 8:
+    def work(first: int, end: int) -> None:
+        if end == 8:
             raise ValueError("the last part")
 
     with pytest.raises(ValueError, match="the last part"):
@@ -116,9 +118,9 @@ def test_an_error_in_a_thread_is_raised() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that begin as copies")
 def test_a_forked_process_starts_its_own_threads() -> None:
-    in_threads(lambda first, behind: None, 8)
+    in_threads(lambda first, end: None, 8)
     if not (child := os.fork()):
         done: list[int] = []
-        in_threads(lambda first, behind: done.extend(range(first, behind)), 8)
+        in_threads(lambda first, end: done.extend(range(first, end)), 8)
         os._exit(0 if sorted(done) == list(range(8)) else 1)
     assert os.waitpid(child, 0)[1] == 0

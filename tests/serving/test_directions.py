@@ -26,16 +26,16 @@ def test_two_models_form_a_direction_unless_a_single_model_does() -> None:
     assert served("fr-es", "es-de", pivot="es").targets("fr") == ["es", "de"]
 
 
-@pytest.mark.parametrize("asked", ["en", "EN", "en-US", "en_GB"])
-def test_an_unknown_region_is_ignored(asked: str) -> None:
-    direction = served("en-de").find(asked, "DE-at")
+@pytest.mark.parametrize("name", ["en", "EN", "en-US", "en_GB"])
+def test_an_unknown_region_is_ignored(name: str) -> None:
+    direction = served("en-de").find(name, "DE-at")
     assert direction and direction.name == "en-de"
 
 
 def test_known_regions_are_distinguished() -> None:
     directions = served("en-pt", "en-pt_BR")
     names = {"pt-br": "pt_BR", "PT": "pt", "pt-PT": "pt"}
-    assert {asked: directions.resolve(asked) for asked in names} == names
+    assert {name: directions.resolve(name) for name in names} == names
     assert directions.resolve("fr") is None and directions.find("pt", "en") is None
 
 

@@ -10,9 +10,14 @@ BASIC = {"q": "Xylophone.", "source": "en", "target": "de"}
 
 
 def test_other_sites_may_send_requests(client: Client) -> None:
-    asked = client.send("OPTIONS", "/translate", b"", {"origin": "https://example.org"})
-    assert asked.status == 200
-    for answer in (asked, client.get("/languages"), client.post("/translate", {}), client.get("/nowhere")):
+    preflight = client.send("OPTIONS", "/translate", b"", {"origin": "https://example.org"})
+    assert preflight.status == 200
+    for answer in (
+        preflight,
+        client.get("/languages"),
+        client.post("/translate", {}),
+        client.get("/nowhere"),
+    ):
         assert answer.headers["access-control-allow-origin"] == "*"
         assert "Content-Type" in answer.headers["access-control-allow-headers"]
 

@@ -40,7 +40,7 @@ def started(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Start
             if files:
                 resource.prlimit(process.pid, resource.RLIMIT_NOFILE, files)
             try:
-                (address,) = re.findall(r"http://\S+:\d+/", said(process))
+                (address,) = re.findall(r"http://\S+:\d+/", next_message(process))
                 yield process, address
             finally:
                 if process.poll() is None:
@@ -49,7 +49,7 @@ def started(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Start
     return started
 
 
-def said(process: Popen[bytes]) -> str:
+def next_message(process: Popen[bytes]) -> str:
     """Return the next line on stderr."""
     assert process.stderr
     return process.stderr.readline().decode()
@@ -58,8 +58,8 @@ def said(process: Popen[bytes]) -> str:
 def translated(address: str, text: str) -> object:
     fields = {"q": [f"{text} {number}." for number in range(SENTENCES)], "source": "en", "target": "de"}
     headers = {"Content-Type": "application/json"}
-    asked = urllib.request.Request(f"{address}translate", json.dumps(fields).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+    request = urllib.request.Request(f"{address}translate", json.dumps(fields).encode(), headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.loads(answer.read())["translatedText"]
 
 
@@ -87,7 +87,7 @@ def test_accepted_requests_are_answered_before_the_end(started: Started, number:
         for name, answer in zip(clients, answers, strict=True):
             assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
         assert process.wait(PATIENCE) == 0
-        output = said(process) + said(process)
+        output = next_message(process) + next_message(process)
     assert "ending" in output and "requests were answered." in output
 
 
@@ -96,7 +96,7 @@ def test_a_second_signal_ends_at_once(started: Started) -> None:
         answer = threads.submit(translated, address, "A long text of many words")
         wait_for_characters(address, 1)
         process.send_signal(signal.SIGTERM)
-        assert "ending" in said(process)
+        assert "ending" in next_message(process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 143
         assert isinstance(answer.exception(), OSError)

@@ -78,17 +78,17 @@ def test_sentences_of_a_disconnected_client_are_dropped(
 
 def test_concurrent_requests_get_the_same_translations_as_single_ones(client: Client) -> None:
     options: list[dict[str, object]] = [{}, {"alternatives": 2}, {"format": "html"}, {"source": "auto"}]
-    asked = [
+    requests = [
         {**BASIC, "q": f"{number} dogs run. {'They bark. ' * (number % 5)}", **options[number % 4]}
         for number in range(24)
     ]
-    alone = [client.post("/translate", fields).json() for fields in asked]
+    alone = [client.post("/translate", fields).json() for fields in requests]
 
     async def together() -> list[dict[str, Any]]:
         headers = {"content-type": JSON}
-        bodies = [json.dumps(fields).encode() for fields in asked]
-        requests = [ask(client.app, "POST", "/translate", body, headers) for body in bodies]
-        return [answer.json() for answer in await asyncio.gather(*requests)]
+        bodies = [json.dumps(fields).encode() for fields in requests]
+        responses = [ask(client.app, "POST", "/translate", body, headers) for body in bodies]
+        return [answer.json() for answer in await asyncio.gather(*responses)]
 
     for concurrent, expected in zip(client.runner.run(together()), alone, strict=True):
         assert {**concurrent, "alternatives": None} == {**expected, "alternatives": None}

@@ -148,8 +148,8 @@ def test_text_cannot_become_markup_in_the_page(
 
 def test_the_page_needs_no_network(page: str) -> None:
     reader = Reader(page)
-    asked = [attributes.get(name) for _, attributes in reader.elements for name in ("src", "href")]
-    assert {*asked} == {None, "data:,"}  # the icon, so that no browser asks for one
+    addresses = [attributes.get(name) for _, attributes in reader.elements for name in ("src", "href")]
+    assert {*addresses} == {None, "data:,"}  # the icon, so that no browser asks for one
     policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
     assert policy is not None
     assert policy.startswith("default-src 'none';")

@@ -48,13 +48,13 @@ def test_a_too_long_line_is_reported_once_and_empty(end: list[bytes]) -> None:
 
 
 def test_a_line_is_yielded_before_the_next_one_is_read() -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     chunks = iter([b"one\n", b"two\n"])
 
     def read(size: int) -> bytes:
-        asked.append(size)
+        sizes.append(size)
         return next(chunks, b"")
 
     lines = lines_of(read, refuse)
     assert next(lines) == b"one"
-    assert len(asked) == 1
+    assert len(sizes) == 1

@@ -125,14 +125,14 @@ def test_other_line_ends_in_the_input_become_spaces(streamed: Streamed, end: str
     assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
 
 
-@given(said=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
+@given(written=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
 @settings(max_examples=15)
-def test_line_ends_written_by_the_model_become_spaces(streamed: Streamed, said: str) -> None:
+def test_line_ends_written_by_the_model_become_spaces(streamed: Streamed, written: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tokenizer, "restore", lambda tokenizer, text: said)
+        patch.setattr(Tokenizer, "restore", lambda tokenizer, text: written)
         (result,) = answers(streamed(iter(["a"]), workers=1))
     assert f"{result}.".splitlines() == [f"{result}."]
-    assert result.split() == said.split()
+    assert result.split() == written.split()
 
 
 @pytest.mark.parametrize("window", [1, 10])
@@ -361,6 +361,6 @@ def test_a_model_that_computes_nan_gets_the_flag_empty(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Transformer.encode
-    monkeypatch.setattr(Transformer, "encode", lambda *given: encode(*given) * torch.nan)
+    monkeypatch.setattr(Transformer, "encode", lambda *arguments: encode(*arguments) * torch.nan)
     result = list(streamed(iter(["abc", "", "de"])))
     assert [(one.text, list(one.flags)) for one in result] == [("", ["empty"]), ("", []), ("", ["empty"])]

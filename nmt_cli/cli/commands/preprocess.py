@@ -11,8 +11,8 @@ from nmt_cli.cli.options import (
     CommandWithSettings,
     chosen,
     common,
-    given,
     setting_option,
+    typed_settings,
     with_settings,
 )
 from nmt_cli.data.config import PreprocessConfig
@@ -98,7 +98,7 @@ def preprocess(
     quiet: bool,
 ) -> None:
     """Run the command. Its help is `HELP`."""
-    config, settings = chosen(PreprocessConfig), given()
+    config, settings = chosen(PreprocessConfig), typed_settings()
     if reuse_tokenizer and settings.options:
         raise click.UsageError(
             f"{settings.options[0].origin} has no effect with --reuse-tokenizer. Remove it."

@@ -7,7 +7,15 @@ from typing import Any, get_args
 
 import click
 
-from nmt_cli.cli.options import FOLDER, CommandWithSettings, PathType, chosen, common, given, with_settings
+from nmt_cli.cli.options import (
+    FOLDER,
+    CommandWithSettings,
+    PathType,
+    chosen,
+    common,
+    typed_settings,
+    with_settings,
+)
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
@@ -83,7 +91,7 @@ def score(
     quiet: bool,
 ) -> None:
     """Run the command. Its help is `HELP`."""
-    config, settings = chosen(ScoreConfig), given().names
+    config, settings = chosen(ScoreConfig), typed_settings().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
@@ -122,10 +130,10 @@ def _by_model(
         raise click.UsageError("--model works only with one HYP, --source and --json. Remove the others.")
 
     from nmt_cli.api import load
-    from nmt_cli.cli.reports.score import show_forced
-    from nmt_cli.translation.given_pairs import read_pairs, with_perplexity
+    from nmt_cli.cli.reports.score import show_pair_scores
+    from nmt_cli.translation.pairs import read_pairs, with_perplexity
 
     pairs = read_pairs(source, hypotheses)
     with load(model, precision="fp32", threads=1) as loaded:
         scores, longest = loaded.token_scores(pairs), loaded.max_source_tokens
-        show_forced(with_perplexity(scores, loaded.tokenizers.source, longest, pairs), as_json, quiet)
+        show_pair_scores(with_perplexity(scores, loaded.tokenizers.source, longest, pairs), as_json, quiet)

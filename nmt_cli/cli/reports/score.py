@@ -19,7 +19,7 @@ from nmt_cli.scoring.significance import Finding
 from nmt_cli.units import counted
 
 if TYPE_CHECKING:
-    from nmt_cli.translation.given_pairs import Forced  # which loads torch
+    from nmt_cli.translation.pairs import PairScores  # which loads torch
 
 SIGNIFICANT = 0.05
 """The p-value below which a difference gets a star."""
@@ -55,11 +55,11 @@ def show_json(outcome: Scores, quiet: bool) -> None:
     click.echo(printable_json(content, indent=1))
 
 
-def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
+def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
     """Print the log-probability of each line to stdout, and perplexities to stderr unless `quiet`. If
     `as_json`, print everything as JSON to stdout. Warnings always go to stderr."""
-    if forced.warning:
-        warn(forced.warning)
+    if scores.warning:
+        warn(scores.warning)
     if as_json:
         lines = [
             {
@@ -67,17 +67,17 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
                 "tokens": [*line.tokens],
                 "token_scores": [*line.token_scores],
             }
-            for line in forced.lines
+            for line in scores.lines
         ]
-        content = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
+        content = {"perplexity": scores.perplexity, "word_perplexity": scores.word_perplexity, "lines": lines}
         click.echo(printable_json(content, indent=1))
         return
-    for line in forced.lines:
+    for line in scores.lines:
         click.echo(f"{line.log_probability:.6f}")
     if not quiet:
-        numbers = f"{forced.perplexity:,.3f} per token, {forced.word_perplexity:,.3f} per word"
+        numbers = f"{scores.perplexity:,.3f} per token, {scores.word_perplexity:,.3f} per word"
         click.echo(
-            f"{counted(len(forced.lines), 'line')}: perplexity {numbers}, with the ends of lines", err=True
+            f"{counted(len(scores.lines), 'line')}: perplexity {numbers}, with the ends of lines", err=True
         )
 
 

@@ -108,10 +108,10 @@ def cut(job: Job) -> Documents:
     sentences: list[str] = []
     spaces: list[str] = []
     for piece in chain.from_iterable(documents):
-        found = (_lines if by_line else model.sentences)(piece.text) if piece.text else ([], [])
-        counts.append(len(found[0]))
-        sentences += found[0]
-        spaces += found[1]
+        parts, whitespace = (_lines if by_line else model.sentences)(piece.text) if piece.text else ([], [])
+        counts.append(len(parts))
+        sentences += parts
+        spaces += whitespace
     return Documents(job, by_line, documents, counts, sentences, spaces)
 
 

@@ -132,9 +132,9 @@ class WorkerProcess:
             self._stack.close()
             self._start()
             self.restarts += 1
-        held, self._held = [*self._held.values()], {}
-        if held and self._turn:
-            self._turn.lost(held, cause)
+        sentences, self._held = [*self._held.values()], {}
+        if sentences and self._turn:
+            self._turn.lost(sentences, cause)
 
     def _start(self) -> None:
         """Fork a process and connect to it. Raise `UserError` if the system refuses."""

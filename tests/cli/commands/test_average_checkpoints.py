@@ -183,8 +183,8 @@ def test_select_prints_a_table_and_writes_the_winner(average: Nmt, run: Path, tm
     assert winner.rstrip().endswith(f"  {steps}")
     assert notes[0] == "* is the best by bleu on dev (the first of equal ones)"
     assert [note.split(" ")[0] for note in notes[1:]] == ["BLEU:", "chrF2:"]
-    *said, last = result.stderr.splitlines()
-    assert [line.split(":")[0] for line in said] == candidates
+    *progress, last = result.stderr.splitlines()
+    assert [line.split(":")[0] for line in progress] == candidates
     origin = f"average of steps {steps}" if "," in steps else f"checkpoint of step {steps}"
     assert last == f"{tmp_path / 'out'}: {origin} of {run}"
 

@@ -305,7 +305,7 @@ def test_a_missing_gpu_is_reported(nmt: Nmt, made_models: Path, text: Path) -> N
         ("copies", ("--input", "nowhere"), 1, "nowhere does not exist. Check the path."),
         ("copies", ("--output", "nowhere/out"), 1, "nowhere/out can't be written: No such file or directory"),
     ],
-    ids=["no model", "another folder", "no input", "no place for output"],
+    ids=["no model", "another folder", "no input", "no folder for output"],
 )
 def test_missing_files_are_reported(
     nmt: Nmt, made_models: Path, text: Path, model: str, arguments: tuple[str, ...], code: int, expected: str

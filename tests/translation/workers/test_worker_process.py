@@ -57,8 +57,8 @@ class Turn(ListQueue):
     def alone(self, count: int) -> bool:
         raise NotImplementedError  # the process uses the shared counts
 
-    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-        self.died += [(sentence.key, how) for sentence in sentences]
+    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
+        self.died += [(sentence.key, cause) for sentence in sentences]
         self.put_back(sentences)
 
 
@@ -123,7 +123,7 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
         translate(process, turn, turn, turn)
         assert process.restarts == 2
     assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
-    assert all(message in how for _, how in turn.died)
+    assert all(message in cause for _, cause in turn.died)
     assert {key: [*(ranked or [])[0].tokens] for key, ranked in turn.hypotheses.items()} == {
         0: [5, 6],
         1: [7],
@@ -154,7 +154,7 @@ def test_a_process_killed_while_it_waits_is_always_replaced(model: Transformer) 
 
 def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> None:
     counts = Counts()
-    asked: list[int] = []
+    batch_sizes: list[int] = []
 
     class Left(Turn):
         """A turn whose first sentence is closed while it is translated."""
@@ -164,31 +164,31 @@ def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> Non
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-            asked.append(len(running))
+            batch_sizes.append(len(running))
             return [index for index, sentence in enumerate(running) if sentence.key == 0]
 
     turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
     with worker_process(model, counts) as process:
         translate(process, turn)
-    assert asked[0] == 3
+    assert batch_sizes[0] == 3
     assert sorted(turn.hypotheses) == [1, 2]
 
 
-@pytest.mark.parametrize("comes", [True, False])
-def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, comes: bool) -> None:
+@pytest.mark.parametrize("arrives", [True, False])
+def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, arrives: bool) -> None:
     counts = Counts()
-    asked: list[int] = []
+    batch_sizes: list[int] = []
 
     class Slow(Turn):
         """A turn in which a sentence arrives at the second step of the first one."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-            asked.append(len(running))
+            batch_sizes.append(len(running))
             counts.departures.increase()
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-            if comes and len(asked) == 2:
+            if arrives and len(batch_sizes) == 2:
                 self.put_back([Sentence(1, [7] * 3)])
                 counts.arrivals.increase()
             return []
@@ -196,8 +196,8 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
     turn = Slow(SearchConfig(beam=2), [[6] * 30])
     with worker_process(model, counts) as process:
         translate(process, turn)
-    assert sorted(turn.hypotheses) == ([0, 1] if comes else [0])
-    assert len(asked) <= (6 if comes else 3)
+    assert sorted(turn.hypotheses) == ([0, 1] if arrives else [0])
+    assert len(batch_sizes) <= (6 if arrives else 3)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
+class PairScores:
     """The scores of existing translations, in order."""
 
     lines: Sequence[Scored]
@@ -67,7 +67,7 @@ def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
 
 def with_perplexity(
     scores: Sequence[Scored], tokenizer: Tokenizer, longest: int, pairs: Sequence[Pair]
-) -> Forced:
+) -> PairScores:
     """Return the `scores` of `pairs` with the number of words, and a warning about sources that have more
     than `longest` tokens without the end token. `tokenizer` is the tokenizer of the sources."""
     words = sum(len(target.split()) + 1 for _, target in pairs)
@@ -80,7 +80,7 @@ def with_perplexity(
         if long
         else ""
     )
-    return Forced(scores, words, warning)
+    return PairScores(scores, words, warning)
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
