@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.sgm import Segment, segments
+from nmt_cli.corpus.sgm import Segment, Side, segments
 from nmt_cli.errors import UserError
 
 XML = b"""<?xml version='1.0' encoding='utf-8'?>
@@ -18,14 +18,14 @@ XML = b"""<?xml version='1.0' encoding='utf-8'?>
 </dataset>"""
 
 
-def texts(folder: Path, content: str) -> list[str]:
-    return [segment.text.decode() for segment in read(folder, content.encode())]
-
-
-def read(folder: Path, content: bytes) -> list[Segment]:
+def read(folder: Path, content: bytes | str, side: Side = "source", lang: str = "") -> list[Segment]:
     path = folder / "set.sgm"
-    path.write_bytes(content)
-    return segments(path, "source")
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return segments(path, side, lang)
+
+
+def texts(folder: Path, content: bytes | str, side: Side = "source", lang: str = "") -> list[str]:
+    return [segment.text.decode() for segment in read(folder, content, side, lang)]
 
 
 def in_a_document(inner: str) -> str:
@@ -104,17 +104,15 @@ def test_a_segment_is_read_with_its_entities_and_on_one_line(
 
 @pytest.mark.parametrize(("side", "expected"), [("source", "one two three"), ("target", "eins zwei drei")])
 def test_an_xml_contains_both_sides_and_the_first_reference_counts(
-    tmp_path: Path, side: str, expected: str
+    tmp_path: Path, side: Side, expected: str
 ) -> None:
-    path = tmp_path / "set.xml"
-    path.write_bytes(XML)
-    result = segments(path, "source" if side == "source" else "target")
+    result = read(tmp_path, XML, side)
     assert [s.text.decode() for s in result] == expected.split()
     assert [(s.document, s.number) for s in result] == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
 
 
 def test_a_compressed_test_set_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, gzip.compress(in_a_document("text").encode()))[0].text == b"text"
+    assert texts(tmp_path, gzip.compress(in_a_document("text").encode())) == ["text"]
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text\n", b'<doc docid="d"></doc>', b'<seg id="1">a</seg>'])
@@ -129,11 +127,10 @@ def test_an_entity_bomb_is_not_expanded(tmp_path: Path) -> None:
 
 
 def test_only_references_in_the_requested_language_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "set.xml"
-    path.write_bytes(XML.replace(b'<ref lang="de" translator="A">', b'<ref lang="fr" translator="A">', 1))
-    assert [segment.text for segment in segments(path, "target", "de")] == [b"EINS", b"ZWEI", b"drei"]
+    content = XML.replace(b'<ref lang="de" translator="A">', b'<ref lang="fr" translator="A">', 1)
+    assert texts(tmp_path, content, "target", "de") == ["EINS", "ZWEI", "drei"]
     with pytest.raises(UserError, match=r"no <doc> with <seg> of the target side in it \(cs\)"):
-        segments(path, "target", "cs")
+        read(tmp_path, content, "target", "cs")
 
 
 @pytest.mark.parametrize(
@@ -147,21 +144,18 @@ def test_only_references_in_the_requested_language_are_read(tmp_path: Path) -> N
     ],
 )
 def test_a_reference_of_an_xml_may_have_no_region(tmp_path: Path, lang: str, label: str, fits: bool) -> None:
-    path = tmp_path / "set.xml"
-    path.write_text(f'<doc id="d"><ref lang="{label}"><seg id="1">text</seg></ref></doc>')
+    content = f'<doc id="d"><ref lang="{label}"><seg id="1">text</seg></ref></doc>'
     if fits:
-        assert [segment.text for segment in segments(path, "target", lang)] == [b"text"]
+        assert texts(tmp_path, content, "target", lang) == ["text"]
     else:
         with pytest.raises(UserError, match="of the target side"):
-            segments(path, "target", lang)
+            read(tmp_path, content, "target", lang)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.5, 0.7, 0.9])
 def test_a_truncated_test_set_is_an_error(tmp_path: Path, cut: float) -> None:
-    path = tmp_path / "set.xml"
-    path.write_bytes(XML[: int(cut * len(XML))])
     with pytest.raises(UserError, match="is cut off"):
-        segments(path, "source")
+        read(tmp_path, XML[: int(cut * len(XML))])
 
 
 def test_a_segment_without_text_is_an_empty_line(tmp_path: Path) -> None:
@@ -171,11 +165,10 @@ def test_a_segment_without_text_is_an_empty_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["", "<hyp system='S'><seg id='1'>Hallo</seg></hyp>"])
 def test_the_source_of_an_xml_is_never_read_as_its_reference(tmp_path: Path, other: str) -> None:
-    path = tmp_path / "set.xml"
-    path.write_text(f'<doc id="d"><src lang="en"><seg id="1">Hello</seg></src>{other}</doc>')
-    assert [segment.text for segment in segments(path, "source", "en")] == [b"Hello"]
+    content = f'<doc id="d"><src lang="en"><seg id="1">Hello</seg></src>{other}</doc>'
+    assert texts(tmp_path, content, lang="en") == ["Hello"]
     with pytest.raises(UserError, match="of the target side"):
-        segments(path, "target", "de")
+        read(tmp_path, content, "target", "de")
 
 
 @pytest.mark.parametrize(
@@ -198,4 +191,4 @@ def test_a_hostile_file_of_a_megabyte_is_refused_quickly(tmp_path: Path, hostile
 
 def test_a_document_without_the_requested_side_gives_nothing_if_others_have_labels(tmp_path: Path) -> None:
     content = XML.replace(b'<src lang="en"><seg id="1">three</seg></src>', b'<seg id="9">stray</seg>')
-    assert [segment.text for segment in read(tmp_path, content)] == [b"one", b"two"]
+    assert texts(tmp_path, content) == ["one", "two"]
