@@ -1,12 +1,14 @@
 """Checks that many tests share: errors of one line, and tensors that are equal bit by bit."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from torch import Tensor
 
 from nmt_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def refusal(action: Callable[..., object], *arguments: object, **keywords: object) -> str:
@@ -17,7 +19,9 @@ def refusal(action: Callable[..., object], *arguments: object, **keywords: objec
     return str(caught.value)
 
 
-def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> set[str]:
+def differing(one: "Mapping[str, Tensor]", other: "Mapping[str, Tensor]") -> set[str]:
     """Return the names of tensors that are not equal bit by bit in both, or that only one of them has."""
+    import torch  # takes seconds, and most tests of errors do not need it
+
     shared = one.keys() & other.keys()
     return (one.keys() ^ other.keys()) | {name for name in shared if not torch.equal(one[name], other[name])}

@@ -10,6 +10,7 @@ import pytest
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.corpus.parallel import Block, find
 from nmt_cli.errors import UserError
+from tests.checks import refusal
 
 arrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
@@ -91,9 +92,7 @@ def test_a_folder_saved_by_datasets_is_read(tmp_path: Path) -> None:
 )
 def test_a_folder_with_a_wrong_description_is_an_error(tmp_path: Path, state: str, why: str) -> None:
     (tmp_path / "state.json").write_text(state)
-    with pytest.raises(UserError) as caught:
-        block(tmp_path)
-    assert why in str(caught.value)
+    assert why in refusal(block, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "x.arrow"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Block, Corpus, find, spool
 from nmt_cli.errors import UserError
+from tests.checks import refusal
 
 SGM = '<doc docid="{doc}"><seg id="{number}">{text}</seg></doc>'
 
@@ -40,10 +41,7 @@ def sgm(*segments: tuple[str, str, str]) -> str:
 
 
 def complaint(corpus: Corpus) -> str:
-    with pytest.raises(UserError) as caught:
-        corpus.count()
-        pairs(corpus)
-    return str(caught.value)
+    return refusal(lambda: (corpus.count(), pairs(corpus)))
 
 
 LONG = {
@@ -95,18 +93,15 @@ def test_two_sides_are_found_and_named_after_their_files(
 @pytest.mark.parametrize("packed", ["a_en_gz", "a_en_xz", "a_de_zst", "a_de_bz2"])
 def test_a_plain_and_a_compressed_file_of_the_same_name_are_an_error(tmp_path: Path, packed: str) -> None:
     make(tmp_path, a_en="x\n", a_de="y\n", **{packed: "z\n"})
-    with pytest.raises(UserError) as caught:
-        corpus_of(tmp_path, "a")
-    assert str(tmp_path / packed.replace("_", ".")) in str(caught.value)
-    assert "SOURCE:TARGET" in str(caught.value)
+    message = refusal(corpus_of, tmp_path, "a")
+    assert str(tmp_path / packed.replace("_", ".")) in message
+    assert "SOURCE:TARGET" in message
 
 
 @pytest.mark.parametrize(("there", "missing"), [("a_en", "a.de"), ("a_de", "a.en"), ("b", "a.en")])
 def test_a_missing_side_is_named(tmp_path: Path, there: str, missing: str) -> None:
     make(tmp_path, **{there: "x\n"})
-    with pytest.raises(UserError, match="there is no ") as caught:
-        corpus_of(tmp_path, "a")
-    assert f"there is no {tmp_path / missing}," in str(caught.value)
+    assert f"there is no {tmp_path / missing}," in refusal(corpus_of, tmp_path, "a")
 
 
 @pytest.mark.parametrize(

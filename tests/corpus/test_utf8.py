@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus.utf8 import decoded
-from nmt_cli.errors import UserError
+from tests.checks import refusal
 
 
 @pytest.mark.parametrize("rule", ["error", "replace", "skip"])
@@ -25,9 +25,8 @@ def test_valid_text_is_the_same_under_every_rule(rule: str, text: str) -> None:
     ],
 )
 def test_invalid_bytes_are_an_error_or_replaced_or_skipped(raw: bytes, location: str, replaced: str) -> None:
-    with pytest.raises(UserError) as caught:
-        decoded(raw, "error", "train.de line 7")
-    assert str(caught.value).startswith(f"train.de line 7, {location} is not UTF-8")
-    assert "corpus.invalid_utf8=replace" in str(caught.value)
+    message = refusal(decoded, raw, "error", "train.de line 7")
+    assert message.startswith(f"train.de line 7, {location} is not UTF-8")
+    assert "corpus.invalid_utf8=replace" in message
     assert decoded(raw, "replace", "train.de line 7") == replaced
     assert decoded(raw, "skip", "train.de line 7") is None

@@ -20,6 +20,7 @@ from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
+from tests.checks import refusal
 from tests.data.corpora import Lengths, SplitOf, batches_of
 
 CONFIG = BatchConfig(tokens=600, longest=28)
@@ -211,9 +212,7 @@ def test_settings_that_do_not_fit_the_dataset_are_refused(
     split_of: SplitOf, settings: Mapping[str, str], message: str
 ) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50])
-    with pytest.raises(UserError) as caught:
-        mixed_plan(dataset, CONFIG, mixing(**settings), 1)
-    assert message in str(caught.value)
+    assert message in refusal(mixed_plan, dataset, CONFIG, mixing(**settings), 1)
 
 
 def test_a_corpus_of_long_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:

@@ -12,6 +12,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing.job import Job
 from nmt_cli.data.preprocessing.preprocess import preprocess
 from nmt_cli.errors import UserError
+from tests.checks import refusal
 from tests.data.corpora import Digests, Make, WritePairs
 
 
@@ -71,11 +72,8 @@ def test_a_changed_setting_is_named_and_needs_overwrite(
     dataset: Path, again: Make, digests: Digests, assignments: tuple[str, ...], change: str
 ) -> None:
     before = digests(dataset)
-    with pytest.raises(UserError) as error:
-        again(*assignments)
-    assert f"{dataset} was made with other inputs or settings ({change}). Give --overwrite" in str(
-        error.value
-    )
+    message = refusal(again, *assignments)
+    assert f"{dataset} was made with other inputs or settings ({change}). Give --overwrite" in message
     assert digests(dataset) == before
     assert again(*assignments, overwrite=True).report is not None
     assert again(*assignments).report is None
