@@ -68,8 +68,8 @@ def main(model: Path, lines: int) -> None:
     """Measure the time of a single line."""
     machine.begin("lone_line")
     with machine.scratch() as folder, ExitStack() as stack:
-        found = prepare(find_model(model), folder)
-        text = multi30k(found.identity.tokenizers, lines)
+        prepared = prepare(find_model(model), folder)
+        text = multi30k(prepared.identity.tokenizers, lines)
         seen = {
             (one.name, threads): Alone(stack.enter_context(started(one, folder, workers)))
             for one in contestants(folder)
@@ -79,7 +79,7 @@ def main(model: Path, lines: int) -> None:
         for one in seen.values():
             one.bytes = machine.memory_bytes(one.process.session)
         _print_times(seen)
-        _print_ratios(seen, found.transformer, max(rates))
+        _print_ratios(seen, prepared.transformer, max(rates))
 
 
 def _translated(seen: Mapping[Key, Alone], sources: Ids) -> list[float]:

@@ -78,11 +78,11 @@ def agreement() -> None:
         theirs = json.loads(_output([*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", *metrics]))
     print()
     print_head("metric", "`nmt score`", "`sacrebleu`", "same signature")
-    expected = {found["name"]: found for found in theirs}
-    for found in system["scores"]:
-        other = expected[found["name"].split(" ")[0]]
-        same = "yes" if found["signature"] == other["signature"] else "no"
-        print_row(found["name"], f"{found['score']:.12f}", f"{other['score']:.12f}", same)
+    expected = {entry["name"]: entry for entry in theirs}
+    for entry in system["scores"]:
+        other = expected[entry["name"].split(" ")[0]]
+        same = "yes" if entry["signature"] == other["signature"] else "no"
+        print_row(entry["name"], f"{entry['score']:.12f}", f"{other['score']:.12f}", same)
 
 
 @main.command()

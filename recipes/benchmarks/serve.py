@@ -112,22 +112,21 @@ def equality(bench: Bench) -> Iterator[Row]:
         answers, _ = asyncio.run(all_of(served, CLIENTS, bodies))
         groups = [[*range(start, min(start + 16, len(lines)))] for start in range(0, len(lines), 16)]
         whole, _ = asyncio.run(all_of(served, CLIENTS, [bench.fields([lines[i] for i in g]) for g in groups]))
-    wrong = 0
+    different = 0
     for number, answer in enumerate(answers):
         events = answer.body.decode().strip().split("\n\n")
-        found = json.loads(events[-1].removeprefix("data: ")) if number % 4 == 1 else answer.json()
+        result = json.loads(events[-1].removeprefix("data: ")) if number % 4 == 1 else answer.json()
         if number % 4 == 2:
             first, *rest = others[number]
-            kept = [text for text in dict.fromkeys(rest) if text and text != first]
-            wrong += found.get("translatedText") != first or found.get("alternatives") != kept
+            unlike_first = [text for text in dict.fromkeys(rest) if text and text != first]
+            different += result.get("translatedText") != first or result.get("alternatives") != unlike_first
         else:
-            wrong += found.get("translatedText") != best[number]
+            different += result.get("translatedText") != best[number]
     for group, answer in zip(groups, whole, strict=True):
-        wrong += sum(a != best[i] for a, i in zip(answer.json()["translatedText"], group, strict=True))
-    measured = (
-        f"{wrong} of {2 * len(lines):,} lines differ, {CLIENTS} clients: texts, lists, streams, alternatives"
-    )
-    yield "equal to nmt translate line for line", measured, verdict(not wrong)
+        different += sum(a != best[i] for a, i in zip(answer.json()["translatedText"], group, strict=True))
+    kinds_of_requests = "texts, lists, streams, alternatives"
+    measured = f"{different} of {2 * len(lines):,} lines differ, {CLIENTS} clients: {kinds_of_requests}"
+    yield "equal to nmt translate line for line", measured, verdict(not different)
 
 
 def throughput(bench: Bench) -> Iterator[Row]:
@@ -170,13 +169,13 @@ def latency(bench: Bench) -> Iterator[Row]:
     """Time short sentences on an idle server, and at half of its capacity."""
     with server([bench.model], bench.threads) as served:
         bodies = [bench.fields(line) for line in itertools.islice(itertools.cycle(bench.short), 200)]
-        bears = capacity(bench, served)
+        rate = capacity(bench, served)
         _, idle = asyncio.run(all_of(served, 1, bodies))
-        _, loaded, _ = asyncio.run(arriving(bench, served, bears / 2, seconds=20))
+        _, at_half, _ = asyncio.run(arriving(bench, served, rate / 2, seconds=20))
     p50, p95 = (float(np.percentile(idle, q)) for q in (50, 95))
-    half = float(np.percentile(loaded, 95))
+    half = float(np.percentile(at_half, 95))
     measured = (
-        f"p95 {1000 * half:.0f} ms at {bears / 2:.0f} requests/s; idle p50 {1000 * p50:.0f} ms, p95 "
+        f"p95 {1000 * half:.0f} ms at {rate / 2:.0f} requests/s; idle p50 {1000 * p50:.0f} ms, p95 "
         f"{1000 * p95:.0f} ms: {half / p95:.2f} x the idle p95, {half / p50:.2f} x the idle median"
     )
     yield "p95 at half load < 2 x idle", measured, verdict(half < 2 * p95)
@@ -187,7 +186,7 @@ async def arriving(
 ) -> tuple[Counter[str], list[float], float]:
     """Send requests at random times, whatever the answers. Return the number of each status, the seconds of
     the accepted requests, and the seconds from the end to the last answer."""
-    chosen, found, took = random.Random(1), Counter[str](), list[float]()
+    draw, statuses, durations = random.Random(1), Counter[str](), list[float]()
     free: list[Connection] = []
 
     async def one(line: str) -> None:
@@ -196,22 +195,22 @@ async def arriving(
         try:
             answer = await connection.post("/translate", bench.fields(line))
         except ConnectionError:
-            found["no answer"] += 1
+            statuses["no answer"] += 1
             return
-        found[str(answer.status)] += 1
+        statuses[str(answer.status)] += 1
         if answer.status == 200:
-            took.append(time.perf_counter() - began)
+            durations.append(time.perf_counter() - began)
         free.append(connection)
 
     end, tasks = time.perf_counter() + seconds, []
     due = time.perf_counter()
     while (now := time.perf_counter()) < end:
         while due <= now:
-            tasks.append(asyncio.create_task(one(chosen.choice(bench.short))))
-            due += chosen.expovariate(rate)
+            tasks.append(asyncio.create_task(one(draw.choice(bench.short))))
+            due += draw.expovariate(rate)
         await asyncio.sleep(max(0.0, min(due, end) - time.perf_counter()))
     await asyncio.gather(*tasks)
-    return found, took, time.perf_counter() - end
+    return statuses, durations, time.perf_counter() - end
 
 
 def lists(bench: Bench) -> Iterator[Row]:
@@ -234,8 +233,8 @@ def lists(bench: Bench) -> Iterator[Row]:
                 began, before = time.perf_counter(), (time.process_time(), served.seconds)
                 for text in texts:
                     pieces = [source.shown(text)]
-                    (found,) = theirs.translate_batch(pieces, beam_size=4, length_penalty=0.2)
-                    target.text_of(found.hypotheses[0])
+                    (result,) = theirs.translate_batch(pieces, beam_size=4, length_penalty=0.2)
+                    target.text_of(result.hypotheses[0])
                 loop.append(time.perf_counter() - began)
                 theirs_took = time.process_time() - before[0]
                 ours += asyncio.run(all_of(served, 1, [bench.fields(texts)]))[1]
@@ -269,21 +268,21 @@ def memory(bench: Bench) -> Iterator[Row]:
 def overload(bench: Bench) -> Iterator[Row]:
     """Send twice the capacity: each request gets an answer, accepted ones in time."""
     with server([bench.model], bench.threads, f"server.most_waiting={OVERLOAD_WAITING}") as served:
-        bears = capacity(bench, served)
-        found, took, last = asyncio.run(arriving(bench, served, 2 * bears, 60 * bench.minutes))
+        rate = capacity(bench, served)
+        statuses, durations, last = asyncio.run(arriving(bench, served, 2 * rate, 60 * bench.minutes))
         measured = asyncio.run(Connection(served).send("GET", "/metrics")).body.decode()
     buckets = re.findall(r'seconds_bucket\{route="/translate",le="(.*?)"\} (\d+)', measured)
     within = next(bound for bound, count in buckets if count == buckets[-1][1])
-    counts = ", ".join(f"{status}: {count:,}" for status, count in sorted(found.items()))
-    p50, p95, most = (float(np.percentile(took, q)) for q in (50, 95, 100))
-    bound = OVERLOAD_WAITING / bears
+    counts = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
+    p50, p95, most = (float(np.percentile(durations, q)) for q in (50, 95, 100))
+    bound = OVERLOAD_WAITING / rate
     measured = (
-        f"{bench.minutes:g} min at {2 * bears:.0f}/s (capacity {bears:.0f}/s, {OVERLOAD_WAITING} may wait): "
+        f"{bench.minutes:g} min at {2 * rate:.0f}/s (capacity {rate:.0f}/s, {OVERLOAD_WAITING} may wait): "
         f"{counts}; accepted p50 {p50:.2f} s, p95 {p95:.2f} s, longest {most:.2f} s "
         f"({OVERLOAD_WAITING} sentences take {bound:.2f} s), by the server's clock all within "
         f"{within} s; the last answer {last:.2f} s after the end"
     )
-    good = set(found) <= {"200", "429"} and p95 < LONGEST * bound
+    good = set(statuses) <= {"200", "429"} and p95 < LONGEST * bound
     yield "2 x overload: all answered, accepted in bounded time", measured, verdict(good)
 
 
@@ -294,50 +293,50 @@ def worker(bench: Bench) -> Iterator[Row]:
     lists = [bench.fields(list(lines[i : i + 16])) for i in range(0, len(lines), 16)]
 
     async def killed(served: Server) -> list[Answer]:
-        asked = asyncio.create_task(all_of(served, 16, lists))
+        sending = asyncio.create_task(all_of(served, 16, lists))
         for _ in range(2):
             await asyncio.sleep(0.5)
             os.kill(served.workers[0], signal.SIGKILL)
-        return (await asked)[0]
+        return (await sending)[0]
 
     with server([bench.model], max(2, bench.threads)) as served:
         answers = asyncio.run(killed(served))
-        alive = len(served.workers)
-    found = [text for answer in answers for text in answer.json().get("translatedText", [])]
-    wrong = sum(ours != theirs for ours, theirs in zip(found, best, strict=False))
-    wrong += abs(len(found) - len(best))
-    measured = f"two killed under load: {wrong} of {len(best):,} lines differ; {alive} workers at the end"
-    yield "a worker killed with SIGKILL: translated again by another", measured, verdict(not wrong)
+        count = len(served.workers)
+    texts = [text for answer in answers for text in answer.json().get("translatedText", [])]
+    different = sum(ours != theirs for ours, theirs in zip(texts, best, strict=False))
+    different += abs(len(texts) - len(best))
+    measured = f"two killed under load: {different} of {len(best):,} lines differ; {count} workers at the end"
+    yield "a worker killed with SIGKILL: translated again by another", measured, verdict(not different)
 
 
 def ended(bench: Bench) -> Iterator[Row]:
     """Send SIGTERM under load: accepted requests get an answer."""
-    found = Counter[str]()
+    statuses = Counter[str]()
 
     async def asking(served: Server) -> None:
         async def work(connection: Connection) -> None:
             for line in itertools.cycle(bench.short):
                 try:
                     answer = await connection.post("/translate", bench.fields(line))
-                    found[str(answer.status)] += 1
+                    statuses[str(answer.status)] += 1
                 except (ConnectionError, OSError):
-                    found["not taken in"] += 1
+                    statuses["not taken in"] += 1
                     return
 
-        asked = asyncio.create_task(clients(CLIENTS, served, work))
+        sending = asyncio.create_task(clients(CLIENTS, served, work))
         await asyncio.sleep(5)
         served.process.terminate()
-        await asked
+        await sending
 
     with server([bench.model], bench.threads) as served:
         asyncio.run(asking(served))
         code = served.process.wait()
-        said = served.log.read_text()
-    counted = int(said.split(" requests were answered")[0].splitlines()[-1].replace(",", ""))
-    lost = counted - found["200"]
+        log = served.log.read_text()
+    counted = int(log.split(" requests were answered")[0].splitlines()[-1].replace(",", ""))
+    lost = counted - statuses["200"]
     measured = (
-        f"exit code {code}; the server answered {counted:,}, its {CLIENTS} clients got {found['200']:,}: "
-        f"{lost} lost; {found['not taken in']} saw their connection end without an answer begun"
+        f"exit code {code}; the server answered {counted:,}, its {CLIENTS} clients got {statuses['200']:,}: "
+        f"{lost} lost; {statuses['not taken in']} saw their connection end without an answer begun"
     )
     yield "SIGTERM under load loses nothing that was accepted", measured, verdict(not lost and not code)
 

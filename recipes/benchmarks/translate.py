@@ -66,8 +66,8 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
     """Measure sentences and tokens per second, and memory."""
     machine.begin("translate")
     with machine.scratch() as folder:
-        found = processes.prepare(find_model(model), folder)
-        tokenizers = found.identity.tokenizers
+        prepared = processes.prepare(find_model(model), folder)
+        tokenizers = prepared.identity.tokenizers
         texts = [multi30k(tokenizers, sentences), wmt_like(tokenizers, sentences // 2)]
         for text in texts:
             lengths = [len(source) - 1 for source in text.sources]
@@ -75,7 +75,7 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
             print(f"{text.name}: {len(lengths):,} sentences of {mean:.1f} subwords, at most {max(lengths)}")
         seen = _compared(processes.contestants(folder, fairseq, transformers), folder, texts, rounds)
         for text in texts:
-            _print_table(found, text, seen)
+            _print_table(prepared, text, seen)
         for text in texts:
             _print_whole_commands(folder, text)
 

@@ -161,8 +161,8 @@ def presets() -> str:
         section, _, name = one.name.partition(".")
         own = [getattr(getattr(config, section), name) for config in values]
         if any(value != one.default for value in own):
-            cells = (f"**{value}**" if value != one.default else value for value in own)
-            rows.append((f"`{one.name}`", one.default, *cells))
+            cells = (f"**{_shown(value)}**" if value != one.default else _shown(value) for value in own)
+            rows.append((f"`{one.name}`", _shown(one.default), *cells))
     descriptions = []
     for name in names:
         comments = re.match(r"(?:# .*\n)+", (PRESETS / f"{name}.toml").read_text(encoding="utf-8"))
@@ -175,6 +175,10 @@ def presets() -> str:
         "[settings](settings.md#nmt-train) have their defaults in every preset.\n\n"
         + table(("setting", "default", *(f"`{name}`" for name in names)), rows)
     )
+
+
+def _shown(value: object) -> str:
+    return toml_literal(value).strip('"')
 
 
 def python() -> str:
