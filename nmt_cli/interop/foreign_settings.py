@@ -24,7 +24,7 @@ class ForeignSettings:
         return self._values.get(name) is not None
 
     def names(self) -> list[str]:
-        """Return the names of all settings, null ones included, in file order."""
+        """Return the names of all settings in file order, also of those with the value null."""
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
@@ -52,7 +52,7 @@ class ForeignSettings:
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return a list of nested groups of settings, empty if the setting is missing."""
+        """Return the settings in each object of a JSON list, empty if the list is missing."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
@@ -80,6 +80,9 @@ class ForeignSettings:
             raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
 
     def _read(self, name: str, kind: Any, default: object) -> Any:
+        """Return a setting as type `kind`, or `default` if it is missing. Raise `UserError` for a value of
+        another type, and for a missing setting if `default` is None.
+        """
         value = self._values.get(name)
         if value is None or (value == "" and default == ()):  # an empty list in YAML
             if default is None:

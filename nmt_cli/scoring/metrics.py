@@ -116,6 +116,7 @@ class Measure:
         return counts
 
     def _score(self, total: Counts) -> Score:
+        """Return the score of a system from its counts, added up over all lines."""
         result = self.counter._compute_score_from_stats(total)
         # sacrebleu prints the parts of a score after the number, and has no attribute for them.
         detail = str(result.format(signature="").partition(" = ")[2].partition(" ")[2])
@@ -209,6 +210,9 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
 
 
 def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
+    """Return sacrebleu's object for "bleu" or "paper-bleu". Raise `UserError` if the tokeniser cannot be
+    used. With `for_sentences`, BLEU ignores n-grams longer than a line.
+    """
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":

@@ -104,14 +104,14 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
                 )
 
 
-def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
-    """Return the language, one of `known`, in which all names end: `ref.de`, `ref.de-AT.gz`, `ref.de.sgm`.
+def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
+    """Return the one of `languages` in which all names end: `ref.de`, `ref.de-AT.gz`, `ref.de.sgm`.
     Return "" for none or several. An ending with two languages, such as `ref.en-de`, is ignored.
     """
     endings = {_ending(path) for path in paths}
-    languages = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
-    languages &= known
-    return languages.pop() if len(languages) == 1 else ""
+    plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
+    candidates = {without_region(ending) for ending in plain} & languages
+    return candidates.pop() if len(candidates) == 1 else ""
 
 
 def _ending(path: Path) -> str:
@@ -164,4 +164,5 @@ def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
 
 
 def _suffixes(path: Path) -> list[str]:
+    """Return the last two endings of a file name in lower case, with dots."""
     return [suffix.lower() for suffix in path.suffixes[-2:]]

@@ -115,6 +115,7 @@ class TokenizerConfig:
         return (*self.symbols, *family(self.placeholders))
 
     def _refuse_without_effect(self) -> None:
+        """Raise `UserError` for a changed setting that has no effect with the other settings."""
         kinds_of = {
             "sentencepiece_model": ["sentencepiece"],
             "merges": ["bpe"],
@@ -155,14 +156,14 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         check(self)
 
-    def wants(self, side: str) -> bool:
+    def enabled_for(self, side: str) -> bool:
         """Return whether the side "source" or "target" is segmented at random."""
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """True if any side is segmented at random."""
-        return self.wants("source") or self.wants("target")
+        return self.enabled_for("source") or self.enabled_for("target")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,6 +206,6 @@ class AugmentConfig:
         return astuple(self)
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """True if any pair is changed."""
         return any(self.shares)

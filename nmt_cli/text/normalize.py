@@ -36,10 +36,10 @@ PUNCTUATION = (
 class Normalizer:
     """A function that applies a `TextConfig`. Words in its result are separated by single spaces."""
 
-    def __init__(self, config: TextConfig, fold_blank_mark: bool) -> None:
-        """With `fold_blank_mark`, U+2581 is also whitespace, as SentencePiece requires."""
+    def __init__(self, config: TextConfig, fold_space_mark: bool) -> None:
+        """Keep the settings. With `fold_space_mark`, U+2581 counts as a space, as SentencePiece requires."""
         self._config = config
-        self._fold_blank_mark = fold_blank_mark
+        self._fold_space_mark = fold_space_mark
         self._table = dict(QUOTES) if config.quotes else {}
         if config.punctuation:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
@@ -55,7 +55,7 @@ class Normalizer:
     def _rewritten(self, text: str) -> str:
         """Apply the settings `zero_width`, `unicode`, `lowercase`, and `quotes` with `punctuation`, in this
         order. From `unicode` on, compose the text after each change, because a changed character may compose
-        with its neighbours. At the end, replace U+2581 by a space if `fold_blank_mark` was set."""
+        with its neighbours. At the end, replace U+2581 by a space if `fold_space_mark` was set."""
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
         text = self._composed(text)
@@ -63,7 +63,7 @@ class Normalizer:
             text = self._composed(text.lower())
         if self._table:
             text = self._composed(text.translate(self._table))
-        return text.replace(SPACE_MARK, " ") if self._fold_blank_mark else text
+        return text.replace(SPACE_MARK, " ") if self._fold_space_mark else text
 
     def _composed(self, text: str) -> str:
         """Return `text` in the Unicode normalisation form of the settings, unchanged for "none"."""

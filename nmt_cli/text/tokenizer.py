@@ -105,6 +105,7 @@ def prepared(
 
 
 def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
+    """Return `text` normalised and, with `moses`, split into words with single spaces between."""
     text = normalizer(text)
     return moses.tokenize(text) if moses else text
 

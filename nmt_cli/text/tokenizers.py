@@ -60,7 +60,7 @@ class Recipe:
 
     def normalizer(self) -> Normalizer:
         """Return the normaliser of both sides."""
-        return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
+        return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
         """Return the tokeniser of words of a side, or None if text is split at spaces."""

@@ -149,6 +149,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
+        """Return the numbering in which piece N has the id `ids[N]`, and each symbol its id in `symbols`."""
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.

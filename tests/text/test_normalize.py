@@ -25,7 +25,7 @@ CONFIGS = [
 ]
 NORMALIZERS = {
     f"{c.unicode} zero_width={c.zero_width} quotes={c.quotes} punctuation={c.punctuation} "
-    f"lowercase={c.lowercase} fold={fold}": Normalizer(c, fold_blank_mark=fold)
+    f"lowercase={c.lowercase} fold={fold}": Normalizer(c, fold_space_mark=fold)
     for c in CONFIGS
     for fold in (False, True)
 }
@@ -56,7 +56,7 @@ def composing_pairs() -> list[str]:
         if len(decomposed) == 2 and not decomposed[0].startswith("<"):
             base, mark = (chr(int(code, 16)) for code in decomposed)
             marks[base].add(mark)
-    everything = Normalizer(CONFIGS[15], fold_blank_mark=True)
+    everything = Normalizer(CONFIGS[15], fold_space_mark=True)
     pairs = []
     for character in CONCERNED:
         compatible = unicodedata.normalize("NFKC", character)
@@ -89,7 +89,7 @@ def test_there_are_pairs_to_try() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[15]], ids=str)
 def test_letters_without_case_and_unassigned_characters_do_not_change(config: TextConfig) -> None:
-    once = Normalizer(config, fold_blank_mark=True)("\n".join(CASELESS))
+    once = Normalizer(config, fold_space_mark=True)("\n".join(CASELESS))
     assert len(CASELESS) > 1_000_000
     assert set(once.split(" ")) ^ set(CASELESS) == set()
 
@@ -112,19 +112,19 @@ def test_normalised_text_has_no_control_characters_and_only_single_spaces(name: 
 
 @pytest.mark.parametrize("config", CONFIGS[::8], ids=str)
 def test_every_control_character_and_every_space_is_normalised(config: TextConfig) -> None:
-    blanks = {character for character in CONCERNED if character.isspace()}
-    controls = {character for character in CONCERNED if unicodedata.category(character) == "Cc"} - blanks
-    normalizer = Normalizer(config, fold_blank_mark=False)
+    spaces = {character for character in CONCERNED if character.isspace()}
+    controls = {character for character in CONCERNED if unicodedata.category(character) == "Cc"} - spaces
+    normalizer = Normalizer(config, fold_space_mark=False)
     assert len(controls) > 50
     assert {normalizer(f"a{control}b") for control in controls} == {"ab"}
-    assert {normalizer(f"{blank}a{blank} {blank}b{blank}") for blank in blanks} == {"a b"}
+    assert {normalizer(f"{space}a{space} {space}b{space}") for space in spaces} == {"a b"}
 
 
 @given(text=st.text())
 def test_by_default_text_is_nfc_and_nothing_else_changes(text: str) -> None:
-    blanks_or_text = [c for c in text if c.isspace() or unicodedata.category(c) != "Cc"]
-    expected = unicodedata.normalize("NFC", " ".join("".join(blanks_or_text).split()))
-    assert Normalizer(TextConfig(), fold_blank_mark=False)(text) == expected
+    visible_or_spaces = [c for c in text if c.isspace() or unicodedata.category(c) != "Cc"]
+    expected = unicodedata.normalize("NFC", " ".join("".join(visible_or_spaces).split()))
+    assert Normalizer(TextConfig(), fold_space_mark=False)(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,19 +154,19 @@ def test_by_default_text_is_nfc_and_nothing_else_changes(text: str) -> None:
     ],
 )
 def test_each_setting_has_its_effect(config: TextConfig, raw: str, normalised: str) -> None:
-    assert Normalizer(config, fold_blank_mark=False)(raw) == normalised
+    assert Normalizer(config, fold_space_mark=False)(raw) == normalised
 
 
 @pytest.mark.parametrize(("fold", "normalised"), [(True, "a b c"), (False, "▁a▁▁b ▁c")])
 def test_u2581_is_a_space_only_for_sentencepiece(fold: bool, normalised: str) -> None:
-    assert Normalizer(TextConfig(), fold_blank_mark=fold)("▁a▁▁b ▁c") == normalised
+    assert Normalizer(TextConfig(), fold_space_mark=fold)("▁a▁▁b ▁c") == normalised
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
 def test_a_long_line_of_combining_marks_is_fast_and_loses_none(form: Literal["nfc", "nfkc"]) -> None:
     marks = "\u0300\u0323" * 200_000
-    normalizer = Normalizer(TextConfig(unicode=form), fold_blank_mark=False)
+    normalizer = Normalizer(TextConfig(unicode=form), fold_space_mark=False)
     normalized = normalizer(f"q{marks}")
     assert sorted(normalized.replace("\u034f", "")) == sorted(f"q{marks}")
     assert normalizer(normalized) == normalized
@@ -174,5 +174,5 @@ def test_a_long_line_of_combining_marks_is_fast_and_loses_none(form: Literal["nf
 
 def test_combining_marks_in_ordinary_lines_do_not_change() -> None:
     line = "Ta\u0323\u0300m " * 500
-    normalizer = Normalizer(TextConfig(), fold_blank_mark=False)
+    normalizer = Normalizer(TextConfig(), fold_space_mark=False)
     assert normalizer(line) == unicodedata.normalize("NFC", line).strip()

@@ -19,7 +19,7 @@ ALPHABET = "abcdefgh </>2BTTx@"
 
 
 def tokenizer(config: TextConfig | None = None, moses: Moses | None = None) -> Tokenizer:
-    normalizer = Normalizer(config or TextConfig(), fold_blank_mark=False)
+    normalizer = Normalizer(config or TextConfig(), fold_space_mark=False)
     return around(Characters(ALPHABET), normalizer, moses)
 
 

@@ -81,7 +81,7 @@ class Resegmented:
     ) -> None:
         self.config, self.augment, self._tokenizers = config, augment, tokenizers
         self._dataset, self._seed, self._folder = dataset, seed, folder
-        self._sides: list[Side] = [side for side in SIDES if augment.wanted or config.wants(side)]
+        self._sides: list[Side] = [side for side in SIDES if augment.enabled or config.enabled_for(side)]
         self._open: dict[int, Split] = {}
         self._begun: dict[int, Future[None]] = {}
         self._lock, self._closed, self._stack = Lock(), Event(), ExitStack()
@@ -194,7 +194,7 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
     """Return the ids of each side of a task, after augmentation. Worker processes call this."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
-    if task.augment.wanted:
+    if task.augment.enabled:
         pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), tokenizers)
         lines = dict(zip(SIDES, map(list, zip(*pairs, strict=True)), strict=True))
     return {side: _segmented(task, side, lines[side], draws.get(side), tokenizers) for side in lines}
@@ -202,7 +202,7 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
     """Return the sampler of each side that `config` samples. Raise `UserError` if sampling has no effect."""
-    return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
+    return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.enabled_for(side)}
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:

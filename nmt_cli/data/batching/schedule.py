@@ -187,7 +187,7 @@ def _fingerprint(
     """Return a hash of everything that decides the plan. In file names, it separates this run from others."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     drawn = (
-        (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.wanted else ()))
+        (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.enabled else ()))
         if resegmented
         else ()
     )

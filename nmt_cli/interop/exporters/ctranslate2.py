@@ -101,6 +101,7 @@ def specification(model: Model) -> Any:
 
 
 def _package() -> Any:
+    """Return the module `ctranslate2`. Raise `UserError` if it is not installed."""
     try:
         return importlib.import_module("ctranslate2")
     except ImportError as error:

@@ -57,7 +57,7 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
-    return with_normalization(model, Normalizer(recipe.text, fold_blank_mark=True))
+    return with_normalization(model, Normalizer(recipe.text, fold_space_mark=True))
 
 
 def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:

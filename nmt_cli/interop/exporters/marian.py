@@ -157,6 +157,7 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
 
 
 def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
+    """Return the settings that Marian stores in a model. `rows` has the vocabulary size of each side."""
     pre = config.norm == "pre"
     return {
         **UNUSED,
@@ -177,6 +178,7 @@ def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
 
 
 def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the YAML of each setting, sorted by name."""
     for name, value in sorted(settings.items()):
         if isinstance(value, list):
             items = "".join(f"  - {item}\n" for item in value) or "  []\n"

@@ -74,6 +74,7 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _checkpoint(folder: Path) -> Path:
+    """Return the only checkpoint in `folder`, or else the first in `BEST`. Raise `UserError` for neither."""
     checkpoints = sorted(folder.glob(f"*{ENDING}"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
     if len(checkpoints) == 1 or best:
@@ -138,6 +139,9 @@ def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = 
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint under their common names, with an output projection if there is a
+    target embedding. Raise `UserError` for an unknown norm of an old version.
+    """
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
@@ -224,6 +228,9 @@ def _cut_positions(tensors: dict[str, Tensor]) -> int:
 
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
+    """Return tokenisers with the subword models in `folder`. `names` has the language of each side, and
+    `sides` its vocabulary. Raise `UserError` if a side has no subword model or several.
+    """
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))

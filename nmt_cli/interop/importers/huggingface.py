@@ -131,6 +131,7 @@ def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
+    """Return the tensors in `folder` by their names there. Raise `UserError` for missing or damaged files."""
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
     if not (folder / PICKLED).is_file():
@@ -271,6 +272,9 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
+    """Return tokenisers with the SentencePiece models in `folder`. Languages come from `options`, from the
+    settings in `folder`, or from its name. Raise `UserError` if a language or a model is missing.
+    """
     files = {side: folder / name for side, name in SPMS.items()}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing. Download the whole folder.")

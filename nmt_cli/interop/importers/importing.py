@@ -27,6 +27,7 @@ def read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _read(source: str, options: ImportOptions) -> Foreign:
+    """Return the model that `read` returns, with all its search settings."""
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
@@ -46,6 +47,7 @@ def _read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _from_hub(name: str) -> Path:
+    """Download a model from the Hugging Face Hub, and return its folder. Raise `UserError` if this fails."""
     if not HUB_NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."

@@ -109,6 +109,9 @@ def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
 def _of_pair(
     folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
 ) -> Tokenizers:
+    """Return tokenisers whose sentences begin with the codes of the language pair, from `options` or the
+    settings in `folder`. `codes` has the codes of all languages. Raise `UserError` for a missing language.
+    """
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     recipe = Recipe(

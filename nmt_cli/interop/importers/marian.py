@@ -136,6 +136,7 @@ def _binaries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
+    """Return the model in an `.npz`, or in a folder with one. Raise `UserError` if nmt cannot express it."""
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
@@ -157,12 +158,13 @@ def _of_browsers(path: Path) -> UserError:
 
 
 def _weights(folder: Path) -> Path:
+    """Return the only `.npz` file of weights in `folder`. Raise `UserError` for none or several."""
     if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
         raise _of_browsers(binaries[0])
     files = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(OPTIMIZER))
     if len(files) != 1:
-        settings = ", ".join(path.name for path in files) or "no .npz"
-        raise UserError(f"{folder} has {settings}. Name the one to import.")
+        listed = ", ".join(path.name for path in files) or "no .npz"
+        raise UserError(f"{folder} has {listed}. Name the one to import.")
     return files[0]
 
 
@@ -268,6 +270,7 @@ def _decoder(file: Path) -> dict[str, Any]:
 
 
 def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our search settings for those of Marian's decoder. Missing ones have Marian's defaults."""
     settings = ForeignSettings(decoder, "decoder.yml")
     normalize = decoder.get("normalize", 0.0)
     penalty = 1.0 if normalize is True else 0.0 if normalize is False else settings.number("normalize", 0.0)
@@ -284,6 +287,9 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizers(
     folder: Path, decoder: Mapping[str, Any], options: ImportOptions, tensors: Mapping[str, Tensor]
 ) -> Tokenizers:
+    """Return tokenisers with the vocabularies in `folder`, cut or padded to the rows of the embeddings in
+    `tensors`. Raise `UserError` for missing or damaged files, or if `options` lack a language.
+    """
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms = {side: _spm(folder, side, files[side]) for side in SIDES}
@@ -307,8 +313,8 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
     files = files or sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*vocab*.spm"))
     files = files or sorted(folder.glob("*.spm"))
     if len(files) not in (1, 2):
-        settings = ", ".join(path.name for path in files) or "no vocabulary (.yml or .spm)"
-        raise UserError(f"{folder} has {settings}. Keep one, or one for each side.")
+        listed = ", ".join(path.name for path in files) or "no vocabulary (.yml or .spm)"
+        raise UserError(f"{folder} has {listed}. Keep one, or one for each side.")
     if files[0].suffix == ".spm" and len(files) == 2:  # the source model is named src or source
         files.sort(key=lambda path: not re.search(r"src|source", path.name))
     return dict(zip(SIDES, (files[0], files[-1]), strict=True))

@@ -64,6 +64,7 @@ def quoted(piece: str) -> str:
 
 
 def _unquoted(key: str) -> str:
+    """Return the text of a YAML key or value, without its quotes and escapes if it has any."""
     if len(key) >= 2 and key[0] == key[-1] == '"':
         return ESCAPE.sub(_unescaped, key[1:-1])
     if len(key) >= 2 and key[0] == key[-1] == "'":
@@ -71,15 +72,17 @@ def _unquoted(key: str) -> str:
     return key
 
 
-def _unescaped(entries: re.Match[str]) -> str:
-    code = entries[1] or entries[2] or entries[3]
+def _unescaped(escape: re.Match[str]) -> str:
+    """Return the character of a match of `ESCAPE`."""
+    code = escape[1] or escape[2] or escape[3]
     if code:
         number = int(code, 16)
         return chr(number) if number < 0x110000 else "\ufffd"
-    return ESCAPES.get(entries[4], entries[4])
+    return ESCAPES.get(escape[4], escape[4])
 
 
 def _value(text: str) -> Any:
+    """Return a YAML scalar as bool, int, float or text. `[]` becomes an empty list."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

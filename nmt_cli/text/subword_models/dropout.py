@@ -97,6 +97,7 @@ class BpeDropout:
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
+        """Return the path of a word, and cache it if there is room."""
         path = self._path(self._model.parts(word))
         if self._has_room(path):
             self._words[word] = path
@@ -145,6 +146,7 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
+        """Return the possible merges of neighbouring parts, none for more than `LONGEST_WORD` parts."""
         # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []

@@ -102,5 +102,6 @@ def _covering(counts: Counter[str], coverage: float) -> list[str]:
 
 
 def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return the entries with their counts, the most frequent first."""
     # Equal counts are sorted by name, so that the same text gives the same vocabulary.
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

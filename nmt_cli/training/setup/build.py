@@ -154,7 +154,7 @@ def build_loader(
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
     """Return training pairs that each epoch segments differently, or None without sampling."""
-    if not (config.sampling.wanted or config.augment.wanted):
+    if not (config.sampling.enabled or config.augment.enabled):
         return None
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     workers = max(available_cores() // CORES_PER_WORKER, 1) if planner else 0

@@ -211,7 +211,7 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)
-    if config.sampling.wanted or config.augment.wanted:
+    if config.sampling.enabled or config.augment.enabled:
         tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
         samplers(tokenizers, config.sampling)
         refuse_no_effect(tokenizers, config.augment)

@@ -10,7 +10,7 @@ class LeftOut:
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
         self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
-        self._sampled = config.sampling.wanted or config.augment.wanted
+        self._sampled = config.sampling.enabled or config.augment.enabled
         self._report = report
         self._epoch = self._count = self._reported = 0
 

@@ -20,11 +20,11 @@ SNIPPETS = [
     *("word", "Ä", "了", "한국", "क्", "\u200b", "\u00ad", "$1", "\\1", "%", "EU:n"),
 ]
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(SNIPPETS)).map("".join)).map(
-    Normalizer(TextConfig(), fold_blank_mark=False)
+    Normalizer(TextConfig(), fold_space_mark=False)
 )
 
 
-def without_blanks(text: str) -> str:
+def without_spaces(text: str) -> str:
     return "".join(text.split())
 
 
@@ -38,7 +38,7 @@ def test_a_region_does_not_change_the_words() -> None:
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_tokenising_changes_only_whitespace(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)
-    assert without_blanks(words) == without_blanks(text)
+    assert without_spaces(words) == without_spaces(text)
     assert words == " ".join(words.split())
 
 
@@ -47,7 +47,7 @@ def test_tokenising_changes_only_whitespace(lang: str, text: str) -> None:
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_detokenising_changes_only_whitespace(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)
-    assert without_blanks(MOSES[lang].detokenize(words)) == without_blanks(text)
+    assert without_spaces(MOSES[lang].detokenize(words)) == without_spaces(text)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_punctuation_is_split_off_and_nothing_is_escaped(lang: str, text: str, w
 )
 def test_text_that_sacremoses_uses_internally_is_restored(text: str) -> None:
     restored = MOSES["en"].detokenize(MOSES["en"].tokenize(text))
-    assert without_blanks(restored) == without_blanks(text)
+    assert without_spaces(restored) == without_spaces(text)
 
 
 def test_entities_in_translations_do_not_change() -> None:
@@ -96,7 +96,7 @@ def test_ordinary_sentences_come_back_exactly(lang: str, text: str) -> None:
 @pytest.mark.parametrize("lang", ["en", "de", "fr"])
 def test_nearly_all_lines_of_multi30k_come_back_exactly(lang: str) -> None:
     path = Path(os.environ["NMT_DATA"]) / "multi30k" / f"test_2016_flickr.{lang}"
-    clean = Normalizer(TextConfig(), fold_blank_mark=False)
+    clean = Normalizer(TextConfig(), fold_space_mark=False)
     lines = [clean(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     same = sum(MOSES[lang].detokenize(MOSES[lang].tokenize(line)) == line for line in lines)
     print(f"{path.name}: {same / len(lines):.1%} of {len(lines):,} lines come back exactly")

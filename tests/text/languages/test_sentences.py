@@ -145,8 +145,8 @@ PIECES = st.sampled_from(
 def test_nothing_is_lost(text: str) -> None:
     for language in ("", "de", "en", "ja"):
         result = sentences(text, language)
-        assert "".join(sentence + blanks for sentence, blanks in result) == text
-        assert all(blanks.strip() == "" for _, blanks in result)
+        assert "".join(sentence + spaces for sentence, spaces in result) == text
+        assert all(spaces.strip() == "" for _, spaces in result)
         assert all(sentence == sentence.strip() != "" for sentence, _ in result[1:])
         assert not any(set(sentence) & set("\n\r\v\f\x85\u2028\u2029") for sentence, _ in result)
 

@@ -34,7 +34,7 @@ CONFIGS = {
 
 @cache
 def travelling(name: str) -> sentencepiece.SentencePieceProcessor:
-    normalizer = Normalizer(CONFIGS[name], fold_blank_mark=True)
+    normalizer = Normalizer(CONFIGS[name], fold_space_mark=True)
     return sentencepiece.SentencePieceProcessor(model_proto=with_normalization(MODEL, normalizer))
 
 
@@ -44,7 +44,7 @@ PLAIN = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("text", [*ODD, *LINES[:2]])
 def test_unusual_text_is_segmented_like_normalised_text(name: str, text: str) -> None:
-    normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
+    normalized = Normalizer(CONFIGS[name], fold_space_mark=True)(text)
     assert travelling(name).encode(text, out_type=str) == PLAIN.encode(normalized, out_type=str)
 
 
@@ -52,11 +52,11 @@ def test_unusual_text_is_segmented_like_normalised_text(name: str, text: str) ->
 @given(text=st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=12))
 def test_composed_letters_are_segmented_like_normalised_text(name: str, text: str) -> None:
     text = unicodedata.normalize("NFD", text) if len(text) % 2 else text
-    normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
+    normalized = Normalizer(CONFIGS[name], fold_space_mark=True)(text)
     ids = travelling(name).encode(text, out_type=int)
     assert ids == PLAIN.encode(normalized, out_type=int)
 
 
 def test_a_file_that_is_not_a_model_is_an_error() -> None:
     with pytest.raises(UserError, match="not a SentencePiece model"):
-        with_normalization(b"\x0f\x0f\x0f", Normalizer(TextConfig(), fold_blank_mark=True))
+        with_normalization(b"\x0f\x0f\x0f", Normalizer(TextConfig(), fold_space_mark=True))

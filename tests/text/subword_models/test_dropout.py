@@ -91,8 +91,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "usual": {},
     "bytes": {"byte_fallback": True, "vocab_size": 316},
     "user-defined": {"user_defined_symbols": ["abc", "ab", "ca"]},
-    "blanks inside": {"split_by_whitespace": False},
-    "blanks behind": {"treat_whitespace_as_suffix": True},
+    "pieces with spaces inside": {"split_by_whitespace": False},
+    "spaces at the end of pieces": {"treat_whitespace_as_suffix": True},
 }
 
 

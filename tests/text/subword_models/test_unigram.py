@@ -21,8 +21,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "usual": {},
     "bytes": {"byte_fallback": True, "vocab_size": 336},
     "user-defined": {"user_defined_symbols": ["hund", "au", "☃☃", "▁see", "x☃"], "vocab_size": 66},
-    "blanks inside": {"split_by_whitespace": False},
-    "blanks behind": {"treat_whitespace_as_suffix": True},
+    "pieces with spaces inside": {"split_by_whitespace": False},
+    "spaces at the end of pieces": {"treat_whitespace_as_suffix": True},
 }
 SURE, TIMES = 200.0, 4000
 
