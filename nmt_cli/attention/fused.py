@@ -164,11 +164,7 @@ def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Bl
 
 
 def _arguments(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
-    batch: Sequence[Tensor],
-    options: Options,
+    q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, batch: Sequence[Tensor], options: Options
 ) -> dict[str, Any]:
     """Return the arguments that all kernels share, by name. `batch` is the same as for `_attend`."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]

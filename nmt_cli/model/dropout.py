@@ -40,9 +40,7 @@ class _Dropout(torch.autograd.Function):
         dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
         # int16 begins at -LEVELS / 2.
         factors = torch.ge(
-            bits,
-            dropped_levels - LEVELS // 2,
-            out=torch.empty_like(x, memory_format=torch.contiguous_format),
+            bits, dropped_levels - LEVELS // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format)
         )
         factors.mul_(LEVELS / (LEVELS - dropped_levels))
         ctx.save_for_backward(factors)

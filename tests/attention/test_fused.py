@@ -109,11 +109,7 @@ def test_cross_attention_errs_at_most_twice_as_much_as_plain_pytorch(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", BORDERS)
 def test_segments_at_the_border_of_a_tile_err_no_more(
-    length: int,
-    dtype: torch.dtype,
-    device: str,
-    random_ragged: MakeBatch,
-    assert_earned: Callable[..., None],
+    length: int, dtype: torch.dtype, device: str, random_ragged: MakeBatch, assert_earned: Callable[..., None]
 ) -> None:
     assert_earned(random_ragged([length], heads=1, dtype=dtype, device=device), causal=True)
 

@@ -33,10 +33,7 @@ def test_pytorch_counts_the_same_operations_in_matrix_products(
     config: ModelConfig, batch: Callable[..., tuple[Tensor, ...]]
 ) -> None:
     sources, targets = [3, 1, 6], [4, 5, 2]
-    model, counter = (
-        model_of(config, 40),
-        FlopCounterMode(display=False),
-    )
+    model, counter = (model_of(config, 40), FlopCounterMode(display=False))
     with counter:
         logits = model.logits(model(*batch(sources, targets)))
         torch.autograd.backward(logits.sum())

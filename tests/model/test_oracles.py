@@ -142,8 +142,7 @@ def test_marians_output_bias_is_in_the_logits_and_in_the_features_of_the_loss(
 
 @pytest.mark.parametrize("said_by", ["vocabulary", "setting"])
 def test_a_start_of_zeros_equals_marians_padding_with_a_zero_vector(
-    said_by: str,
-    batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
+    said_by: str, batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]]
 ) -> None:
     theirs = marian(encoder_layers=1, decoder_layers=2)
     pairs = batch([5, 2], [7, 3])

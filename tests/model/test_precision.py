@@ -83,12 +83,7 @@ def test_a_large_step_of_the_base_model_has_at_most_twice_the_error_of_plain_pyt
         source_S, inputs_T, source, target = batch(part, part[::-1], first)
         batches.append((source_S.to(cuda), inputs_T.to(cuda), source.to(cuda), target.to(cuda)))
     assert sum(lengths) > 20_000
-    assert_earned(
-        model_of(BASE, 37_000).to(cuda),
-        batches,
-        cuda,
-        hand_padded,
-    )
+    assert_earned(model_of(BASE, 37_000).to(cuda), batches, cuda, hand_padded)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

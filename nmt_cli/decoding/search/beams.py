@@ -155,11 +155,7 @@ class Beams:
         return rows.to(self.totals.device), torch.from_numpy(newest).to(self.totals.device)
 
     def follow(
-        self,
-        choice: Choice,
-        rule: LengthRule,
-        extra_BN: Tensor | None = None,
-        waits: bool = True,
+        self, choice: Choice, rule: LengthRule, extra_BN: Tensor | None = None, waits: bool = True
     ) -> None:
         """Extend the hypotheses as chosen. The tensors must have space for two more tokens.
 

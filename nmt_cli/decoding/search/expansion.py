@@ -28,12 +28,7 @@ def candidates_per_row(slots: int, entries: int) -> int:
 
 
 def best_of(
-    steps_RW: Tensor,
-    tokens_RW: Tensor,
-    rows_R: Tensor,
-    totals_BN: Tensor,
-    end: int,
-    diversity: float = 0.0,
+    steps_RW: Tensor, tokens_RW: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0
 ) -> Choice:
     """Choose the N best live continuations of each sentence, and the finished ones among the N best of all.
 
@@ -70,12 +65,7 @@ def _ranks(totals_BW: Tensor, width: int) -> Tensor:
 
 
 def drawn(
-    log_probs_RV: Tensor,
-    rows_R: Tensor,
-    totals_BN: Tensor,
-    draws_R: Tensor,
-    config: SearchConfig,
-    end: int,
+    log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
 ) -> Choice:
     """Choose one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
 

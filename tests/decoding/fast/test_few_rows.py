@@ -84,11 +84,7 @@ def searched(model: Transformer, places: int, steps: int, others: Sequence[list[
 @pytest.mark.parametrize("places", [1, 2, MOST_ROWS // 2])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_step_has_the_logits_of_the_plain_model(
-    name: str,
-    places: int,
-    helped: None,
-    build: Callable[..., Transformer],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, places: int, helped: None, build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(CONFIGS[name])
     for parameter in model.parameters():

@@ -13,12 +13,7 @@ from nmt_cli.decoding.search.beams import Beams
 from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
 from nmt_cli.decoding.search.plan import RULES, Forced, StepPlan
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.decoding.search.steppers import (
-    CompiledStepper,
-    LikeliestStepper,
-    TorchStepper,
-    take_step,
-)
+from nmt_cli.decoding.search.steppers import CompiledStepper, LikeliestStepper, TorchStepper, take_step
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer

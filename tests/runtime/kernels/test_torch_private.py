@@ -170,9 +170,7 @@ def test_kernels_are_not_chosen_by_speed_within_the_block() -> None:
     assert config.deterministic is before
 
 
-def test_without_repeatable_kernels_nothing_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_repeatable_kernels_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._inductor as inductor
 
     class Older:
