@@ -12,7 +12,7 @@ from nmt_cli.ragged import Layout
 
 
 @given(lengths=st.lists(st.integers(0, 20), max_size=12))
-def test_a_layout_tells_of_every_token_where_it_stands(lengths: list[int]) -> None:
+def test_a_layout_has_the_segment_and_position_of_every_token(lengths: list[int]) -> None:
     layout = Layout.of(lengths)
     tokens = [(segment, position) for segment, n in enumerate(lengths) for position in range(n)]
     assert layout.starts.tolist() == [0, *accumulate(lengths)]

@@ -25,16 +25,16 @@ def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
 
 def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    found = kernels()
-    assert found, "the tests need Numba"
-    return Paths.of(rows, seen_BNM, found)
+    module = kernels()
+    assert module, "the tests need Numba"
+    return Paths.of(rows, seen_BNM, module)
 
 
 def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen_BNM: Tensor) -> Tensor:
     """Compute the attention of each slot separately."""
     mixed = []
-    for row, (sentence, place) in enumerate(torch.cartesian_prod(*map(torch.arange, seen_BNM.shape[:2]))):
-        nodes = seen_BNM[sentence, place].nonzero()[:, 0]
+    for row, (sentence, slot) in enumerate(torch.cartesian_prod(*map(torch.arange, seen_BNM.shape[:2]))):
+        nodes = seen_BNM[sentence, slot].nonzero()[:, 0]
         for head in range(query_RHK.shape[1]):
             scores = keys_BHMK[sentence, head, nodes] @ query_RHK[row, head] / query_RHK.shape[2] ** 0.5
             mixed.append(scores.softmax(0) @ values_BHMV[sentence, head, nodes])
@@ -48,7 +48,7 @@ def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, see
 )
 @settings(max_examples=50)
 @pytest.mark.parametrize(
-    ("way", "dtype", "kept", "slack"),
+    ("way", "dtype", "cache_dtype", "slack"),
     [
         (plain, torch.float64, torch.float64, 1e-12),
         (plain, torch.float32, torch.bfloat16, 1e-5),
@@ -58,41 +58,41 @@ def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, see
         (compiled, torch.bfloat16, torch.bfloat16, 0.02),
     ],
 )
-def test_each_row_gets_what_it_sees_and_nothing_else(
+def test_each_row_attends_to_the_nodes_of_its_mask_only(
     way: Callable[..., Seen],
     dtype: torch.dtype,
-    kept: torch.dtype,
+    cache_dtype: torch.dtype,
     slack: float,
     sizes: tuple[int, ...],
     seed: int,
     data: st.DataObject,
 ) -> None:
-    sentences, places, heads, nodes, key_width, value_width = sizes
+    sentences, slots, heads, nodes, key_width, value_width = sizes
     draw = torch.Generator().manual_seed(seed)
-    seen = torch.rand(sentences, places, nodes, generator=draw) < 0.5
+    seen = torch.rand(sentences, slots, nodes, generator=draw) < 0.5
     seen[:, :, 0] = True
-    wide = torch.randn(sentences * places, heads, key_width + 1, generator=draw).to(dtype)
-    keys = torch.randn(sentences, heads, nodes + 2, key_width, generator=draw).to(kept)
-    values = torch.randn(sentences, heads, nodes + 2, value_width, generator=draw).to(kept)
-    standing = sorted(data.draw(st.sets(st.integers(0, sentences * places - 1), min_size=1)))
-    rows = Rows.at(torch.tensor(standing), sentences, places)
-    found = way(rows, seen, dtype).attend(wide[rows.from_slots][:, :, 1:], keys, values)
-    wanted = by_definition(wide[:, :, 1:].double(), keys.double(), values.double(), seen)
-    assert found.dtype == dtype and len(found) == len(rows.from_slots) and found.isfinite().all()
-    assert (found[: len(standing)] - wanted[standing]).abs().max() < slack
+    wide = torch.randn(sentences * slots, heads, key_width + 1, generator=draw).to(dtype)
+    keys = torch.randn(sentences, heads, nodes + 2, key_width, generator=draw).to(cache_dtype)
+    values = torch.randn(sentences, heads, nodes + 2, value_width, generator=draw).to(cache_dtype)
+    in_use = sorted(data.draw(st.sets(st.integers(0, sentences * slots - 1), min_size=1)))
+    rows = Rows.at(torch.tensor(in_use), sentences, slots)
+    actual = way(rows, seen, dtype).attend(wide[rows.from_slots][:, :, 1:], keys, values)
+    expected = by_definition(wide[:, :, 1:].double(), keys.double(), values.double(), seen)
+    assert actual.dtype == dtype and len(actual) == len(rows.from_slots) and actual.isfinite().all()
+    assert (actual[: len(in_use)] - expected[in_use]).abs().max() < slack
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("way", [plain, compiled])
-def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], number: float) -> None:
+def test_nan_and_infinity_affect_their_own_row_only(way: Callable[..., Seen], number: float) -> None:
     rows, seen = Rows.at(torch.tensor([0, 1]), 2, 1), torch.ones(2, 1, 3, dtype=torch.bool)
     query, keys = torch.ones(2, 1, 4), torch.ones(2, 1, 3, 4)
     query[0, 0, 1] = number
-    found = way(rows, seen, torch.float32).attend(query, keys, keys)
-    assert found[0].isnan().all() and (found[1] == 1).all()
+    actual = way(rows, seen, torch.float32).attend(query, keys, keys)
+    assert actual[0].isnan().all() and (actual[1] == 1).all()
 
 
-def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work_or_little_to_do(
+def test_kernels_are_used_with_one_thread_or_for_few_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     many, rows = Rows.at(torch.arange(2 * FEW_ROWS), 1, 2 * FEW_ROWS), Rows.at(torch.tensor([0]), 1, 1)
@@ -124,24 +124,24 @@ def test_the_kernel_of_a_step_errs_at_most_twice_as_much_as_plain_pytorch(
     """Compare both with float64. `alone`: all hypotheses of a sentence see the same nodes, as of a source."""
     from nmt_cli.attention.one_step.fused import Tiled
 
-    sentences, places, heads, nodes = shape
+    sentences, slots, heads, nodes = shape
     draw = torch.Generator().manual_seed(1)
     query, keys, values = (
         torch.randn(*size, generator=draw, dtype=torch.float64).to(device, dtype)
         for size in (
-            (sentences * places, heads, widths[0]),
+            (sentences * slots, heads, widths[0]),
             (sentences, heads, nodes, widths[0]),
             (sentences, heads, nodes, widths[1]),
         )
     )
     # The mask is part of a larger tensor, as if more nodes were cached.
-    wide = torch.rand(sentences, 1 if alone else places, nodes + 3, generator=draw).to(device) < 0.5
+    wide = torch.rand(sentences, 1 if alone else slots, nodes + 3, generator=draw).to(device) < 0.5
     seen = wide[:, :, :nodes]
     seen[:, :, nodes // 2] = True
-    rows = Rows.at(torch.arange(sentences * places, device=device), sentences, places, rounded=False)
+    rows = Rows.at(torch.arange(sentences * slots, device=device), sentences, slots, rounded=False)
     ours = Tiled.of(rows, seen).attend(query, keys, values)
     plain = Masked.of(rows, seen, dtype, 0).attend(query, keys, values)
-    every = seen.expand(sentences, places, nodes)
+    every = seen.expand(sentences, slots, nodes)
     exact = by_definition(query.double(), keys.double(), values.double(), every)
     assert ours.dtype == dtype and ours.shape == plain.shape
     assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-6
@@ -158,7 +158,7 @@ def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) 
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_search_by_the_kernel_finds_the_same(
+def test_a_search_by_the_kernel_has_the_same_results(
     beam: int, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     from nmt_cli.decoding.next_token import fused
@@ -177,8 +177,8 @@ def test_a_search_by_the_kernel_finds_the_same(
         assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-5)
 
 
-@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16], ids=str)
-def test_what_rows_have_is_kept_to_the_bit_as_copies_would(kept: torch.dtype) -> None:
+@pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_new_keys_and_values_are_cached_with_the_bits_of_copies(cache_dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     heads, rows = Heads(4, 8, 6), Rows.at(torch.arange(0, 30, 2)[:12], 5, 6)
     projected = torch.randn(16, 4 * (8 + 8 + 6))
@@ -187,7 +187,7 @@ def test_what_rows_have_is_kept_to_the_bit_as_copies_would(kept: torch.dtype) ->
     seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
     cached: list[tuple[Tensor, Tensor]] = []
     for attended in (compiled(rows, seen, torch.float32), plain(rows, seen, torch.float32)):
-        keys, values = (torch.zeros(5, 4, 15, width, dtype=kept) for width in (8, 6))
+        keys, values = (torch.zeros(5, 4, 15, width, dtype=cache_dtype) for width in (8, 6))
         mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, attended)
         assert mixed.shape == (16, 24)
         cached.append((keys, values))

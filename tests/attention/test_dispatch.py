@@ -35,7 +35,7 @@ def test_dropout_without_a_seed_is_refused(random_ragged: MakeBatch) -> None:
         dispatch.attend_projected(*projected(*tensors), q, k, Options(drop=0.1))
 
 
-def test_the_host_computes_what_the_definition_says(random_ragged: MakeBatch) -> None:
+def test_attention_on_the_host_equals_the_reference(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 0, 7], d_k=24, d_v=40)
     settings: dict[str, Any] = {"causal": True, "window": 3, "drop": 0.2, "seed": torch.tensor(1)}
     ours = dispatch.attend_projected(*projected(*tensors), q, k, Options(**settings))

@@ -40,7 +40,7 @@ def test_every_bit_of_the_seed_counts(other: int) -> None:
     assert abs(float((ours == theirs).double().mean()) - 0.5) < 0.05
 
 
-def test_the_same_place_has_the_same_fate_in_any_order_and_shape() -> None:
+def test_an_element_of_the_mask_does_not_depend_on_order_and_shape() -> None:
     whole = keep_mask(SEED, *PLACES, 0.3)
     order = torch.randperm(whole.numel(), generator=torch.Generator().manual_seed(1))
     segments, heads, queries, keys = (x.flatten()[order] for x in PLACES)
@@ -50,17 +50,17 @@ def test_the_same_place_has_the_same_fate_in_any_order_and_shape() -> None:
     assert keep_mask(SEED, segment, head, query, key, 0.3) == whole[2, 1, 7, 33]
 
 
-def test_arguments_that_swap_places_are_told_apart() -> None:
+def test_swapped_arguments_give_another_mask() -> None:
     mask = keep_mask(SEED, *places(8, 8, 8, 8), 0.5)
     for one, other in [(0, 1), (1, 2), (2, 3)]:
         assert abs(float((mask == mask.transpose(one, other)).double().mean()) - (0.5 + 0.5 / 8)) < 0.05
 
 
-def test_what_is_dropped_at_a_rate_is_dropped_at_any_higher_one() -> None:
+def test_weights_dropped_at_a_rate_are_dropped_at_higher_rates() -> None:
     little, much = keep_mask(SEED, *PLACES, 0.1), keep_mask(SEED, *PLACES, 0.4)
     assert not (much & ~little).any()
 
 
-def test_the_mask_is_a_promise_to_whoever_repeats_a_run() -> None:
+def test_the_mask_of_a_seed_never_changes() -> None:
     mask = keep_mask(SEED, *places(1, 1, 2, 16), 0.5)[0, 0].int().tolist()
     assert ["".join(map(str, row)) for row in mask] == ["1101011110110100", "0000000101001111"]

@@ -59,7 +59,7 @@ def seed(device: str) -> Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_self_attention_has_at_most_twice_the_error_of_plain_pytorch(
     settings: dict[str, Any],
     dtype: torch.dtype,
     device: str,
@@ -76,7 +76,7 @@ def test_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
 @pytest.mark.parametrize(
     ("heads", "settings"), [*((1, each) for each in SETTINGS), (2, {"window": 50, "drop": 0.1})], ids=str
 )
-def test_streamed_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_streamed_self_attention_has_at_most_twice_the_error_of_plain_pytorch(
     heads: int,
     settings: dict[str, Any],
     dtype: torch.dtype,
@@ -92,7 +92,7 @@ def test_streamed_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("drop", [0.0, 0.3], ids=["kept", "dropped"])
 @pytest.mark.parametrize("queries, keys", [(SHORT, LONG), (LONG, SHORT), ([3, 200], [140, 2])], ids=str)
-def test_cross_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_cross_attention_has_at_most_twice_the_error_of_plain_pytorch(
     queries: Sequence[int],
     keys: Sequence[int],
     drop: float,
@@ -153,7 +153,7 @@ def test_any_number_of_heads_shares_the_tiles_of_short_segments(
 
 
 @pytest.mark.parametrize("settings", [{}, {"causal": True, "window": 20}, {"drop": 0.2}], ids=str)
-def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
+def test_one_tile_and_streaming_give_the_same_results(
     settings: dict[str, Any],
     device: str,
     seed: Tensor,
@@ -186,7 +186,7 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
         ([32, 33], 64, 4, [], (2, 0)),
     ],
 )
-def test_there_is_a_launch_for_each_size_of_tile_that_has_groups(
+def test_each_size_of_tile_that_has_groups_has_a_launch(
     lengths: list[int],
     width: int,
     element_size: int,
@@ -199,7 +199,7 @@ def test_there_is_a_launch_for_each_size_of_tile_that_has_groups(
     assert (rest and (rest.groups, rest.options["first"])) == blocks
 
 
-def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
+def test_launches_planned_by_upper_bounds_serve_every_batch_of_a_shape(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
     """Use upper bounds of the counts, as for a recorded launch with the grid of another batch."""
@@ -218,7 +218,7 @@ def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
 @pytest.mark.parametrize(
     ("queries", "keys"), [([0, 0], [3, 1]), ([2, 5], [0, 0]), ([0], [0]), ([], []), ([3, 0], [0, 3])], ids=str
 )
-def test_a_query_without_keys_gets_zeros_and_gives_none(
+def test_a_query_without_keys_has_zeros_as_output_and_gradients(
     queries: list[int],
     keys: list[int],
     path: str,
@@ -235,7 +235,7 @@ def test_a_query_without_keys_gets_zeros_and_gives_none(
 
 
 @pytest.mark.parametrize("path", ["one tile", "streaming"])
-def test_views_of_a_packed_projection_are_read_where_they_lie(
+def test_views_of_a_packed_projection_give_the_same_bits_as_copies(
     path: str, device: str, differentiate: Differentiate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "streaming":
@@ -267,10 +267,10 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     out = fused.attend_projected(packed, Heads(2, 16, 16), q, k, Options(causal=True))
     d_out = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(device)
     with Operations() as operations:
-        found = torch.autograd.grad(out, packed, d_out)
+        actual = torch.autograd.grad(out, packed, d_out)
     assert not {"cat", "slice_backward", "split_with_sizes"} & {*operations.names}
     apart = torch.autograd.grad(fused_attend(*tensors, q, k, Options(causal=True)), tensors, d_out)
-    assert torch.equal(torch.cat(found, 1), torch.cat([x.flatten(1) for x in apart], 1))
+    assert torch.equal(torch.cat(actual, 1), torch.cat([x.flatten(1) for x in apart], 1))
 
 
 def test_nothing_groups_a_batch_of_pairs_while_attending(
@@ -296,14 +296,14 @@ def test_the_operators_keep_the_promises_of_custom_operators(
     rest = ([2, 16, 16], batch, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
     for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):
-        wanted = [x.requires_grad_() for x in projections]
-        torch.library.opcheck(torch.ops.nmt.attend, (wanted, *rest))
-        out, lse = torch.ops.nmt.attend(wanted, *rest)
-        plain = (torch.ones_like(out), lse.detach(), [x.detach() for x in wanted])
+        expected = [x.requires_grad_() for x in projections]
+        torch.library.opcheck(torch.ops.nmt.attend, (expected, *rest))
+        out, lse = torch.ops.nmt.attend(expected, *rest)
+        plain = (torch.ones_like(out), lse.detach(), [x.detach() for x in expected])
         torch.library.opcheck(torch.ops.nmt.attend_backward, (*plain, *rest))
 
 
-def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: str, seed: Tensor) -> None:
+def test_it_is_compiled_whole_and_once_for_batches_of_any_lengths(device: str, seed: Tensor) -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 
     def attend(packed: Tensor, layout: Layout) -> Tensor:

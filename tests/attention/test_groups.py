@@ -42,7 +42,7 @@ def test_neighbours_share_a_group_as_long_as_they_fit_and_groups_come_by_size(
     assert rows_of(groups_of(q, q)) == rows_of(groups_of(q, Layout.of(q.lengths.numpy())))
 
 
-def test_groups_move_with_their_layout_but_for_their_counts() -> None:
+def test_groups_move_with_their_layout_except_for_their_counts() -> None:
     moved = grouped(Layout.of([2, 3]), Layout.of([4, 1])).to("meta")
     for groups in (moved.groups, moved.pair_groups):
         assert isinstance(groups, Groups) and groups.places.device.type == "meta"

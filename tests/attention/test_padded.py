@@ -61,7 +61,7 @@ def test_a_layout_may_be_padded_to_more_than_its_longest_segment(
     assert_same((tensors, roomy, roomy), differentiate, **options)
 
 
-def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: MakeBatch) -> None:
+def test_other_segments_do_not_affect_a_segment(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([3, 5, 2])
     clean = padded.attend(*tensors, q, k)
     for x in tensors:
@@ -73,7 +73,7 @@ def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: Ma
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
-def test_the_compiler_may_fuse_what_comes_before() -> None:
+def test_the_compiler_may_fuse_earlier_operations() -> None:
     """Fuse the computation of queries, keys and values, so that they have no memory to view."""
     layout = Layout.of([3, 1, 4])
     packed = torch.randn(8, 3, 2, 4, requires_grad=True)
@@ -158,11 +158,11 @@ def test_windows_in_blocks_of_half_precision_have_exact_scores(
 
 
 @pytest.mark.parametrize(("causal", "length"), [(False, 7), (True, 7), (False, 1), (False, 600)])
-def test_a_segment_alone_without_gradients_gets_what_it_gets_with_them(causal: bool, length: int) -> None:
+def test_a_single_segment_has_the_same_bits_with_and_without_gradients(causal: bool, length: int) -> None:
     torch.manual_seed(1)
     q, k, v = torch.randn(length, 3, 4, 8).unbind(1)
     layout = Layout.of([length])
-    wanted = padded.attend(q, k, v, layout, layout, Options(causal))
+    expected = padded.attend(q, k, v, layout, layout, Options(causal))
     with torch.inference_mode():
-        found = padded.attend(q, k, v, layout, layout, Options(causal))
-    assert torch.equal(found, wanted)
+        actual = padded.attend(q, k, v, layout, layout, Options(causal))
+    assert torch.equal(actual, expected)

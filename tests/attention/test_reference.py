@@ -86,7 +86,7 @@ def test_weights_are_of_each_segment_and_make_the_output(random_ragged: MakeBatc
     torch.testing.assert_close(product, reference.attend(*tensors, q, k), rtol=0, atol=1e-14)
 
 
-def test_dropout_puts_weights_to_zero_and_scales_the_others(random_ragged: MakeBatch) -> None:
+def test_dropout_sets_weights_to_zero_and_scales_the_others(random_ragged: MakeBatch) -> None:
     (queries, keys, _), q, k = random_ragged([6, 9], heads=2)
     unit = torch.cat([torch.eye(9, dtype=torch.float64)[:n] for n in (6, 9)])[:, None].expand(-1, 2, -1)
     (before, after) = (

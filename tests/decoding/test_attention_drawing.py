@@ -36,26 +36,24 @@ def drawn(deno: str, weights: list[list[int]]) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.parametrize("keys", [2, 50, 60, 100, 255, 400])
-def test_a_head_that_looks_everywhere_has_lines_to_be_seen_however_long_the_sentence(
-    deno: str, keys: int
-) -> None:
-    found = drawn(deno, [[round(255 / keys)] * keys])
-    assert len(found) == keys
-    assert all(opacity >= 0.099 for opacity in found.values())
+def test_uniform_attention_has_visible_lines_at_any_length(deno: str, keys: int) -> None:
+    actual = drawn(deno, [[round(255 / keys)] * keys])
+    assert len(actual) == keys
+    assert all(opacity >= 0.099 for opacity in actual.values())
 
 
-def test_every_piece_has_its_strongest_line_and_the_others_in_proportion(deno: str) -> None:
+def test_the_opacity_of_lines_is_relative_to_the_strongest_of_a_query(deno: str) -> None:
     diffuse = [3] * 80
     diffuse[17] = 6
-    found = drawn(deno, [diffuse, [0] * 80, [255] + 79 * [0]])
-    assert found[0, 17] == max(opacity for (query, _), opacity in found.items() if query == 0)
-    assert found[0, 17] == pytest.approx(2 * found[0, 16])
-    assert {key for query, key in found if query == 2} == {0}
-    assert not [key for query, key in found if query == 1]
+    actual = drawn(deno, [diffuse, [0] * 80, [255] + 79 * [0]])
+    assert actual[0, 17] == max(opacity for (query, _), opacity in actual.items() if query == 0)
+    assert actual[0, 17] == pytest.approx(2 * actual[0, 16])
+    assert {key for query, key in actual if query == 2} == {0}
+    assert not [key for query, key in actual if query == 1]
 
 
-def test_a_head_that_looks_somewhere_is_drawn_as_opaque_as_its_weights_without_the_faint_ones(
+def test_focused_attention_is_drawn_with_the_opacity_of_its_weights(
     deno: str,
 ) -> None:
-    found = drawn(deno, [[204, 47, 4]])
-    assert found == {(0, 0): pytest.approx(0.8), (0, 1): pytest.approx(47 / 255)}
+    actual = drawn(deno, [[204, 47, 4]])
+    assert actual == {(0, 0): pytest.approx(0.8), (0, 1): pytest.approx(47 / 255)}

@@ -70,15 +70,15 @@ def values(attention: Attention, inputs: tuple[Tensor, ...]) -> Tensor:
 
 def named(model: Transformer) -> dict[Attention, tuple[str, int]]:
     """Yield the kind and the layer of every attention."""
-    places: dict[Attention, tuple[str, int]] = {}
+    kinds: dict[Attention, tuple[str, int]] = {}
     for i, layer in enumerate(model.encoder):
         assert isinstance(layer, EncoderLayer)
-        places[layer.attention] = ("encoder", i)
+        kinds[layer.attention] = ("encoder", i)
     for i, layer in enumerate(model.decoder):
         assert isinstance(layer, DecoderLayer)
         assert isinstance(layer.attention, SelfAttention)
-        places |= {layer.attention: ("decoder", i), layer.cross: ("cross", i)}
-    return places
+        kinds |= {layer.attention: ("decoder", i), layer.cross: ("cross", i)}
+    return kinds
 
 
 SETTINGS = {
@@ -90,15 +90,15 @@ SETTINGS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_the_weights_make_of_the_values_what_the_model_makes(
+def test_weights_times_values_give_the_output_of_the_model(
     build: Callable[..., Transformer], settings: dict[str, object]
 ) -> None:
     model = build(**settings)
     calls, maps = watched(model)
-    places = named(model)
-    assert {places[attention] for attention, _, _ in calls} == set(places.values())
+    kinds = named(model)
+    assert {kinds[attention] for attention, _, _ in calls} == set(kinds.values())
     for attention, inputs, output in calls:
-        kind, layer = places[attention]
+        kind, layer = kinds[attention]
         sizes = [len(pair.target if kind == "decoder" else pair.source) for pair in maps]
         each = torch.split(values(attention, inputs), sizes)
         mixed = [
@@ -109,7 +109,7 @@ def test_the_weights_make_of_the_values_what_the_model_makes(
         torch.testing.assert_close(ours, output, rtol=0, atol=1e-12)
 
 
-def test_a_row_is_a_token_being_written_and_a_column_what_it_sees(build: Callable[..., Transformer]) -> None:
+def test_rows_are_queries_and_columns_are_keys(build: Callable[..., Transformer]) -> None:
     maps = attention_maps(build(), PAIRS)
     for pair, (source, target) in zip(maps, PAIRS, strict=True):
         assert (pair.source, pair.target) == ([*source, END], [*target, END])
@@ -122,7 +122,7 @@ def test_a_row_is_a_token_being_written_and_a_column_what_it_sees(build: Callabl
         assert not pair.decoder.triu(1).any()
 
 
-def test_the_maps_of_a_pair_do_not_depend_on_its_mates(build: Callable[..., Transformer]) -> None:
+def test_the_maps_of_a_pair_do_not_depend_on_the_rest_of_the_batch(build: Callable[..., Transformer]) -> None:
     model = build()
     for pair, together in zip(PAIRS, attention_maps(model, PAIRS), strict=True):
         (alone,) = attention_maps(model, [pair])
@@ -153,13 +153,13 @@ def test_maps_that_were_not_recorded_are_an_error(
         attention_maps(model, PAIRS)
 
 
-def test_the_model_is_left_as_it_was(build: Callable[..., Transformer]) -> None:
+def test_no_hooks_remain_in_the_model(build: Callable[..., Transformer]) -> None:
     model = build()
     attention_maps(model, PAIRS)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_piece_is_aligned_with_the_source_piece_that_has_most_of_the_mean() -> None:
+def test_a_token_is_aligned_with_the_source_token_of_the_highest_mean_weight() -> None:
     cross = torch.tensor(
         [
             [[[0.5, 0.1, 0.4], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]]],
@@ -171,7 +171,7 @@ def test_a_piece_is_aligned_with_the_source_piece_that_has_most_of_the_mean() ->
 
 
 @pytest.mark.parametrize(("source", "target"), [([], [3, 4]), ([3, 4], []), ([], [])], ids=str)
-def test_where_a_side_has_no_pieces_nothing_is_aligned(
+def test_an_empty_side_gives_no_alignment(
     build: Callable[..., Transformer], source: list[int], target: list[int]
 ) -> None:
     (maps,) = attention_maps(build(), [(source, target)])
@@ -187,7 +187,7 @@ def test_a_translation_that_fills_all_learned_positions_has_no_row_for_its_end(
     assert [len(maps.alignment()) for maps in (filled, shorter)] == [4, 3]
 
 
-def test_what_is_being_written_is_not_yet_seen(build: Callable[..., Transformer]) -> None:
+def test_the_predicted_token_does_not_affect_its_own_row(build: Callable[..., Transformer]) -> None:
     one, other = attention_maps(build(), [([5, 3], [4, 9, 2]), ([5, 3], [4, 9, 7])])
     for kind in ("decoder", "cross"):
         rows, others = getattr(one, kind), getattr(other, kind)
@@ -195,11 +195,11 @@ def test_what_is_being_written_is_not_yet_seen(build: Callable[..., Transformer]
         assert (rows[:, :, 3] - others[:, :, 3]).abs().max() > 1e-3
 
 
-def test_a_decoder_that_attends_to_nothing_of_its_own_is_aligned_too(
+def test_a_decoder_without_self_attention_is_aligned_too(
     build: Callable[..., Transformer],
 ) -> None:
     maps = attention_maps(build(decoder_history="ssru"), PAIRS)
-    for (_, target), found in zip(PAIRS, maps, strict=True):
-        assert found.decoder.shape == (0, 2, len(target) + 1, len(target) + 1)
-        torch.testing.assert_close(found.cross.sum(-1), torch.ones_like(found.cross[..., 0]))
-        assert len(found.alignment()) in (0, len(target))
+    for (_, target), actual in zip(PAIRS, maps, strict=True):
+        assert actual.decoder.shape == (0, 2, len(target) + 1, len(target) + 1)
+        torch.testing.assert_close(actual.cross.sum(-1), torch.ones_like(actual.cross[..., 0]))
+        assert len(actual.alignment()) in (0, len(target))

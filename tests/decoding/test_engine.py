@@ -104,7 +104,7 @@ def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -
     waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(texts)])
     everything = list(translated(ensemble, config, waiting))
     assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
-    return {sentence.key: list(found[0].tokens) if found else None for sentence, found in everything}
+    return {sentence.key: list(actual[0].tokens) if actual else None for sentence, actual in everything}
 
 
 ON_THE_CPU = (
@@ -131,28 +131,26 @@ ON_THE_CPU = (
     ],
 )
 @pytest.mark.parametrize("beam", [1, 3])
-def test_out_of_memory_every_sentence_still_gets_its_translation(room: Room, beam: int) -> None:
+def test_without_enough_memory_every_sentence_is_still_translated(room: Room, beam: int) -> None:
     config = replace(TO_THE_CAP, beam=beam)
     room = replace(room, encoded=[], steps=[])
-    found = found_in(room, config, SOURCES)
-    assert [len(found[key] or []) for key in range(len(SOURCES))] == [len(source) for source in SOURCES]
-    assert found == found_in(Room(), config, SOURCES)
+    actual = found_in(room, config, SOURCES)
+    assert [len(actual[key] or []) for key in range(len(SOURCES))] == [len(source) for source in SOURCES]
+    assert actual == found_in(Room(), config, SOURCES)
     assert len(room.encoded) > 1
 
 
 @pytest.mark.parametrize("place", ["encode", "step"])
 @pytest.mark.parametrize("age", [0, 3])
-def test_a_sentence_that_does_not_fit_alone_has_none_and_the_others_have_theirs(
-    place: Where, age: int
-) -> None:
-    found = found_in(Room(place, tokens=10, age=age), TO_THE_CAP, SOURCES)
+def test_only_a_sentence_that_does_not_fit_alone_is_not_translated(place: Where, age: int) -> None:
+    actual = found_in(Room(place, tokens=10, age=age), TO_THE_CAP, SOURCES)
     fits = {key: source for key, source in enumerate(SOURCES) if len(source) < 10}
-    assert {key for key in found if found[key] is None} == set(range(len(SOURCES))) - fits.keys()
+    assert {key for key in actual if actual[key] is None} == set(range(len(SOURCES))) - fits.keys()
     roomy = found_in(Room(), TO_THE_CAP, SOURCES)
-    assert all(found[key] == roomy[key] for key in fits)
+    assert all(actual[key] == roomy[key] for key in fits)
 
 
-def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
+def test_no_sentence_is_lost_if_compacting_runs_out_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_order, left = DecodingCache.compact, [True, True]
@@ -171,7 +169,7 @@ def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_who_is_gone_takes_no_further_step_and_the_others_get_what_they_would(seed: int, beam: int) -> None:
+def test_cancelled_sentences_take_no_further_step_and_do_not_affect_others(seed: int, beam: int) -> None:
     chosen = random.Random(seed)
     room, config = Room(), replace(TO_THE_CAP, beam=beam, rows=5 * beam)
     ensemble = Ensemble.of([model_in(room)], config)
@@ -184,28 +182,28 @@ def test_who_is_gone_takes_no_further_step_and_the_others_get_what_they_would(se
         return places
 
     waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
-    found = {
+    actual = {
         one.key: list((some or [])[0].tokens) for one, some in translated(ensemble, config, waiting, gone)
     }
-    assert left and found.keys() == set(range(len(SOURCES))) - left
+    assert left and actual.keys() == set(range(len(SOURCES))) - left
     everything = found_in(Room(), config, SOURCES)
-    assert found == {key: everything[key] for key in found}
+    assert actual == {key: everything[key] for key in actual}
 
 
-def test_a_batch_that_was_too_large_is_not_tried_again() -> None:
+def test_a_batch_size_that_was_too_large_is_not_tried_again() -> None:
     room = Room("encode", sentences=3)
     found_in(room, TO_THE_CAP, sources(*[6] * 24))
     assert sum(count > 3 for count in room.encoded) <= 4
 
 
 @pytest.mark.parametrize("place", ["encode", "step"])
-def test_any_other_error_is_not_taken_for_lack_of_memory(place: Where) -> None:
+def test_other_errors_are_raised(place: Where) -> None:
     room = Room(place, sentences=3, error=RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
         found_in(room, TO_THE_CAP, SOURCES)
 
 
-def test_what_pytorch_says_without_memory_is_understood() -> None:
+def test_errors_of_pytorch_without_memory_are_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 55, dtype=torch.uint8)
     assert out_of_memory(caught.value)
@@ -213,24 +211,24 @@ def test_what_pytorch_says_without_memory_is_understood() -> None:
 
 
 @pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])
-def test_no_more_rows_are_worked_on_than_the_settings_say(rows: int, beam: int, most: int) -> None:
+def test_a_batch_has_no_more_rows_than_the_setting(rows: int, beam: int, most: int) -> None:
     """Check the number of rows, except for a single sentence whose beam is larger."""
     room = Room()
-    found = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES)
-    assert len(found) == len(SOURCES)
+    actual = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES)
+    assert len(actual) == len(SOURCES)
     assert max(sentences for _, sentences, _ in room.steps) == most
     assert max(count for count, _, _ in room.steps) <= max(rows, beam)
 
 
 @pytest.mark.parametrize("tokens", [1, 13, 14, 30, 1000])
-def test_no_more_source_tokens_are_worked_on_than_there_may_be(
+def test_a_batch_has_no_more_source_tokens_than_the_limit(
     tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check the number of tokens, except for a single sentence that is longer."""
     room = Room()
     monkeypatch.setattr(engine, "TOKENS", tokens)
-    found = found_in(room, TO_THE_CAP, SOURCES)
-    assert len(found) == len(SOURCES)
+    actual = found_in(room, TO_THE_CAP, SOURCES)
+    assert len(actual) == len(SOURCES)
     assert all(sentences * longest <= tokens for _, sentences, longest in room.steps if sentences > 1)
     most = max(sentences for _, sentences, _ in room.steps)
     assert most == (1 if tokens < 3 else len(SOURCES) if tokens == 1000 else most)
@@ -251,7 +249,7 @@ class Late(ListQueue):
         return chosen
 
 
-def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limit(
+def test_long_sentences_that_arrive_later_keep_the_limit_of_source_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = Room()
@@ -259,23 +257,23 @@ def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limi
     config = replace(TO_THE_CAP, rows=8)
     short = [Sentence(key, tokens) for key, tokens in enumerate(sources(2, 2, 2, 2, 6, 6, 6, 6))]
     long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
-    found = list(translated(Ensemble.of([model_in(room)], config), config, Late(short, long)))
-    assert len(found) == 12
+    actual = list(translated(Ensemble.of([model_in(room)], config), config, Late(short, long)))
+    assert len(actual) == 12
     assert all(sentences * longest <= 60 for _, sentences, longest in room.steps if sentences > 1)
 
 
-def test_waiting_sentences_take_the_places_of_those_that_are_done() -> None:
+def test_waiting_sentences_replace_those_that_are_done() -> None:
     """Translate one sentence of 20 tokens and ten of 3, two at a time. Short ones join the long one."""
     room = Room()
     texts = sources(20, *[3] * 10)
-    found = found_in(room, replace(TO_THE_CAP, rows=2), texts)
-    assert [len(found[key] or []) for key in range(11)] == [len(source) for source in texts]
+    actual = found_in(room, replace(TO_THE_CAP, rows=2), texts)
+    assert [len(actual[key] or []) for key in range(11)] == [len(source) for source in texts]
     in_turn = 21 + 5 * 4
     at_best = (21 + 10 * 4) / 2
     assert at_best <= len(room.steps) <= at_best + 3 < in_turn
 
 
-def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
+def test_the_longest_waiting_sentences_that_fit_are_taken_first() -> None:
     waiting = [Sentence(length, [2] * length) for length in (1, 2, 3, 4, 5)]
 
     def keys(some: Sequence[Sentence]) -> list[int]:
@@ -290,7 +288,7 @@ def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
     assert take_longest([], 9, 9, []) == []
 
 
-def test_nothing_waits_and_nothing_is_found() -> None:
+def test_an_empty_queue_gives_no_translations() -> None:
     everything: list[Found] = list(
         translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, ListQueue([]))
     )

@@ -21,18 +21,18 @@ LOG_PROBS = torch.tensor([[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]], dtype=to
 
 @pytest.mark.parametrize("weights", [(), (3.0, 1.0)])
 def test_probabilities_are_averaged_by_weight(models: list[Transformer], weights: tuple[float, ...]) -> None:
-    found = Ensemble.of(models, SearchConfig(weights=weights)).mean(LOG_PROBS)
+    actual = Ensemble.of(models, SearchConfig(weights=weights)).mean(LOG_PROBS)
     first = weights[0] / sum(weights) if weights else 0.5
-    wanted = first * LOG_PROBS[0].exp() + (1 - first) * LOG_PROBS[1].exp()
-    torch.testing.assert_close(found.exp(), wanted)
+    expected = first * LOG_PROBS[0].exp() + (1 - first) * LOG_PROBS[1].exp()
+    torch.testing.assert_close(actual.exp(), expected)
 
 
-def test_logarithms_are_averaged_where_the_settings_say_so(models: list[Transformer]) -> None:
-    found = Ensemble.of(models, SearchConfig(combine="log-probability")).mean(LOG_PROBS)
-    torch.testing.assert_close(found, LOG_PROBS.mean(0))
+def test_logarithms_are_averaged_with_the_setting(models: list[Transformer]) -> None:
+    actual = Ensemble.of(models, SearchConfig(combine="log-probability")).mean(LOG_PROBS)
+    torch.testing.assert_close(actual, LOG_PROBS.mean(0))
 
 
-def test_a_step_of_several_is_the_mean_of_the_steps_of_each(models: list[Transformer]) -> None:
+def test_a_step_of_several_models_is_the_mean_of_their_steps(models: list[Transformer]) -> None:
     def step(some: list[Transformer]) -> torch.Tensor:
         ensemble = Ensemble.of(some, SearchConfig())
         with torch.inference_mode():
@@ -43,5 +43,5 @@ def test_a_step_of_several_is_the_mean_of_the_steps_of_each(models: list[Transfo
     torch.testing.assert_close(step(models).exp(), (each[0] + each[1]) / 2, atol=1e-5, rtol=1e-4)
 
 
-def test_the_fewest_positions_of_all_models_count(models: list[Transformer]) -> None:
+def test_an_ensemble_has_the_fewest_positions_of_its_models(models: list[Transformer]) -> None:
     assert Ensemble.of(models, SearchConfig()).longest == 64

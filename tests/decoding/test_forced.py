@@ -24,25 +24,25 @@ def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
     """Return the scores of a search that is forced to take the tokens."""
     source, target = pair
     end = ensemble.models[0].target_vocabulary.end
-    found = []
+    actual = []
     with torch.inference_mode():
         caches = ensemble.start([source], 1)
         previous = end  # these models start with the end mark
         for token in [*target, end]:
             log_probs = ensemble.step(torch.tensor([previous]), torch.tensor([0]), caches, len(target) + 1)
-            found.append(float(log_probs[0, token]))
+            actual.append(float(log_probs[0, token]))
             previous = token
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_each_token_scores_what_a_search_would_give_it(models: list[Transformer], count: int) -> None:
+def test_token_scores_equal_those_of_a_forced_search(models: list[Transformer], count: int) -> None:
     ensemble = Ensemble.of(models[:count], SearchConfig())
     for scores, pair in zip(token_scores(ensemble, PAIRS), PAIRS, strict=True):
         assert scores == pytest.approx(one_by_one(ensemble, pair), rel=1e-5, abs=1e-4)
 
 
-def test_pairs_keep_their_order_however_few_fit_at_a_time(
+def test_pairs_keep_their_order_in_batches_of_any_size(
     models: list[Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ensemble = Ensemble.of(models[:1], SearchConfig())

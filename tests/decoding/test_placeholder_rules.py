@@ -17,14 +17,14 @@ ENTRIES = 8
 SYMBOLS = (2, 3, 4)
 
 
-def search(seed: int, wanted: Sequence[Sequence[int]], config: SearchConfig) -> list[list[Hypothesis]]:
+def search(seed: int, expected: Sequence[Sequence[int]], config: SearchConfig) -> list[list[Hypothesis]]:
     """Return translations with these symbols."""
     sentences = [
         Sentence(i, [6, *each, 7], placeholders=PlaceholdersWanted(SYMBOLS, tuple(each)))
-        for i, each in enumerate(wanted)
+        for i, each in enumerate(expected)
     ]
-    found = translate_sentences([model_of(seed, ENTRIES)], sentences, config)
-    return [found[sentence.key] or [] for sentence in sentences]
+    actual = translate_sentences([model_of(seed, ENTRIES)], sentences, config)
+    return [actual[sentence.key] or [] for sentence in sentences]
 
 
 def symbols_in(tokens: Sequence[int]) -> list[int]:
@@ -42,30 +42,30 @@ def symbols_in(tokens: Sequence[int]) -> list[int]:
     ],
     ids=["greedy", "beam", "no room", "with other rules", "sampling"],
 )
-def test_each_comes_once_and_no_other_one(config: SearchConfig) -> None:
-    wanted = [[], [2], [3, 4], [4, 2, 3]]
+def test_each_placeholder_comes_once_and_no_other_one(config: SearchConfig) -> None:
+    expected = [[], [2], [3, 4], [4, 2, 3]]
     for seed in range(4):
-        for each, hypotheses in zip(wanted, search(seed, wanted, config), strict=True):
+        for each, hypotheses in zip(expected, search(seed, expected, config), strict=True):
             assert hypotheses
             assert [symbols_in(one.tokens) for one in hypotheses] == [sorted(each)] * len(hypotheses)
 
 
-def test_no_more_are_joined_to_words_than_in_the_source() -> None:
+def test_a_translation_has_no_more_join_symbols_than_the_source() -> None:
     config = SearchConfig(sample=True, n_best=20, temperature=3.0)
     for joins in (0, 1):
-        wanted = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
-        sentence = Sentence(0, [6, 2, 7], placeholders=wanted)
-        found = translate_sentences([model_of(1, ENTRIES)], [sentence], config)[0]
-        assert found
-        assert max(one.tokens.count(4) for one in found) == joins
+        expected = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
+        sentence = Sentence(0, [6, 2, 7], placeholders=expected)
+        actual = translate_sentences([model_of(1, ENTRIES)], [sentence], config)[0]
+        assert actual
+        assert max(one.tokens.count(4) for one in actual) == joins
 
 
 @given(seed=st.integers(0, 100))
 @example(seed=94)  # the likeliest first token is the unknown token, and the next is the end mark
 @settings(max_examples=3)
-def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
+def test_the_best_translation_with_the_placeholder_is_returned(seed: int) -> None:
     config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
-    ((found,),) = search(seed, [[3]], config)
+    ((actual,),) = search(seed, [[3]], config)
     every = (ids for n in range(4) for ids in itertools.product(range(2, ENTRIES), repeat=n))
     fitting = [ids for ids in every if symbols_in(ids) == [3]]
     rows = log_probs_of_all(model_of(seed, ENTRIES), [6, 3, 7], fitting)
@@ -77,5 +77,5 @@ def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
         if all(ids[i] == 3 for i in hasty):
             totals[ids] = sum(float(row[i]) for row, i in zip(each, [*ids, 0], strict=True))
     best = max(totals, key=totals.__getitem__)
-    assert tuple(found.tokens) == best
-    assert found.score == pytest.approx(totals[best], abs=1e-4)
+    assert tuple(actual.tokens) == best
+    assert actual.score == pytest.approx(totals[best], abs=1e-4)

@@ -32,7 +32,7 @@ def test_kept_elements_are_scaled_up_to_keep_the_mean(probability: float, dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_gradient_is_dropped_where_the_values_were(dtype: torch.dtype) -> None:
+def test_the_gradient_is_dropped_for_dropped_values(dtype: torch.dtype) -> None:
     x = torch.ones(7, 33, dtype=dtype, requires_grad=True)
     out = dropped(x, 0.4)
     (gradient,) = torch.autograd.grad(out.sum(), x)

@@ -67,24 +67,24 @@ def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def searched(model: Transformer, places: int, steps: int, others: Sequence[list[int]] = ()) -> Tensor:
+def searched(model: Transformer, slots: int, steps: int, others: Sequence[list[int]] = ()) -> Tensor:
     """Return the logits of each step for two sentences among `others`, with random hypotheses."""
     sentences = [[3, 4, 5, 0], [2, 0], *others]
-    draws, found = [torch.Generator().manual_seed(seed) for seed in range(len(sentences))], []
-    cache = model.begin(*flat(sentences, torch.device("cpu")), places)
-    rows = torch.arange(len(sentences) * places)
+    draws, logits = [torch.Generator().manual_seed(seed) for seed in range(len(sentences))], []
+    cache = model.begin(*flat(sentences, torch.device("cpu")), slots)
+    rows = torch.arange(len(sentences) * slots)
     for age in range(steps):
-        tokens = torch.cat([torch.randint(2, 8, (places,), generator=draw) for draw in draws])
-        found.append(model.logits(model.step(tokens, rows, cache, age + 1))[: 2 * places])
-        parents = torch.stack([torch.randint(0, places, (places,), generator=draw) for draw in draws])
+        tokens = torch.cat([torch.randint(2, 8, (slots,), generator=draw) for draw in draws])
+        logits.append(model.logits(model.step(tokens, rows, cache, age + 1))[: 2 * slots])
+        parents = torch.stack([torch.randint(0, slots, (slots,), generator=draw) for draw in draws])
         cache.reorder(parents, torch.ones_like(parents, dtype=torch.bool))
-    return torch.stack(found).double()
+    return torch.stack(logits).double()
 
 
-@pytest.mark.parametrize("places", [1, 2, MOST_ROWS // 2])
+@pytest.mark.parametrize("slots", [1, 2, MOST_ROWS // 2])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_step_has_the_logits_of_the_plain_model(
-    name: str, places: int, helped: None, build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+    name: str, slots: int, helped: None, build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(CONFIGS[name])
     for parameter in model.parameters():
@@ -100,15 +100,15 @@ def test_each_step_has_the_logits_of_the_plain_model(
         return step(*given)
 
     monkeypatch.setattr(FewRows, "step", counted)
-    found = searched(ours, places, 12)
+    actual = searched(ours, slots, 12)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
-    wanted = searched(model.double(), places, 12)
-    assert taken == [2 * places] * 12 and (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+    expected = searched(model.double(), slots, 12)
+    assert taken == [2 * slots] * 12 and (actual - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_line_that_is_alone_is_encoded_as_the_plain_model_does_it(
+def test_a_single_sentence_is_encoded_as_by_the_plain_model(
     name: str, helped: None, build: Callable[..., Transformer]
 ) -> None:
     model = build(CONFIGS[name])
@@ -118,21 +118,21 @@ def test_a_line_that_is_alone_is_encoded_as_the_plain_model_does_it(
     if not ours.few_rows:
         pytest.skip("oneDNN lays out weights in another way on this CPU")
     for tokens in (1, 2, 7, MOST_PIECES, MOST_PIECES + 1):
-        source = flat([[2 + place % 6 for place in range(tokens)]], torch.device("cpu"))
-        wanted = model.double().encode(*source)
-        assert (ours.encode(*source) - wanted).abs().max() < 1e-4 * wanted.abs().max()
+        source = flat([[2 + position % 6 for position in range(tokens)]], torch.device("cpu"))
+        expected = model.double().encode(*source)
+        assert (ours.encode(*source) - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
-def test_who_sees_but_a_window_of_the_source_is_encoded_as_ever(build: Callable[..., Transformer]) -> None:
+def test_an_encoder_with_a_window_is_not_compiled(build: Callable[..., Transformer]) -> None:
     ours = packed(build(replace(POST, encoder_window=4)))
     assert not ours.few_rows or not ours.few_rows.can_encode(1, 5)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("places", [1, MOST_ROWS // 2])
+@pytest.mark.parametrize("slots", [1, MOST_ROWS // 2])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_weights_of_8_bits_make_the_same_bits_of_few_rows_as_of_many(
-    name: str, places: int, helped: None, readable: None, build: Callable[..., Transformer]
+def test_8_bit_weights_give_few_rows_the_same_bits_as_many_rows(
+    name: str, slots: int, helped: None, readable: None, build: Callable[..., Transformer]
 ) -> None:
     if not multiplies_int8():
         pytest.skip("this CPU has no kernels for 8 bits")
@@ -147,17 +147,19 @@ def test_weights_of_8_bits_make_the_same_bits_of_few_rows_as_of_many(
     encoded = torch.split(ours.encode(*flat(lines, torch.device("cpu"))), lengths)
     for line, mine in zip(lines, encoded, strict=True):
         assert torch.equal(ours.encode(*flat([line], torch.device("cpu"))), mine)
-    assert torch.equal(searched(ours, places, 24), searched(ours, places, 24, lines))
+    assert torch.equal(searched(ours, slots, 24), searched(ours, slots, 24, lines))
 
 
 @pytest.mark.parametrize(
     "changed", [{"activation": "gelu"}, {"decoder_history": "ssru"}], ids=["another bend", "no attention"]
 )
-def test_other_decoders_do_without(changed: dict[str, Any], build: Callable[..., Transformer]) -> None:
+def test_other_models_have_no_compiled_step(
+    changed: dict[str, Any], build: Callable[..., Transformer]
+) -> None:
     assert packed(build(replace(POST, **changed))).few_rows is None
 
 
-def test_a_layout_that_is_not_the_known_one_is_not_read(
+def test_weights_in_an_unexpected_layout_are_not_read(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_private, "OUTPUTS_PER_BLOCK", 32)

@@ -59,9 +59,9 @@ def stepped(model: Transformer, batch: Batch) -> Tensor:
     """Return [steps x sentences, V]: the logits of the first three target tokens, one step each."""
     source_S, inputs_T, source, target = batch
     cache = model.begin(source_S, source, 1)
-    places = torch.arange(len(source.lengths))
+    slots = torch.arange(len(source.lengths))
     steps = [
-        model.logits(model.step(inputs_T[target.starts[:-1] + age], places, cache, age + 1))
+        model.logits(model.step(inputs_T[target.starts[:-1] + age], slots, cache, age + 1))
         for age in range(3)
     ]
     return torch.cat(steps).double()
@@ -107,9 +107,9 @@ def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
     model = model_of(replace(POST, encoder_layers=1, decoder_layers=1), 8)
     model.add_module("another", linear)
     pack(model, precision)
-    found = model.another
-    assert isinstance(found, Packed)
-    return found
+    replacement = model.another
+    assert isinstance(replacement, Packed)
+    return replacement
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -149,7 +149,7 @@ def test_int8_errs_on_average_as_rounding_does() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("numba", [True, False])
-def test_each_row_in_int8_is_what_it_is_alone(
+def test_int8_results_of_a_row_do_not_depend_on_other_rows(
     numba: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check bits of rows among others, also for large values, zeros, and values that are not finite."""
@@ -163,9 +163,9 @@ def test_each_row_in_int8_is_what_it_is_alone(
         whole = compute(x)
         whole[9] = torch.nan  # infinities and nan
         for rows in (slice(0, 1), slice(5, 13), slice(9, 10), slice(100, 164), slice(120, 260)):
-            found = compute(x[rows])
-            found[~found.isfinite()] = torch.nan
-            torch.testing.assert_close(found, whole[rows], rtol=0, atol=0, equal_nan=True)
+            actual = compute(x[rows])
+            actual[~actual.isfinite()] = torch.nan
+            torch.testing.assert_close(actual, whole[rows], rtol=0, atol=0, equal_nan=True)
     assert whole[[8, 9]].isnan().any(1).all() and whole[10:].isfinite().all()
 
 
@@ -180,28 +180,28 @@ def test_several_threads_may_use_it_at_once(
     alone = [logits(model, some) for some in batches]
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda i: logits(model, batches[i % 8]), range(40)))
-    assert all(torch.equal(found, alone[i % 8]) for i, found in enumerate(together))
+    assert all(torch.equal(actual, alone[i % 8]) for i, actual in enumerate(together))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "choice"),
+    ("requested", "supported", "choice"),
     [
         ("fp16", ["fp32"], "fp32"),
         ("fp16", ["fp32", "bf16", "int8"], "fp32 or bf16 or int8"),
         ("int8", ["fp32", "bf16"], "fp32 or bf16"),
     ],
 )
-def test_a_precision_that_the_device_lacks_is_an_error_that_names_those_it_has(
+def test_an_unsupported_precision_is_an_error_that_names_the_supported_ones(
     monkeypatch: pytest.MonkeyPatch,
     build: Callable[..., Transformer],
-    wanted: Precision,
-    there: list[Precision],
+    requested: Precision,
+    supported: list[Precision],
     choice: str,
 ) -> None:
-    monkeypatch.setattr(packed, "translating_precisions", lambda device: there)
+    monkeypatch.setattr(packed, "translating_precisions", lambda device: supported)
     with pytest.raises(UserError) as caught:
-        pack(build(POST), wanted)
-    assert str(caught.value) == f"this CPU can't compute in {wanted}. Choose --precision {choice}."
+        pack(build(POST), requested)
+    assert str(caught.value) == f"this CPU can't compute in {requested}. Choose --precision {choice}."
 
 
 @pytest.mark.gpu
@@ -219,7 +219,7 @@ def test_a_gpu_translates_in_half_precision_as_exactly_as_plain_pytorch(
     assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max()
 
 
-def test_int8_is_the_same_whoever_lays_it_out(
+def test_int8_does_not_depend_on_the_number_of_packing_threads(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     needs("int8")
@@ -230,7 +230,7 @@ def test_int8_is_the_same_whoever_lays_it_out(
         assert torch.equal(run(in_four, some), run(packed_as(model, "int8"), some))
 
 
-def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_bfloat16() -> None:
+def test_int8_caches_keys_and_values_as_bfloat16_if_the_processor_has_it() -> None:
     needs("int8")
     needs("bf16")
     model = model_of(replace(POST, encoder_layers=1, decoder_layers=1), 8)
@@ -245,7 +245,7 @@ def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_b
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="nobody tells what is mapped")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_nothing_keeps_the_file_of_the_weights_in_memory(
+def test_the_file_of_the_weights_is_not_in_memory_after_packing(
     precision: Precision, build: Callable[..., Transformer], tmp_path: Path
 ) -> None:
     needs(precision)

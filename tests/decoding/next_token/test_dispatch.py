@@ -42,14 +42,14 @@ def test_log_probabilities_have_gradients(threads: int, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_what_is_no_number_has_no_probability(
+def test_a_row_with_nan_or_infinity_has_no_probabilities(
     threads: int, number: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     with torch.no_grad():
-        found = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
-    assert found[0].isnan().any() and not (found[0] > -torch.inf).any()
-    assert found[1].exp().tolist() == [0.5, 0.0, 0.5]
+        actual = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
+    assert actual[0].isnan().any() and not (actual[0] > -torch.inf).any()
+    assert actual[1].exp().tolist() == [0.5, 0.0, 0.5]
 
 
 @pytest.mark.parametrize("numba", [True, False])

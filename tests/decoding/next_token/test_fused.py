@@ -36,7 +36,7 @@ def by_definition(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("entries", "count"), [(2, 2), (37, 5), (64, 2), (200, 5), (129, 17)], ids=str)
-def test_the_likeliest_tokens_that_may_come_are_found(
+def test_the_likeliest_allowed_tokens_are_returned(
     likeliest: Likeliest,
     entries: int,
     count: int,
@@ -55,20 +55,22 @@ def test_the_likeliest_tokens_that_may_come_are_found(
     too_early = torch.tensor([-1, 0, -1, int(best[3]), -1, int(best[5])])
     only = torch.tensor([-1, -1, -1, -1, entries - 1, int(best[5])])
     given = (x.to(device) for x in (never, too_early, only))
-    found = [x.cpu() for x in likeliest(logits.to(device), count, *given)]
-    assert found[0].dtype == torch.float32 and found[1].dtype == torch.int64
-    assert {*found[1].flatten().tolist()} <= {*range(entries)}
+    actual = [x.cpu() for x in likeliest(logits.to(device), count, *given)]
+    assert actual[0].dtype == torch.float32 and actual[1].dtype == torch.int64
+    assert {*actual[1].flatten().tolist()} <= {*range(entries)}
     for row in range(ROWS):
-        wanted = by_definition(
+        expected = by_definition(
             logits[row].tolist(), count, never.tolist(), int(too_early[row]), int(only[row])
         )
-        got = list(zip(found[0][row].tolist(), found[1][row].tolist(), strict=True))
-        assert [token for _, token in got[: len(wanted)]] == [token for _, token in wanted], row
-        assert [score for score, _ in got[: len(wanted)]] == pytest.approx([x for x, _ in wanted], abs=2e-5)
-        assert {score for score, _ in got[len(wanted) :]} <= {-math.inf}
+        got = list(zip(actual[0][row].tolist(), actual[1][row].tolist(), strict=True))
+        assert [token for _, token in got[: len(expected)]] == [token for _, token in expected], row
+        assert [score for score, _ in got[: len(expected)]] == pytest.approx(
+            [x for x, _ in expected], abs=2e-5
+        )
+        assert {score for score, _ in got[len(expected) :]} <= {-math.inf}
 
 
-def test_a_row_with_everything_banned_has_no_way_on(likeliest: Likeliest, device: str) -> None:
+def test_a_row_with_all_tokens_banned_has_no_continuation(likeliest: Likeliest, device: str) -> None:
     logits, nothing = torch.randn(2, 9, device=device), torch.tensor([-1, -1], device=device)
     scores, tokens = likeliest(logits, 3, torch.ones(9, dtype=torch.bool, device=device), nothing, nothing)
     assert scores.tolist() == [[-math.inf] * 3] * 2

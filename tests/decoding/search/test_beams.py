@@ -11,8 +11,8 @@ MEAN = LengthRule("power", 1.0)
 NONE = -torch.inf
 
 
-def begun(sentences: int = 1, places: int = 2, best: int = 2, cap: int = 10, pieces: int = 3) -> Beams:
-    return Beams.begin(torch.full((sentences,), cap), torch.full((sentences,), pieces), places, 1, best)
+def begun(sentences: int = 1, slots: int = 2, best: int = 2, cap: int = 10, pieces: int = 3) -> Beams:
+    return Beams.begin(torch.full((sentences,), cap), torch.full((sentences,), pieces), slots, 1, best)
 
 
 def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Choice:
@@ -32,31 +32,31 @@ def test_a_sentence_begins_with_one_hypothesis_without_tokens() -> None:
     assert rows.tolist() == [0, 2, 4] and newest.tolist() == [0, 0, 0]
 
 
-def test_hypotheses_take_the_tokens_of_their_parents_along() -> None:
+def test_hypotheses_have_the_tokens_of_their_parents() -> None:
     beams = begun()
     beams.follow(chosen([NONE, NONE], [-1.0, -2.0], [5, 6], [0, 0]), SUM)
     beams.follow(chosen([NONE, NONE], [-2.5, -3.0], [7, 8], [1, 0]), SUM)
     assert beams.tokens[0, :, :2].tolist() == [[6, 7], [5, 8]]
     assert beams.rows()[1].tolist() == [7, 8]
     beams.follow(chosen([-3.5, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
-    ((found,),) = beams.finished(torch.tensor([0]))
-    assert found.tokens == [6, 7] and found.token_scores == [-2.0, -0.5, -1.0]
+    ((actual,),) = beams.finished(torch.tensor([0]))
+    assert actual.tokens == [6, 7] and actual.token_scores == [-2.0, -0.5, -1.0]
     assert not beams.in_use.any()
 
 
-def test_the_best_that_ended_stay_in_order_whenever_they_end() -> None:
+def test_the_best_finished_hypotheses_are_in_order_whenever_they_finish() -> None:
     beams = begun(best=2)
     beams.follow(chosen([-4.0, NONE], [-1.0, -1.5], [5, 6], [0, 0]), SUM)
     beams.follow(chosen([-2.0, -9.0], [-1.7, NONE], [7, 0], [0, 0]), SUM)
     beams.follow(chosen([-3.0, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
-    (found,) = beams.finished(torch.tensor([0]))
-    assert [(one.score, one.tokens) for one in found] == [(-2.0, [5]), (-3.0, [5, 7])]
+    (actual,) = beams.finished(torch.tensor([0]))
+    assert [(one.score, one.tokens) for one in actual] == [(-2.0, [5]), (-3.0, [5, 7])]
     assert beams.ended.tolist() == [4]
 
 
-def test_who_can_still_win_by_a_longer_ending_is_not_given_up() -> None:
+def test_a_hypothesis_that_can_still_win_at_a_longer_length_stays() -> None:
     for rule, stays in ((SUM, False), (MEAN, True)):
-        beams = begun(places=2, best=1, cap=20)
+        beams = begun(slots=2, best=1, cap=20)
         beams.follow(chosen([-2.0, NONE], [-41.0, NONE], [5, 0], [0, 0]), rule)
         beams.give_up_hopeless(rule, 1000.0)
         assert bool(beams.in_use.any()) is stays
@@ -65,12 +65,14 @@ def test_who_can_still_win_by_a_longer_ending_is_not_given_up() -> None:
 @pytest.mark.parametrize(
     ("reach", "pieces", "longest"), [(2.0, 3, 8), (2.0, 15, 15), (1.5, 3, 6), (6.0, 3, 20), (1000.0, 3, 20)]
 )
-def test_who_would_win_only_past_its_reach_is_given_up(reach: float, pieces: int, longest: int) -> None:
+def test_a_hypothesis_that_could_win_only_beyond_its_reach_is_dropped(
+    reach: float, pieces: int, longest: int
+) -> None:
     """Check the maximum length: a multiple of its own, at least the source's, at most the cap.
 
     Of two totals, one would just beat the worst score at that length and stays. The other is dropped.
     """
-    beams = begun(places=4, best=1, cap=20, pieces=pieces)
+    beams = begun(slots=4, best=1, cap=20, pieces=pieces)
     for _ in range(3):
         beams.follow(chosen([NONE] * 4, [-1.0, NONE, NONE, NONE], [5, 0, 0, 0], [0] * 4), MEAN)
     worst = -1.0
@@ -80,7 +82,7 @@ def test_who_would_win_only_past_its_reach_is_given_up(reach: float, pieces: int
     assert beams.in_use.tolist() == [[True, False, False, False]]
 
 
-def test_all_stop_where_enough_have_ended() -> None:
+def test_a_sentence_ends_once_enough_hypotheses_are_finished() -> None:
     beams = begun()
     beams.follow(chosen([-2.0, NONE], [-1.0, -1.0], [5, 6], [0, 0]), SUM)
     beams.give_up_where_enough_ended(2)
@@ -89,7 +91,7 @@ def test_all_stop_where_enough_have_ended() -> None:
     assert not beams.in_use.any()
 
 
-def test_sentences_that_join_find_room_for_what_others_have_written() -> None:
+def test_sentences_that_join_get_space_for_as_many_tokens_as_others_have() -> None:
     old = begun()
     for step in range(BLOCK + 3):
         old.make_room(step + 2)

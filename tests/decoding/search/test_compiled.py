@@ -14,9 +14,9 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 VOCABULARY, END, STEPS = 7, 3, 6
 
 
-def taken(beams: Beams, ways: tuple[Tensor, Tensor], rows: Tensor, rule: LengthRule) -> Tensor:
+def taken(beams: Beams, continuations: tuple[Tensor, Tensor], rows: Tensor, rule: LengthRule) -> Tensor:
     """Take a step by its parts. Return the parents."""
-    choice = best_of(*ways, rows, beams.totals, END)
+    choice = best_of(*continuations, rows, beams.totals, END)
     beams.follow(choice, rule)
     beams.give_up_hopeless(rule, 2.0)
     return choice.live_parents
@@ -26,20 +26,20 @@ def taken(beams: Beams, ways: tuple[Tensor, Tensor], rows: Tensor, rule: LengthR
 @settings(max_examples=150, deadline=None)
 @given(
     sentences=st.integers(1, 3),
-    places=st.integers(1, 4),
+    slots=st.integers(1, 4),
     best=st.integers(1, 3),
     enough=st.sampled_from([None, 1, 3]),
     rule=st.sampled_from([LengthRule("gnmt", 0.6), LengthRule("power", 1.0), LengthRule("gnmt", 0.0)]),
     seed=st.integers(0, 10**6),
 )
-def test_hypotheses_go_on_and_end_as_they_do_without_it(
-    sentences: int, places: int, best: int, enough: int | None, rule: LengthRule, seed: int
+def test_the_compiled_step_continues_and_ends_the_same_hypotheses(
+    sentences: int, slots: int, best: int, enough: int | None, rule: LengthRule, seed: int
 ) -> None:
     kernels = compiled_kernels("decoding.search")
     assert kernels, "the tests need Numba"
     draw = torch.Generator().manual_seed(seed)
     caps, pieces = (torch.randint(2, STEPS, (sentences,), generator=draw) for _ in range(2))
-    ours, plain = (Beams.begin(caps, pieces, places, 1, min(best, places)) for _ in range(2))
+    ours, plain = (Beams.begin(caps, pieces, slots, 1, min(best, slots)) for _ in range(2))
     for age in range(STEPS):
         rows, _ = plain.rows()
         if not len(rows):
@@ -52,27 +52,27 @@ def test_hypotheses_go_on_and_end_as_they_do_without_it(
         else:  # banned before
             log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
         x = logits if raw else log_probs
-        ways = log_probs.topk(candidates_per_row(places, VOCABULARY))
-        wanted = taken(plain, (ways.values, ways.indices), rows, rule)
+        continuations = log_probs.topk(candidates_per_row(slots, VOCABULARY))
+        expected = taken(plain, (continuations.values, continuations.indices), rows, rule)
         if enough:
             plain.give_up_where_enough_ended(enough)
         rules = beam_rules(kernels, banned, END, rule, 2.0, enough)
-        found = ours.advance(x.clone(), raw, rows, rules, kernels)
+        actual = ours.advance(x.clone(), raw, rows, rules, kernels)
         assert torch.equal(ours.in_use, plain.in_use)
-        assert torch.equal(found[plain.in_use], wanted[plain.in_use])
+        assert torch.equal(actual[plain.in_use], expected[plain.in_use])
         assert torch.equal(ours.tokens[ours.in_use][:, : age + 1], plain.tokens[plain.in_use][:, : age + 1])
         for name in ("ages", "ended"):
             assert torch.equal(getattr(ours, name), getattr(plain, name))
         for name in ("totals", "ended_scores"):
             torch.testing.assert_close(getattr(ours, name), getattr(plain, name), rtol=1e-5, atol=1e-6)
-    everybody = torch.arange(sentences)
-    for mine, theirs in zip(ours.finished(everybody), plain.finished(everybody), strict=True):
+    sentence_numbers = torch.arange(sentences)
+    for mine, theirs in zip(ours.finished(sentence_numbers), plain.finished(sentence_numbers), strict=True):
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
         for one, other in zip(mine, theirs, strict=True):
             assert one.token_scores == pytest.approx(other.token_scores, rel=1e-5, abs=1e-4)
 
 
-def test_a_total_that_is_no_number_goes_no_further() -> None:
+def test_a_hypothesis_with_a_total_of_nan_is_dropped() -> None:
     kernels = compiled_kernels("decoding.search")
     assert kernels, "the tests need Numba"
     beams = Beams.begin(torch.tensor([5]), torch.tensor([2]), 2, 1, 1)

@@ -42,10 +42,10 @@ def search(
     return translate_sentences([model], [Sentence(0, SOURCE, banned=banned)], config)[0] or []
 
 
-def assert_found(found: Sequence[Hypothesis], wanted: Sequence[tuple[float, Target]]) -> None:
-    best = wanted[: len(found)]
-    assert [tuple(each.tokens) for each in found] == [target for _, target in best]
-    assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+def assert_found(actual: Sequence[Hypothesis], expected: Sequence[tuple[float, Target]]) -> None:
+    best = expected[: len(actual)]
+    assert [tuple(each.tokens) for each in actual] == [target for _, target in best]
+    assert [each.score for each in actual] == pytest.approx([score for score, _ in best], abs=1e-4)
 
 
 def normal(target: Target, rows: torch.Tensor) -> float:
@@ -56,7 +56,7 @@ def normal(target: Target, rows: torch.Tensor) -> float:
 @pytest.mark.parametrize("size", [1, 2, 3])
 @given(seed=st.integers(0, 200))
 @settings(max_examples=8)
-def test_no_row_of_pieces_comes_twice_in_the_best_without_repeated_ones(size: int, seed: int) -> None:
+def test_the_best_translation_without_repeated_n_grams_is_returned(size: int, seed: int) -> None:
     def score(target: Target, rows: torch.Tensor) -> float:
         grams = [target[i : i + size] for i in range(len(target) - size + 1)]
         return normal(target, rows) if len(set(grams)) == len(grams) else -math.inf
@@ -67,11 +67,11 @@ def test_no_row_of_pieces_comes_twice_in_the_best_without_repeated_ones(size: in
 
 @given(seed=st.integers(0, 200), penalty=st.sampled_from([1.2, 2.0]))
 @settings(max_examples=8)
-def test_pieces_that_were_there_count_as_less_likely(seed: int, penalty: float) -> None:
+def test_repeated_tokens_are_less_likely_with_the_penalty(seed: int, penalty: float) -> None:
     def score(target: Target, rows: torch.Tensor) -> float:
         rows = rows.clone()
-        for place in range(1, len(rows)):
-            rows[place, sorted(set(target[:place]))] *= penalty
+        for position in range(1, len(rows)):
+            rows[position, sorted(set(target[:position]))] *= penalty
         return normal(target, rows)
 
     model = model_of(seed)
@@ -82,7 +82,9 @@ def test_pieces_that_were_there_count_as_less_likely(seed: int, penalty: float) 
     seed=st.integers(0, 200), banned=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=4)
 )
 @settings(max_examples=12)
-def test_the_best_that_holds_nothing_banned_is_found(seed: int, banned: list[list[int]]) -> None:
+def test_the_best_translation_without_banned_sequences_is_returned(
+    seed: int, banned: list[list[int]]
+) -> None:
     def score(target: Target, rows: torch.Tensor) -> float:
         held = {target[i:j] for i in range(len(target)) for j in range(i + 1, len(target) + 1)}
         return -math.inf if held & set(map(tuple, banned)) else normal(target, rows)
@@ -93,7 +95,7 @@ def test_the_best_that_holds_nothing_banned_is_found(seed: int, banned: list[lis
 
 @given(seed=st.integers(0, 200), penalty=st.sampled_from([0.2, 2.0]))
 @settings(max_examples=4)
-def test_the_best_with_a_coverage_penalty_is_found(seed: int, penalty: float) -> None:
+def test_the_best_translation_with_a_coverage_penalty_is_returned(seed: int, penalty: float) -> None:
     model = model_of(seed)
 
     def score(target: Target, rows: torch.Tensor) -> float:
@@ -113,68 +115,71 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_what_else_is_in_the_batch_changes_nothing(name: str) -> None:
+def test_a_translation_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
     config = SearchConfig(beam=3, n_best=3, **RULES[name])
     model = model_of(5, 12)
     together = translate_ids([model], SOURCES, replace(config, rows=12))
     alone = [translate_ids([model], [source], config)[0] for source in SOURCES]
-    assert [[each.tokens for each in found] for found in together] == [
-        [each.tokens for each in found] for found in alone
+    assert [[each.tokens for each in actual] for actual in together] == [
+        [each.tokens for each in actual] for actual in alone
     ]
-    scores = [[each.score for each in found] for found in alone]
-    for found, wanted in zip(together, scores, strict=True):
-        assert [each.score for each in found] == pytest.approx(wanted, abs=1e-4)
+    scores = [[each.score for each in actual] for actual in alone]
+    for actual, expected in zip(together, scores, strict=True):
+        assert [each.score for each in actual] == pytest.approx(expected, abs=1e-4)
 
 
 def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Target]]:
-    """A beam search whose n-th best way on of each hypothesis is chosen with n times `diversity` less.
+    """Return the results of a beam search with `diversity`.
 
-    What can't become one of the best `n_best` any more is given up, and makes room for what is chosen later.
+    The n-th best continuation of each hypothesis is ranked n times `diversity` lower. Hypotheses that can't
+    become one of the best `n_best` are dropped, which makes room for others.
     """
     live: list[tuple[float, Target]] = [(0.0, ())]
     ended: list[tuple[float, Target]] = []
     for length in range(CAP + 1):
-        ways = []
+        continuations = []
         for total, target in live:
             (rows,) = log_probs_of_all(model, SOURCE, [target])
             allowed = range(5) if length < CAP else [END]
             order = sorted(allowed, key=lambda token: -float(rows[-1][token]))
             for rank, token in enumerate(order[: config.beam + 1]):
                 new = total + float(rows[-1][token])
-                ways.append((new - config.diversity * rank, new, target, token))
-        ways.sort(reverse=True)
+                continuations.append((new - config.diversity * rank, new, target, token))
+        continuations.sort(reverse=True)
         ended += [
             (total / ((6 + length) / 6) ** 0.6, target)
-            for _, total, target, token in ways[: config.beam]
+            for _, total, target, token in continuations[: config.beam]
             if token == END
         ]
-        going = [(total, (*target, token)) for _, total, target, token in ways if token != END]
+        going = [(total, (*target, token)) for _, total, target, token in continuations if token != END]
         ended.sort(reverse=True)
         worst = ended[config.n_best - 1][0] if len(ended) >= config.n_best else -math.inf
-        live = [way for way in going[: config.beam] if way[0] / ((6 + CAP) / 6) ** 0.6 > worst]
+        live = [
+            continuation
+            for continuation in going[: config.beam]
+            if continuation[0] / ((6 + CAP) / 6) ** 0.6 > worst
+        ]
     return ended
 
 
 @given(seed=st.integers(0, 200), diversity=st.sampled_from([0.3, 1.0, 4.0]))
 @settings(max_examples=12)
-def test_ranks_among_siblings_choose_what_goes_on_and_scores_stay_the_models(
-    seed: int, diversity: float
-) -> None:
+def test_diversity_changes_the_choice_of_continuations_but_no_scores(seed: int, diversity: float) -> None:
     model = model_of(seed)
     config = replace(WIDE, beam=3, n_best=2, diversity=diversity)
     assert_found(search(model, config), siblings(model, config))
 
 
-def test_diverse_lists_have_more_different_beginnings() -> None:
+def test_diverse_lists_have_more_different_first_tokens() -> None:
     def beginnings(diversity: float) -> int:
         config = SearchConfig(beam=6, n_best=6, diversity=diversity, min_length=3)
         each = (translate_ids([model_of(seed, 12)], SOURCES, config) for seed in range(2))
-        return sum(len({tuple(one.tokens[:2]) for one in found}) for lists in each for found in lists)
+        return sum(len({tuple(one.tokens[:2]) for one in actual}) for lists in each for actual in lists)
 
     assert beginnings(2.0) > 1.2 * beginnings(0.0)
 
 
-def test_a_prefix_may_hold_what_is_banned_and_repeats() -> None:
+def test_a_prefix_may_contain_banned_and_repeated_tokens() -> None:
     config = SearchConfig(no_repeat_ngram=1, ban=("x",), unknown=True)
     sentence = Sentence(0, [5, 3], prefix=[7, 7, 2], banned=[[7]])
     best = (translate_sentences([model_of(4, 12)], [sentence], config)[0] or [])[0]
@@ -182,10 +187,10 @@ def test_a_prefix_may_hold_what_is_banned_and_repeats() -> None:
     assert len(set(best.tokens[2:])) == len(best.tokens[2:])
 
 
-def test_where_nothing_may_follow_a_translation_ends() -> None:
+def test_a_translation_without_allowed_tokens_ends() -> None:
     config = SearchConfig(no_repeat_ngram=1, min_length=9, unknown=True)
-    (found,) = translate_ids([model_of(4)], [SOURCE], config)
-    assert {*found[0].tokens} == {1, 2, 3, 4}
+    (actual,) = translate_ids([model_of(4)], [SOURCE], config)
+    assert {*actual[0].tokens} == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(

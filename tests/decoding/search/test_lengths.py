@@ -13,11 +13,9 @@ from nmt_cli.decoding.search.lengths import LengthRule
     ("name", "exponent", "score"),
     [("gnmt", 0.6, -6 / 1.5**0.6), ("power", 1.0, -6 / 4), ("gnmt", 0.0, -6), ("power", 0.0, -6)],
 )
-def test_a_score_is_the_sum_divided_by_the_penalty_of_its_length(
-    name: Rule, exponent: float, score: float
-) -> None:
-    found = LengthRule(name, exponent).score(torch.tensor(-6.0), torch.tensor(4))
-    assert float(found) == pytest.approx(score)
+def test_a_score_is_the_sum_divided_by_the_length_penalty(name: Rule, exponent: float, score: float) -> None:
+    actual = LengthRule(name, exponent).score(torch.tensor(-6.0), torch.tensor(4))
+    assert float(actual) == pytest.approx(score)
 
 
 @given(
@@ -27,7 +25,7 @@ def test_a_score_is_the_sum_divided_by_the_penalty_of_its_length(
     least=st.integers(1, 20),
     more=st.integers(0, 20),
 )
-def test_no_ending_scores_better_than_the_bound(
+def test_no_length_has_a_better_score_than_the_bound(
     name: Rule, exponent: float, total: float, least: int, more: int
 ) -> None:
     rule, sums = LengthRule(name, exponent), torch.tensor([total])

@@ -42,8 +42,8 @@ def model_of(
 ) -> Transformer:
     """Return a model with large weights, so that its predictions are uneven."""
     torch.manual_seed(seed)
-    known = Vocabulary(("",) * vocabulary, end=END, start=END, unknown=1, never=tuple(never))
-    model = Transformer(config, known, known, joint=True).eval()
+    entries = Vocabulary(("",) * vocabulary, end=END, start=END, unknown=1, never=tuple(never))
+    model = Transformer(config, entries, entries, joint=True).eval()
     with torch.no_grad():
         model.output_matrix.mul_(3.0)
     return model
@@ -53,8 +53,8 @@ def model_of(
 def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
     """Return [tokens and end mark, V]: log-probabilities by a full forward pass."""
     tokens = torch.tensor([*source, END])
-    wanted = torch.tensor([*target, END])
-    decoded = model(tokens, wanted, Layout.of([len(tokens)]), Layout.of([len(wanted)]))
+    expected = torch.tensor([*target, END])
+    decoded = model(tokens, expected, Layout.of([len(tokens)]), Layout.of([len(expected)]))
     return model.logits(decoded).double().log_softmax(-1)
 
 
@@ -64,10 +64,10 @@ def log_probs_of_all(
 ) -> list[torch.Tensor]:
     """Return the log-probabilities of each translation, by one forward pass of all."""
     tokens = torch.tensor([*source, END] * len(targets))
-    wanted = torch.tensor([token for target in targets for token in (*target, END)])
+    expected = torch.tensor([token for target in targets for token in (*target, END)])
     lengths = [len(target) + 1 for target in targets]
     sources = Layout.of([len(source) + 1] * len(targets))
-    decoded = model(tokens, wanted, sources, Layout.of(lengths))
+    decoded = model(tokens, expected, sources, Layout.of(lengths))
     return list(torch.split(model.logits(decoded).double().log_softmax(-1), lengths))
 
 
@@ -110,21 +110,21 @@ RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
 
 @given(rules=RULES, seed=st.integers(0, 200))
 @settings(max_examples=60)
-def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, Any], seed: int) -> None:
+def test_a_wide_beam_returns_exactly_the_best_translations(rules: dict[str, Any], seed: int) -> None:
     """Check that no search stops too early, for any length rule, minimum length and cap."""
     model = model_of(seed)
     config = SearchConfig(beam=4**3, reach=1000, unknown=True, cap_ratio=0.0, **rules)
     source = [2, 4, 3]
-    wanted = brute_force(
+    expected = brute_force(
         lambda targets: log_probs_of_all(model, source, targets),
         range(1, VOCABULARY),
         config,
         config.cap_extra,
     )
-    found = translate_ids([model], [source], config)[0]
-    best = wanted[: config.n_best]
-    assert [tuple(each.tokens) for each in found] == [target for _, target in best]
-    assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+    actual = translate_ids([model], [source], config)[0]
+    best = expected[: config.n_best]
+    assert [tuple(each.tokens) for each in actual] == [target for _, target in best]
+    assert [each.score for each in actual] == pytest.approx([score for score, _ in best], abs=1e-4)
 
 
 def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap: int) -> Ranked:
@@ -136,15 +136,19 @@ def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap
     for age in range(cap + 1):
         rows = log_probs_of_all(model, source, [target for _, target in live])
         tokens = [END] if age == cap else range(VOCABULARY)
-        ways = [
+        continuations = [
             (total + float(row[-1][token]), (*target, token))
             for (total, target), row in zip(live, rows, strict=True)
             for token in tokens
         ]
-        ways.sort(reverse=True)
+        continuations.sort(reverse=True)
         penalty = ((offset + age + 1) / power) ** config.length_penalty
-        ended += [(total / penalty, way[:-1]) for total, way in ways[: config.beam] if way[-1] == END]
-        live = [way for way in ways if way[1][-1] != END][: config.beam]
+        ended += [
+            (total / penalty, continuation[:-1])
+            for total, continuation in continuations[: config.beam]
+            if continuation[-1] == END
+        ]
+        live = [continuation for continuation in continuations if continuation[1][-1] != END][: config.beam]
     return sorted(ended, reverse=True)[: config.n_best]
 
 
@@ -156,7 +160,7 @@ def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap
     n_best=st.integers(1, 2),
 )
 @settings(max_examples=40)
-def test_giving_hypotheses_up_costs_no_result(
+def test_pruning_changes_no_result(
     seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
 ) -> None:
     """Check that pruned hypotheses of a narrow beam, and those that replace them, do not matter."""
@@ -171,14 +175,14 @@ def test_giving_hypotheses_up_costs_no_result(
         cap_ratio=0.0,
         cap_extra=cap,
     )
-    wanted = patient(model, source, config, cap)
-    found = translate_ids([model], [source], config)[0]
-    assert [tuple(each.tokens) for each in found] == [target for _, target in wanted]
-    assert [each.score for each in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
+    expected = patient(model, source, config, cap)
+    actual = translate_ids([model], [source], config)[0]
+    assert [tuple(each.tokens) for each in actual] == [target for _, target in expected]
+    assert [each.score for each in actual] == pytest.approx([score for score, _ in expected], abs=1e-4)
 
 
 @pytest.mark.parametrize("combine", ["probability", "log-probability"])
-def test_an_ensemble_finds_the_best_of_its_weighted_mean(
+def test_an_ensemble_returns_the_best_translation_of_its_weighted_mean(
     combine: Literal["probability", "log-probability"],
 ) -> None:
     models, weights = [model_of(seed) for seed in (1, 2, 3)], (2.0, 1.0, 1.0)
@@ -198,9 +202,9 @@ def test_an_ensemble_finds_the_best_of_its_weighted_mean(
         return list(map(mean, *(log_probs_of_all(model, source, targets) for model in models)))
 
     score, target = brute_force(rows_of, range(1, VOCABULARY), config, 3)[0]
-    found = translate_ids(models, [source], config)[0][0]
-    assert tuple(found.tokens) == target
-    assert found.score == pytest.approx(score, abs=1e-4)
+    actual = translate_ids(models, [source], config)[0][0]
+    assert tuple(actual.tokens) == target
+    assert actual.score == pytest.approx(score, abs=1e-4)
 
 
 def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequence[int]) -> list[int]:
@@ -220,8 +224,8 @@ def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequenc
 def test_a_beam_of_one_is_greedy_search(seed: int, source: list[int]) -> None:
     model = model_of(seed, 12, never=[4])
     config = SearchConfig(beam=1, cap_extra=6)
-    found = translate_ids([model], [source], config)[0]
-    assert list(found[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
+    actual = translate_ids([model], [source], config)[0]
+    assert list(actual[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
 
 
 SOURCES = [[5, 3, 8], [2], [], [7, 7, 4, 9, 10, 11, 3], [6, 1], [3, 9, 9, 9, 2, 5, 6, 7, 8, 10, 4]]
@@ -238,48 +242,48 @@ SEARCHES = {
 @settings(max_examples=10)
 def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
     model, config = model_of(seed, 12), SEARCHES[name]
-    for source, found in zip(SOURCES, translate_ids([model], SOURCES, config), strict=True):
-        assert len(found) == config.n_best
-        for each in found:
+    for source, actual in zip(SOURCES, translate_ids([model], SOURCES, config), strict=True):
+        assert len(actual) == config.n_best
+        for each in actual:
             rows = log_probs(model, source, each.tokens)
-            wanted = [float(row[token]) for row, token in zip(rows, [*each.tokens, END], strict=True)]
-            assert list(each.token_scores) == pytest.approx(wanted, abs=1e-4)
+            expected = [float(row[token]) for row, token in zip(rows, [*each.tokens, END], strict=True)]
+            assert list(each.token_scores) == pytest.approx(expected, abs=1e-4)
             length = len(each.tokens) + 1
-            assert each.score == pytest.approx(sum(wanted) / ((5 + length) / 6) ** 0.6, abs=1e-4)
+            assert each.score == pytest.approx(sum(expected) / ((5 + length) / 6) ** 0.6, abs=1e-4)
             assert config.min_length <= len(each.tokens) <= len(source) + 50
 
 
 @cache
 def found_alone(name: str) -> list[list[Sequence[int]]]:
     """Return translations of `SOURCES`, each alone after empty ones: draws depend on the position."""
-    found = (
+    actual = (
         translate_ids([model_of(5, 12)], [[]] * key + [source], SEARCHES[name])[key]
         for key, source in enumerate(SOURCES)
     )
-    return [[each.tokens for each in hypotheses] for hypotheses in found]
+    return [[each.tokens for each in hypotheses] for hypotheses in actual]
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
-def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
+def test_a_translation_does_not_depend_on_the_rest_of_the_batch(name: str, rows: int) -> None:
     together = translate_ids([model_of(5, 12)], SOURCES, replace(SEARCHES[name], rows=rows))
-    assert [[each.tokens for each in found] for found in together] == found_alone(name)
+    assert [[each.tokens for each in actual] for actual in together] == found_alone(name)
 
 
-def test_what_is_drawn_follows_the_models_probabilities() -> None:
+def test_samples_follow_the_probabilities_of_the_model() -> None:
     """Draw a first token 2,000 times. 4.9 standard deviations is one failure in a million for each token."""
     model, source = model_of(3, 12), [5, 3]
     config = SearchConfig(sample=True, n_best=1000, max_length=1, rows=4096, unknown=True)
-    found = [
+    actual = [
         hypothesis
         for seed in (1, 2)
         for hypothesis in translate_ids([model], [source], replace(config, seed=seed))[0]
     ]
-    count = len(found)
+    count = len(actual)
     assert count == 2000
     shares = log_probs(model, source, [])[0].exp()
     for token in range(12):
-        drawn = sum((list(each.tokens) or [END])[0] == token for each in found)
+        drawn = sum((list(each.tokens) or [END])[0] == token for each in actual)
         share = float(shares[token])
         assert abs(drawn - count * share) <= 4.9 * math.sqrt(count * share * (1 - share)) + 1
 
@@ -289,33 +293,31 @@ def test_what_is_drawn_follows_the_models_probabilities() -> None:
     [({"top_k": 3}, 3), ({"top_p": 0.5}, None), ({"temperature": 0.001}, 1)],
     ids=["top 3", "top half", "cold"],
 )
-def test_unlikely_tokens_are_not_drawn_where_that_is_asked_for(
-    settings: dict[str, float], kept: int | None
-) -> None:
+def test_sampling_settings_exclude_unlikely_tokens(settings: dict[str, float], kept: int | None) -> None:
     model, source = model_of(3, 12), [5, 3]
     shares = log_probs(model, source, [])[0].exp().sort(descending=True)
     if kept is None:
         kept = int((shares.values.cumsum(0) < 0.5).sum()) + 1
     config = SearchConfig(sample=True, n_best=400, max_length=1, rows=400, unknown=True, **settings)  # type: ignore[arg-type]
-    found = translate_ids([model], [source], config)[0]
-    assert {(list(each.tokens) or [END])[0] for each in found} == set(shares.indices[:kept].tolist())
+    actual = translate_ids([model], [source], config)[0]
+    assert {(list(each.tokens) or [END])[0] for each in actual} == set(shares.indices[:kept].tolist())
 
 
-def test_another_seed_and_another_line_draw_something_else() -> None:
+def test_samples_differ_between_seeds_and_between_lines() -> None:
     model = model_of(3, 12)
     config = SearchConfig(sample=True, n_best=5)
     first, second = translate_ids([model], [[5, 3], [5, 3]], config)
     other = translate_ids([model], [[5, 3]], replace(config, seed=2))[0]
-    assert len({tuple(tuple(each.tokens) for each in found) for found in (first, second, other)}) == 3
+    assert len({tuple(tuple(each.tokens) for each in actual) for actual in (first, second, other)}) == 3
 
 
-def test_what_never_may_be_produced_is_not() -> None:
+def test_tokens_that_the_vocabulary_excludes_are_never_produced() -> None:
     model = model_of(4, 12)
-    said = {token for found in translate_ids([model], SOURCES, SearchConfig()) for token in found[0].tokens}
+    said = {token for actual in translate_ids([model], SOURCES, SearchConfig()) for token in actual[0].tokens}
     assert len(said) > 1
     silent = model_of(4, 12, never=sorted(said))
     rest = translate_ids([silent], SOURCES, SearchConfig(unknown=True))
-    assert not said & {token for found in rest for token in found[0].tokens}
+    assert not said & {token for actual in rest for token in actual[0].tokens}
 
 
 def test_a_model_with_learned_positions_stops_where_they_end() -> None:
@@ -323,13 +325,13 @@ def test_a_model_with_learned_positions_stops_where_they_end() -> None:
     with torch.no_grad():
         model.output_matrix[END] = -100 * model.output_matrix[END].abs()
     assert Ensemble.of([model], SearchConfig()).longest == 9
-    assert max(len(found[0].tokens) for found in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8
+    assert max(len(actual[0].tokens) for actual in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8
 
 
 def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop as other toolkits do: once `beam` hypotheses have finished."""
     rows = {True: 0, False: 0}
-    found = {}
+    actual = {}
     for early in rows:
         config = SearchConfig(beam=3, length_penalty=1.5, reach=1000, stop_early=early)
         for seed in range(12):
@@ -342,26 +344,26 @@ def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pyte
                 return out
 
             monkeypatch.setattr(model, "step", counted)
-            found[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config)]
+            actual[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config)]
     assert rows[True] < 0.8 * rows[False]
-    pairs = [(found[True, seed], found[False, seed]) for seed in range(12)]
+    pairs = [(actual[True, seed], actual[False, seed]) for seed in range(12)]
     assert all(one <= other + 1e-5 for early, late in pairs for one, other in zip(early, late, strict=True))
     assert any(early != late for early, late in pairs)
 
 
-def test_what_a_translation_must_begin_with_may_be_banned_elsewhere() -> None:
+def test_a_prefix_may_have_tokens_that_are_banned_elsewhere() -> None:
     model = model_of(4, 12, never=[7])
     sentences = [Sentence(0, [5, 3], prefix=[1, 7]), Sentence(1, [5, 3])]
     search = Search(Ensemble.of([model], CONFIG), CONFIG)
     search.join(sentences)
-    found: dict[int, list[int]] = {}
+    actual: dict[int, list[int]] = {}
     while search.sentences:
-        found |= {sentence.key: list(hypotheses[0].tokens) for sentence, hypotheses in search.step()}
-    assert found[0][:2] == [1, 7]
-    assert not {1, 7} & {*found[0][2:], *found[1]}
+        actual |= {sentence.key: list(hypotheses[0].tokens) for sentence, hypotheses in search.step()}
+    assert actual[0][:2] == [1, 7]
+    assert not {1, 7} & {*actual[0][2:], *actual[1]}
 
 
-def test_a_least_length_above_the_greatest_gives_way_to_it() -> None:
+def test_the_maximum_length_has_precedence_over_the_minimum() -> None:
     config = SearchConfig(min_length=8, cap_ratio=0.0, cap_extra=5)
     assert len(translate_ids([model_of(4, 12)], [[5, 3]], config)[0][0].tokens) == 5
 
@@ -401,7 +403,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("beam", [1, 4])
-def test_on_a_gpu_the_host_waits_for_it_once_in_four_steps(
+def test_on_a_gpu_the_host_waits_at_most_once_in_four_steps(
     beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 32
@@ -427,7 +429,9 @@ STATIC = SEARCHES | {
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.FixtureRequest) -> None:
+def test_checking_rarely_for_finished_sentences_changes_no_result(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """Check it also for sentences that join later, prefixes and banned words."""
     config = replace(STATIC[name], rows=12, cap_extra=9)
     banned = [[9], [3, 5]] if config.ban else []

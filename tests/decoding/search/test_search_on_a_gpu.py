@@ -58,7 +58,7 @@ def sentences(keys: Sequence[int]) -> list[Sentence]:
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_between_two_looks_nothing_waits_for_the_device(
+def test_between_two_checks_nothing_waits_for_the_device(
     shape: str, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advance, taken = LikeliestStepper._advance, 0

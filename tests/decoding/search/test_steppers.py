@@ -96,7 +96,7 @@ def test_a_rule_is_applied_as_by_pytorch_or_declined(case: str, kind: type[Torch
     assert torch.equal(my_caches[0].paths, expected_caches[0].paths)
 
 
-def test_a_stepper_is_passed_over_whose_rules_lack_one_in_force() -> None:
+def test_a_stepper_that_lacks_a_rule_in_force_is_not_used() -> None:
     class Knows:
         def __init__(self, *rules: str) -> None:
             self.rules, self.steps = frozenset(rules), 0
