@@ -32,7 +32,7 @@ from nmt_cli.ragged import Layout
 H100 = GPUTarget("cuda", 90, 32)
 LENGTHS = (48, 96, 1000)
 
-INDICES = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
+INDICES = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions")
 STRIDES = (
     *("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head"),
     *("dq_token", "dk_token", "dv_token", "q_row", "k_sentence", "k_node", "v_sentence", "v_node"),

@@ -65,7 +65,7 @@ def attend_projected(
     The width of a head is a multiple of 8: at most 512 channels in 16 bits, and 256 in 32 bits.
     """
     groups = groups_of(q, k)
-    batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
+    batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
     return out_THV
 
@@ -168,7 +168,7 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the arguments that all kernels share, by name. `batch` is the same as for `_attend`."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
-    names = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
+    names = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions")
     return {
         **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": options.seed, **dict(zip(names, batch, strict=False))},
         **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},

@@ -22,7 +22,7 @@ groups. A longer segment is a medium or large group alone."""
 class Groups:
     """Groups of neighbouring segments. The queries and keys of a segment may come from two layouts."""
 
-    places: Tensor
+    ranges: Tensor
     """[4 * segments], int32: first query, number of queries, first key and number of keys of each group.
 
     Small groups come first, then medium, large and empty ones. So the size depends only on the number of
@@ -48,15 +48,15 @@ class Groups:
         rows_G2 = np.diff(starts_G2, axis=0)
         kinds_G = np.searchsorted(ROWS, rows_G2.max(1), "left")
         order = kinds_G.argsort(kind="stable")
-        places = np.zeros((segments, 2, 2), dtype=np.int32)
-        places[: len(order), :, 0], places[: len(order), :, 1] = starts_G2[order], rows_G2[order]
+        ranges = np.zeros((segments, 2, 2), dtype=np.int32)
+        ranges[: len(order), :, 0], ranges[: len(order), :, 1] = starts_G2[order], rows_G2[order]
         sums = [0, *np.bincount(kinds_G, minlength=len(ROWS) + 1).cumsum().tolist()]
         counts = [*chain(*pairwise(sums)), *rows_G2.max(0, initial=0).tolist()]
-        return cls(torch.from_numpy(places.reshape(-1)), torch.tensor(counts, dtype=torch.int32))
+        return cls(torch.from_numpy(ranges.reshape(-1)), torch.tensor(counts, dtype=torch.int32))
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Groups:
-        """Return the groups with `change` applied to `places`, the tensor that belongs on the device."""
-        return replace(self, places=change(self.places))
+        """Return the groups with `change` applied to `ranges`, the tensor that belongs on the device."""
+        return replace(self, ranges=change(self.ranges))
 
 
 def grouped(layout: Layout, partner: Layout | None = None) -> Layout:

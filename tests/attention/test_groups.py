@@ -9,7 +9,7 @@ from nmt_cli.ragged import Layout
 
 def rows_of(groups: Groups) -> list[tuple[int, ...]]:
     """Return the first query, the number of queries, the first key and the number of keys of each group."""
-    return [tuple(row) for row in groups.places.view(-1, 4).tolist()]
+    return [tuple(row) for row in groups.ranges.view(-1, 4).tolist()]
 
 
 def grouped_one_by_one(pairs: list[tuple[int, int]]) -> list[tuple[int, ...]]:
@@ -45,5 +45,5 @@ def test_neighbours_share_a_group_as_long_as_they_fit_and_groups_come_by_size(
 def test_groups_move_with_their_layout_except_for_their_counts() -> None:
     moved = grouped(Layout.of([2, 3]), Layout.of([4, 1])).to("meta")
     for groups in (moved.groups, moved.pair_groups):
-        assert isinstance(groups, Groups) and groups.places.device.type == "meta"
+        assert isinstance(groups, Groups) and groups.ranges.device.type == "meta"
         assert groups.counts.tolist() == [0, 1, 1, 1, 1, 1, 5, 5]

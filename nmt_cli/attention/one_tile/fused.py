@@ -14,8 +14,8 @@ import triton.language as tl
 from nmt_cli.attention.tile.fused import (
     dropped,
     owners,
-    place,
     query_state,
+    range_of,
     read,
     rows,
     scores,
@@ -28,7 +28,7 @@ from nmt_cli.attention.tile.fused import (
 @triton.jit(do_not_specialize=["first", "low", "high", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    places, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     heads, first, low, high, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
@@ -39,7 +39,7 @@ def forward(
     `lse` is the base-2 logarithm of the softmax divisor. Queries see `back` keys before and `ahead` keys
     after them if BANDED.
     """
-    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     longer = tl.maximum(q_rows, k_rows)
     if (longer <= low) | (longer > high):
@@ -73,7 +73,7 @@ def forward(
 def backward(
     q, k, v, d_out, lse,
     dq, dk, dv,
-    places, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token, dk_token, dv_token,
     heads, first, low, high, back, ahead, scale, threshold, amplified,
@@ -84,7 +84,7 @@ def backward(
 
     Inputs are read once. The weights are computed again from `lse`. `d_out` is the gradient of `out`.
     """
-    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
     longer = tl.maximum(q_rows, k_rows)
     if (longer <= low) | (longer > high):

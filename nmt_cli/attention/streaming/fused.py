@@ -15,8 +15,8 @@ import triton.language as tl
 from nmt_cli.attention.tile.fused import (
     dropped,
     owners,
-    place,
     query_state,
+    range_of,
     read,
     rows,
     scores,
@@ -30,7 +30,7 @@ from nmt_cli.attention.tile.fused import (
 @triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
-    places, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     heads, first, low, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
@@ -40,7 +40,7 @@ def forward(
 
     `lse` is the base-2 logarithm of the softmax divisor. A program computes BLOCK queries.
     """
-    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
         return
@@ -78,7 +78,7 @@ def forward(
 def backward_queries(
     q, k, v, d_out, lse,
     delta, dq,
-    places, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token,
     heads, first, low, back, ahead, scale, threshold, amplified,
@@ -89,7 +89,7 @@ def backward_queries(
 
     The sums of out * d_out would be equal and save the first pass over the keys, but `out` was rounded.
     """
-    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
         return
@@ -133,7 +133,7 @@ def backward_queries(
 def backward_keys(
     q, k, v, d_out, lse,
     delta, dk, dv,
-    places, q_segments, k_segments, q_positions, k_positions, seed,
+    ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dk_token, dv_token,
     heads, first, low, back, ahead, scale, threshold, amplified,
@@ -141,7 +141,7 @@ def backward_keys(
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
-    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= k_rows):
         return

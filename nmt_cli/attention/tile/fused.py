@@ -14,12 +14,12 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def place(places, group):
+def range_of(ranges, group):
     """Return the first query, number of queries, first key and number of keys of the group `group`."""
-    q_start = tl.load(places + group * 4)
-    q_rows = tl.load(places + group * 4 + 1)
-    k_start = tl.load(places + group * 4 + 2)
-    k_rows = tl.load(places + group * 4 + 3)
+    q_start = tl.load(ranges + group * 4)
+    q_rows = tl.load(ranges + group * 4 + 1)
+    k_start = tl.load(ranges + group * 4 + 2)
+    k_rows = tl.load(ranges + group * 4 + 3)
     return q_start, q_rows, k_start, k_rows
 
 

@@ -149,7 +149,7 @@ def _launches(q: Layout, k: Layout) -> dict[str, Any]:
     groups = groups_of(q, k)
     tiles, blocks = fused.plan(groups.counts, WIDTH, torch.bfloat16.itemsize)
     in_tiles = sum(tile.groups for tile in tiles)
-    filled = int(groups.places.view(-1, 2)[: 2 * in_tiles, 1].sum())
+    filled = int(groups.ranges.view(-1, 2)[: 2 * in_tiles, 1].sum())
     return {
         "forward": len(tiles) + (1 if blocks else 0),
         "backward": len(tiles) + (2 if blocks else 0),
