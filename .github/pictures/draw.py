@@ -1,4 +1,4 @@
-"""Draws the pictures of the README: the panel of a run on a terminal, and the report of that run.
+"""Draw the pictures of the README: the panel of a training run in a terminal, and the report of that run.
 
 python .github/pictures/draw.py DATASET CONFIG.toml       needs chromium for the report
 """
@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +21,27 @@ from nmt_cli.training.tracking.events import Doing, Event, Validated
 
 HERE = Path(__file__).parent
 FONT = re.compile(r"@font-face {.*?}\s*", re.DOTALL)
-"""Rich would have it fetched from the network; there is a monospace one everywhere."""
+"""The web font that rich names. Without it, a viewer uses its own monospace font."""
 
 BROWSER = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 
 
 @dataclass
 class Watcher:
-    """Hands events on, and keeps the newest panel of a run that is training."""
+    """Passes events to `reporter`. `panel` is the latest panel of the training."""
 
     reporter: LiveReporter
     panel: Any = None
-    told: list[str] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
-        """Read one event."""
+        """Pass on an event."""
         self.reporter(event)
         if (isinstance(event, Doing) and event.what == "training") or isinstance(event, Validated):
             self.panel = self.reporter.panel()
 
 
 def draw(dataset: Path, config: Path) -> None:
-    """Train for as long as the settings say, and write both pictures beside this file."""
+    """Train with the settings of `config`, and write both pictures into the folder of this script."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "en-de"
         console = Console(file=sys.stderr, width=100)
