@@ -9,7 +9,7 @@ TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto 
 
 PORTABLE = avx2 one-core no-home c-locale umask
 
-.PHONY: install demo quick test portable test-gpu torture check release-check format bench bench-gpu gpu-report
+.PHONY: install demo quick test portable test-gpu torture check release-check format site bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -69,6 +69,10 @@ format: install
 	$(VENV)/ruff format .
 	$(VENV)/deno fmt $(PAGES)
 	$(VENV)/ruff check --fix .
+
+site: install  ## the documentation as a static site, in build/site
+	$(VENV)/pip install --quiet --editable '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --quiet --strict --config-file .github/mkdocs.yml
 
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python -m recipes.benchmarks.preprocess
