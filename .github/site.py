@@ -1,4 +1,4 @@
-"""A hook of MkDocs. Links that lead out of the documentation become plain text: the site has no such files."""
+"""A hook of MkDocs. The site lacks files outside the documentation, so links to them become plain text."""
 
 import re
 from pathlib import Path
