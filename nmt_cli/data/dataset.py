@@ -112,16 +112,15 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
     pairs = len(dataset.splits[TRAIN])
     if sections is None:
         return (TrainCorpus(TRAIN, 0, pairs),)
+    path = dataset.folder / MANIFEST
+    problem = f"is damaged: its corpora do not add up to the pairs of {TRAIN}"
     try:
         corpora = tuple(section_of(TrainCorpus, section) for section in sections)
     except (TypeError, ValueError) as error:
-        corpora, reason = (), f" ({error})"
-    else:
-        reason = ""
+        raise damaged(path, f"{problem} ({error})") from error
     ends = [0, *(corpus.first + corpus.pairs for corpus in corpora)]
     if [corpus.first for corpus in corpora] != ends[:-1] or ends[-1] != pairs or sorted(ends) != ends:
-        problem = f"is damaged: its corpora do not add up to the pairs of {TRAIN}{reason}"
-        raise damaged(dataset.folder / MANIFEST, problem)
+        raise damaged(path, problem)
     return corpora
 
 

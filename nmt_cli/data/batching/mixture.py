@@ -94,11 +94,7 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
     Also raise it if a corpus with a weight has size 0, or if the last stage lacks the counted corpus.
     """
     names = [corpus.name for corpus in corpora]
-    weights = [_weights(stage, corpora, config) for stage in (config.stage or (StageConfig(),))]
-    shares = [
-        _shares(stage_weights, corpora, sizes, stage.temperature or config.temperature, config.over)
-        for stage_weights, stage in zip(weights, config.stage or (StageConfig(),), strict=True)
-    ]
+    shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
     stages = [Stage(shares[0], 0, (0,) * len(names))]
     for number, (stage, following) in enumerate(zip(config.stage, shares[1:], strict=False), start=1):
         end = _end(stages[-1], stage, number, names, sizes)
@@ -138,19 +134,17 @@ def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingC
 
 
 def _shares(
-    weights: Sequence[float],
-    corpora: Sequence[TrainCorpus],
-    sizes: Sequence[int],
-    temperature: float,
-    over: str,
+    stage: StageConfig, corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig
 ) -> tuple[int, ...]:
     """Return the share of each corpus in a stage, in units of 1 / `ONE`. The sum is `ONE` up to rounding.
 
-    Without `temperature`, the shares are proportional to `weights`. With `temperature`, they are proportional
-    to weight * size * (size of the group) ** (1 / temperature - 1). If `over` is "tag", all corpora with the
-    same tag are a group. Otherwise, each corpus is a group. Corpora of weight 0 get share 0 and do not add to
-    the size of their group. Raise `UserError` for a corpus with a weight but size 0.
+    Without a temperature, the shares are proportional to the weights. With a temperature, they are
+    proportional to weight * size * (size of the group) ** (1 / temperature - 1). If `config.over` is "tag",
+    all corpora with the same tag are a group. Otherwise, each corpus is a group. Corpora of weight 0 get
+    share 0 and do not add to the size of their group. Raise `UserError` as `_weights` does, and for a corpus
+    with a weight but size 0.
     """
+    weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
             raise UserError(
@@ -159,7 +153,7 @@ def _shares(
             )
     values = list(weights)
     if temperature:
-        groups = [corpus.tag if over == "tag" else corpus.name for corpus in corpora]
+        groups = [corpus.tag if config.over == "tag" else corpus.name for corpus in corpora]
         group_sizes: Counter[str] = Counter()
         for group, size, weight in zip(groups, sizes, weights, strict=True):
             group_sizes[group] += size if weight else 0
@@ -167,8 +161,7 @@ def _shares(
             weight * size * group_sizes[group] ** (1 / temperature - 1) if weight else 0.0
             for weight, size, group in zip(weights, sizes, groups, strict=True)
         ]
-    shares = [round(value / sum(values) * ONE) for value in values]
-    return tuple(shares)
+    return tuple(round(value / sum(values) * ONE) for value in values)
 
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """Cleans a block of raw pairs: the work of one process on one block."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -65,9 +65,9 @@ class CleanBlock:
     qualities: list[NDArray[np.float32]]
     """The score and the closeness of lengths of each kept pair, the more important first."""
 
-    dropped: Tally = field(default_factory=Tally)
-    noted: Tally = field(default_factory=Tally)
-    shapes: Shapes = field(default_factory=Shapes)
+    dropped: Tally
+    noted: Tally
+    shapes: Shapes
 
 
 class _Pair(NamedTuple):
