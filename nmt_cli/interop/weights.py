@@ -38,9 +38,7 @@ class Correspondence(NamedTuple):
 
 
 def common_tensors(
-    tensors: Mapping[str, Tensor],
-    rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
-    where: str,
+    tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
     """Return the tensors under their common names, which `rename` gives them.
 

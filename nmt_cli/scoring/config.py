@@ -66,7 +66,7 @@ class SignificanceConfig:
     (randomization)."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "seed": Gone("random numbers start from sacrebleu's default seed", 12345),
+        "seed": Gone("random numbers start from sacrebleu's default seed", 12345)
     }
 
     def __post_init__(self) -> None:

@@ -115,9 +115,7 @@ def test_the_language_decides_on_the_tokeniser_unless_the_user_does(
     assert bleu_tokenizer(config, lang) == tokenizer
 
 
-def test_a_tokeniser_without_its_library_is_an_error_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tokeniser_without_its_library_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     with pytest.raises(UserError, match=r"ja-mecab can't be used: .*pip install sacrebleu\[ja\].*=char"):
         score(["x"], [["x"]], ["bleu"], lang="ja")

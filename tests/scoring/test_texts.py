@@ -11,14 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.scoring.texts import (
-    STDIN,
-    Text,
-    language_of,
-    read_hypotheses,
-    read_reference,
-    refuse_unequal,
-)
+from nmt_cli.scoring.texts import STDIN, Text, language_of, read_hypotheses, read_reference, refuse_unequal
 
 SGM = """<{kind} setid="newstest"><doc docid="a" sysid="s"><p>
 <seg id="1">Tom &amp; J.</seg><seg id="2"></seg></p></doc>
@@ -53,25 +46,25 @@ def test_a_line_ends_at_a_line_feed_only_and_an_empty_one_counts(
     assert lines_of(gzip.compress(content), tmp_path / "hyp.gz") == lines
 
 
-def test_what_is_not_utf8_is_replaced_and_its_lines_counted(tmp_path: Path) -> None:
+def test_invalid_utf8_is_replaced_and_its_lines_are_counted(tmp_path: Path) -> None:
     (tmp_path / "hyp").write_bytes(b"gut\ns\xe4\n\xff\xfe!\n" + "ö\ufffd\n".encode())
     text = read_hypotheses(tmp_path / "hyp")
     assert list(text.lines) == ["gut", "s\ufffd", "\ufffd\ufffd!", "ö\ufffd"]
     assert text.invalid == 2
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
-def test_an_sgm_gives_its_segments_in_order_with_their_places(tmp_path: Path, packed: bool) -> None:
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_an_sgm_file_gives_its_segments_in_order_with_their_places(tmp_path: Path, compressed: bool) -> None:
     for kind, read in (("tstset", read_hypotheses), ("refset", lambda path: read_reference(path, "de"))):
         content = SGM.format(kind=kind).encode()
-        path = tmp_path / f"{kind}.sgm{'.gz' * packed}"
-        path.write_bytes(gzip.compress(content) if packed else content)
+        path = tmp_path / f"{kind}.sgm{'.gz' * compressed}"
+        path.write_bytes(gzip.compress(content) if compressed else content)
         text = read(path)
         assert list(text.lines) == ["Tom & J.", "", "drei"]
         assert text.places == [("a", "1"), ("a", "2"), ("b", "1")]
 
 
-def test_of_an_xml_the_reference_in_the_language_is_taken_and_the_system_output(tmp_path: Path) -> None:
+def test_an_xml_file_gives_the_reference_in_the_language_and_the_output_of_a_system(tmp_path: Path) -> None:
     path = tmp_path / "set.xml"
     path.write_bytes(XML)
     assert list(read_reference(path, "de").lines) == ["eins"]
@@ -121,7 +114,7 @@ def test_texts_that_do_not_match_line_for_line_are_refused(
         (text("h", 1, ("a", "1")), text("r", 1, ("a", "1"))),
     ],
 )
-def test_texts_that_match_are_let_through(hypotheses: Text, reference: Text) -> None:
+def test_texts_that_match_are_accepted(hypotheses: Text, reference: Text) -> None:
     refuse_unequal(hypotheses, reference)
 
 
@@ -144,19 +137,19 @@ def test_texts_that_match_are_let_through(hypotheses: Text, reference: Text) -> 
         (["ref.de/gold"], ""),
     ],
 )
-def test_the_language_is_what_the_references_end_in(names: list[str], language: str) -> None:
+def test_the_language_is_the_common_ending_of_the_references(names: list[str], language: str) -> None:
     assert language_of([Path(name) for name in names], frozenset({"de", "en"})) == language
 
 
-def test_stdin_is_read_like_a_file_be_it_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_stdin_is_read_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     content = gzip.compress("ä\n\nb".encode())
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     text = read_hypotheses(STDIN)
-    for _ in range(2):  # from a copy, which is there as long as it is needed
+    for _ in range(2):  # from a copy that exists as long as the text
         assert (text.name, [*text.lines]) == ("stdin", ["ä", "", "b"])
 
 
-def test_what_is_wrong_with_stdin_is_said_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_stdin_names_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"\xff\xfea\x00")))
     with pytest.raises(UserError, match=r"^stdin is UTF-16"):
         read_hypotheses(STDIN)
@@ -172,7 +165,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
     assert (text.name, [*text.lines]) == (str(pipe), ["a", "b"])
 
 
-def test_a_file_that_is_changed_while_it_is_scored_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_scored_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "hyp"
     path.write_text("a\nb\n")
     text = read_hypotheses(path)

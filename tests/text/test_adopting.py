@@ -108,18 +108,9 @@ def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
     assert kind_of_file(tmp_path / "a.txt") == "word"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "the\ncat\n</s>\n\nsat@@\ncat\n",
-        "\ufeffthe 20\ncat 7\nsat@@ 7\nmadeupword0000 0\n",
-        "<pad> 9 #fairseq:overwrite\nthe\t20\ncat\t7\nsat@@ 3\n",
-    ],
-    ids=["one a line", "fairseq", "counts behind tabs"],
-)
-def test_lists_of_words_are_adopted_in_their_order(tmp_path: Path, content: str) -> None:
+def test_lists_of_words_are_adopted_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "dict.txt"
-    path.write_text(content, encoding="utf-8")
+    path.write_text("\ufeffthe 20\ncat 7\nsat@@ 7\nmadeupword0000 0\n", encoding="utf-8")
     tokenizers = adopt_tokenizers(adopting("word", symbols=("<2de>",)), {"joint": path}, LINES)
     tokenizers.save(tmp_path / "folder")
     for tokenizer in (tokenizers.source, load_tokenizers(tmp_path / "folder").target):

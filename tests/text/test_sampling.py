@@ -1,16 +1,13 @@
 """Random segmentation depends only on the seed and follows its probabilities, and bad settings are errors."""
 
-import math
 import random
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
@@ -18,6 +15,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.config import SamplingConfig, TextConfig, TokenizerConfig
 from nmt_cli.text.sampling import sampler
 from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.unigram import UnigramSampling
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 from nmt_cli.training.config import TrainConfig
@@ -76,32 +74,25 @@ for folder, setting, strength in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3:
 
 @pytest.mark.slow
 def test_another_process_draws_the_same(tmp_path: Path) -> None:
-    asked = []
+    arguments = []
     for kind, setting in (("unigram", "alpha"), ("pieces of bpe", "dropout"), ("bpe", "dropout")):
         learnt_tokenizers(kind).save(folder := tmp_path / kind)
-        asked += [str(folder), f"source_{setting}", "0.3"]
+        arguments += [str(folder), f"source_{setting}", "0.3"]
     processes = [
-        subprocess.run([sys.executable, "-c", DRAW, *asked], capture_output=True, text=True, check=True)
+        subprocess.run([sys.executable, "-c", DRAW, *arguments], capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
     assert len(set(processes[0].stdout.splitlines())) == 3
     assert processes[0].stdout == processes[1].stdout
 
 
-def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power_of_alpha() -> None:
-    tokenizer, times = learnt("unigram"), 5000
-    draw = sampler(tokenizer, "source", SamplingConfig(source_alpha=0.1))
+def test_a_side_is_drawn_with_its_own_strength() -> None:
+    tokenizer = learnt("unigram")
     assert isinstance(tokenizer.subwords, Pieces)
-    counts = Counter(tuple(draw("lowest", seed)) for seed in range(times))
-    model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.subwords.files()["model"])
-    ways = model.nbest_encode("lowest", nbest_size=500)
-    weights = {tuple(way): math.exp(0.1 * sum(map(model.get_score, way))) for way in ways}
-    assert len(weights) > 2
-    assert max(weights.values()) < 0.9 * sum(weights.values())
-    assert counts.keys() <= weights.keys()
-    for way, weight in weights.items():
-        expected = times * weight / sum(weights.values())
-        assert abs(counts[way] - expected) < 5 * math.sqrt(expected) + 5
+    draw = sampler(tokenizer, "target", SamplingConfig(source_alpha=9.0, target_alpha=0.1))
+    expected = UnigramSampling(tokenizer.subwords, 0.1)
+    for seed in range(50):
+        assert draw(LINES[0], seed) == tokenizer.numbering.ids_of(expected.encode(LINES[0], seed))
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,6 @@ def around(model: Subwords, normalizer: Normalizer | None = None, moses: Moses |
     return Tokenizer(normalizer or Normalizer(TextConfig(), False), moses, model, numbering)
 
 
-def test_the_vocabulary_is_special_tokens_symbols_entries_and_padding_to_a_multiple_of_8() -> None:
-    entries = list(tokenizer().vocabulary.entries)
-    used = [*MARKS, *SYMBOLS, *ALPHABET]
-    assert entries[: len(used)] == used
-    assert entries[len(used) :] == [""] * (-len(used) % 8)
-
-
 @pytest.mark.parametrize(("words", "size"), [(0, 8), (2, 8), (3, 8), (4, 16), (11, 16)])
 def test_the_size_is_rounded_up_only_if_necessary(words: int, size: int) -> None:
     model = Words([str(number) for number in range(words)])
@@ -58,15 +51,6 @@ def test_text_similar_to_a_symbol_is_text(written: str) -> None:
     ids = ours.encode(ours.prepare(written))
     assert min(ids) >= FIRST
     assert ours.decode(ids) == written
-
-
-@pytest.mark.parametrize("mark", MARKS)
-def test_special_tokens_written_in_the_text_are_text(mark: str) -> None:
-    ours = tokenizer()
-    for written in [mark, f"a{mark}", f"{mark} {mark}"]:
-        ids = [i for i in ours.encode(ours.prepare(written)) if i != ours.vocabulary.unknown]
-        assert len(ids) > 1
-        assert min(ids) >= FIRST
 
 
 def test_text_around_symbols_is_prepared_and_the_symbols_are_not() -> None:

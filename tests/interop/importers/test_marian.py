@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from transformers import MarianMTModel
 
 NEEDS_MARIAN = pytest.mark.skipif(
-    importlib.util.find_spec("pymarian") is None,
-    reason="needs Marian itself: pip install pymarian (600 MB)",
+    importlib.util.find_spec("pymarian") is None, reason="needs Marian itself: pip install pymarian (600 MB)"
 )
 
 MARIAN = """

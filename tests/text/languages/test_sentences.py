@@ -115,12 +115,7 @@ km: បាទ។| ទេ។
 """A language, and a text with a bar between two sentences."""
 
 
-ODD = [
-    "en: Yes!\xa0No.",
-    ": One.\n|two\n\n|  Three.",
-    ": a\r\n|b",
-    ": One.\u2028|two",
-]
+ODD = ["en: Yes!\xa0No.", ": One.\n|two\n\n|  Three.", ": a\r\n|b", ": One.\u2028|two"]
 
 
 @pytest.mark.parametrize("case", [*CASES.strip().splitlines(), *ODD])

@@ -61,10 +61,6 @@ def test_a_learnt_model_has_the_ids_of_sentencepiece(model: bytes) -> None:
         assert ours.encode(line) == theirs.encode(line)
 
 
-def test_learning_twice_gives_the_same_model(config: TokenizerConfig, model: bytes) -> None:
-    assert learn_pieces(LINES, config) == model
-
-
 def test_special_tokens_of_other_models_are_not_pieces(foreign: bytes) -> None:
     theirs, ours = processor(foreign), Pieces(foreign)
     pieces = [entry for entry in ours.entries if entry is not None]
