@@ -5,16 +5,18 @@ from typing import Any, cast
 
 import pytest
 
-from nmt_cli.errors import UserError
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.limits import SAVE, STOP, TIME_UP, Limits
 from nmt_cli.training.position import Position
+from tests.checks import refusal
 from tests.training.runs import Tiny
 
 
-def limits(config: TrainConfig, position: Position, *, stop: bool = False, up: bool = False) -> Limits:
-    clock = cast(Clock, SimpleNamespace(began_late=False, time_is_up=up))
+def limits(
+    config: TrainConfig, position: Position, *, stop: bool = False, time_is_up: bool = False
+) -> Limits:
+    clock = cast(Clock, SimpleNamespace(began_late=False, time_is_up=time_is_up))
     return Limits(config, position, clock, lambda: stop)
 
 
@@ -28,14 +30,14 @@ def limits(config: TrainConfig, position: Position, *, stop: bool = False, up: b
     ],
     ids=["steps are left", "no steps", "epochs are left", "no epochs"],
 )
-def test_a_run_has_its_steps_and_its_epochs(
+def test_a_run_ends_after_its_steps_or_epochs(
     tiny: Tiny, settings: list[str], step: int, next_epoch: int, reached: bool
 ) -> None:
     assert limits(tiny(*settings), Position(step=step)).reached(next_epoch) is reached
 
 
 @pytest.mark.parametrize(
-    ("first", "unsaved", "stop", "up", "wishes"),
+    ("first", "unsaved", "stop", "time_is_up", "requests"),
     [
         (True, 599.0, False, False, 0),
         (True, 601.0, False, False, SAVE),
@@ -45,10 +47,11 @@ def test_a_run_has_its_steps_and_its_epochs(
     ],
     ids=["nothing", "minutes", "everything", "not the first rank", "a signal"],
 )
-def test_time_is_the_first_ranks_affair_and_anybody_may_stop(
-    tiny: Tiny, first: bool, unsaved: float, stop: bool, up: bool, wishes: int
+def test_the_first_rank_requests_by_time_and_each_rank_may_stop(
+    tiny: Tiny, first: bool, unsaved: float, stop: bool, time_is_up: bool, requests: int
 ) -> None:
-    assert limits(tiny(), Position(), stop=stop, up=up).wishes(first, unsaved) == wishes
+    run_limits = limits(tiny(), Position(), stop=stop, time_is_up=time_is_up)
+    assert run_limits.wishes(first, unsaved) == requests
 
 
 def test_saving_is_by_steps_or_by_minutes(tiny: Tiny) -> None:
@@ -77,5 +80,5 @@ def test_bad_steps_in_a_row_are_counted_over_groups_of_lines(
     for group in groups:
         ending.refuse_divergence(lines(group))
     assert position.bad_in_a_row == count
-    with pytest.raises(UserError, match="not finite in 4 steps in a row"):
-        ending.refuse_divergence(lines("x" * (4 - count)))
+    message = refusal(ending.refuse_divergence, lines("x" * (4 - count)))
+    assert "not finite in 4 steps in a row" in message

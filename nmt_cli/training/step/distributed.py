@@ -36,9 +36,6 @@ MISSING = re.compile(r"(?i)\b(ranks? \d+(?:, \d+)*) failed to pass")
 _sum_part = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-WISHES = 4
-"""Number of bits that `Group.agree` sends. Each bit is one kind of request."""
-
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -201,21 +198,21 @@ class Group:
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """Send this rank's requests (bits), and return the union of all ranks' requests one step before. All
-        ranks call this once per step. It does not wait for slower ranks, so all ranks act on a request after
-        the same step, one step later.
+        """Send this rank's requests, up to 8 bits, and return the union of all ranks' requests of one step
+        before. All ranks call this once per step. It does not wait for slower ranks, so all ranks act on a
+        request after the same step, one step later. A single process gets its own requests at once.
         """
         if self.process.world == 1:
             return wishes
         # The next step waits for this message, when it has long arrived.
-        flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
+        bits = torch.tensor([wishes], dtype=torch.uint8)
         with self._in_contact():
-            work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
-            before, self._pending = self._pending, (work, flags)
+            work = dist.all_reduce(bits, op=dist.ReduceOp.BOR, group=self._hosts, async_op=True)
+            before, self._pending = self._pending, (work, bits)
             if before is None:
                 return 0
             before[0].wait()
-        return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
+        return int(before[1])
 
     def busy(self, doing: str) -> None:
         """Publish what this rank is `doing`. Ranks that wait for this rank show `doing` in their errors."""

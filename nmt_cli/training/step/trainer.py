@@ -41,17 +41,14 @@ class MixedPrecision:
         """The type of the factors of matrix products."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
 
-    @property
-    def scaled(self) -> bool:
-        """True if training needs a loss scale, without which small gradients would become 0."""
-        return self.name == "fp16"
-
 
 class LossScale:
     """The dynamic loss scale of fp16. It stays on the device, so that the host never waits for it."""
 
     def __init__(self, precision: MixedPrecision) -> None:
-        self.active = precision.scaled
+        self.active = precision.name == "fp16"
+        """Whether training needs a loss scale, without which small gradients would become 0."""
+
         self.scale = torch.full((), FIRST_SCALE if self.active else 1.0, device=precision.device)
         self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nmt_cli.errors import UserError
 from nmt_cli.training.step.distributed import (
     Group,
     LostContact,
@@ -20,6 +19,7 @@ from nmt_cli.training.step.distributed import (
     process_from_environment,
     threads_each,
 )
+from tests.checks import refusal
 
 CPU = torch.device("cpu")
 
@@ -29,6 +29,12 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     for name in (*names, *(name for name in os.environ if name.startswith("SLURM_"))):
         monkeypatch.delenv(name, raising=False)
+
+
+def join(timeout: float) -> None:
+    """Join the group that the environment describes, and leave it."""
+    with joined(process_from_environment(), CPU, timeout):
+        pass
 
 
 def setenv(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
@@ -47,7 +53,7 @@ def test_torchrun_sets_the_rank_of_a_process(monkeypatch: pytest.MonkeyPatch) ->
     assert not process_from_environment().first
 
 
-def test_torchrun_goes_before_the_slurm_job_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_has_priority_over_the_slurm_job_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
     setenv(monkeypatch, SLURM_PROCID="1", SLURM_NTASKS="2", SLURM_LOCALID="0")
     assert process_from_environment() == Process(3, 4, 1, 2)
@@ -65,14 +71,14 @@ SLURM = {
 }
 
 
-def test_srun_sets_the_rank_of_a_process_and_the_meeting_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_srun_sets_the_rank_of_a_process_and_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **SLURM)
     assert process_from_environment() == Process(5, 8, 1, 4)
     assert os.environ["MASTER_ADDR"] == "gpu07"
     assert os.environ["MASTER_PORT"] == str(29_500 + 567)
 
 
-def test_a_meeting_point_that_was_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_and_port_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **SLURM, MASTER_ADDR="10.0.0.1", MASTER_PORT="4000")
     process_from_environment()
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
@@ -129,10 +135,8 @@ def test_a_launchers_variable_that_is_missing_or_not_a_number_is_named(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str | None], message: str
 ) -> None:
     setenv(monkeypatch, **{name: value for name, value in variables.items() if value})
-    with pytest.raises(UserError) as caught, joined(process_from_environment(), CPU, 1.0):
-        pass
-    assert "\n" not in str(caught.value)
-    assert all(part in str(caught.value) for part in message.split(" .* "))
+    error = refusal(join, 1.0)
+    assert all(part in error for part in message.split(" .* "))
 
 
 def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +172,7 @@ def test_the_cores_of_a_machine_are_shared_among_its_processes(
     assert threads_each(cores, Process(local_world=local_world)) == threads
 
 
-def test_children_find_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_processes_read_their_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = []
     for environment in child_environments(3, 4321):
         setenv(monkeypatch, **environment)
@@ -180,8 +184,8 @@ def test_children_find_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_process_alone_agrees_with_itself_at_once() -> None:
     with joined(Process(), CPU, 1.0) as group:
         assert isinstance(group, Group)
-        assert group.gather("thing") == ["thing"]
-        assert group.from_first("thing") == "thing"
+        assert group.gather("value") == ["value"]
+        assert group.from_first("value") == "value"
         assert [group.agree(wishes) for wishes in (0, 5, 0)] == [0, 5, 0]
         tensor = torch.arange(3.0)
         group.sum(tensor)
@@ -194,13 +198,8 @@ def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         other.listen()
         port = other.getsockname()[1]
         setenv(monkeypatch, **child_environments(2, port)[0])
-        with (
-            pytest.raises(
-                UserError, match=f"^port {port}, where the processes are to meet, is in use. Check"
-            ),
-            joined(process_from_environment(), CPU, 5.0),
-        ):
-            pass
+        problem = f"port {port}, where the processes are to meet, is in use. Check"
+        assert refusal(join, 5.0).startswith(problem)
 
 
 def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
@@ -211,17 +210,20 @@ def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
         deaf.listen()
         port = deaf.getsockname()[1]
         setenv(monkeypatch, **child_environments(2, port)[1])
-        with (
-            pytest.raises(UserError, match=f"^process 1 could not meet .* 127.0.0.1:{port} in 0.5 s. Check"),
-            joined(process_from_environment(), CPU, 0.5),
-        ):
-            pass
+        problem = f"process 1 could not meet the others at 127.0.0.1:{port} in 0.5 s. Check"
+        assert refusal(join, 0.5).startswith(problem)
 
 
-def _in_processes(*works: Callable[[Group], None]) -> list[str]:
+def in_processes(test: Callable[[], None]) -> Callable[[], None]:
+    """Mark a slow test that forks this process."""
+    warning = "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+    return pytest.mark.slow(pytest.mark.filterwarnings(warning)(test))
+
+
+def errors_of(*works: Callable[[Group], None]) -> list[str]:
     """Run `work` on each rank, a fork of this process. Return the errors, "" for none."""
     context = multiprocessing.get_context("fork")
-    told: multiprocessing.Queue[tuple[int, str]] = context.Queue()
+    errors: multiprocessing.Queue[tuple[int, str]] = context.Queue()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -231,21 +233,20 @@ def _in_processes(*works: Callable[[Group], None]) -> list[str]:
         try:
             with joined(Process(rank, len(works)), CPU, 1.0) as group:
                 works[rank](group)
-            told.put((rank, ""))
+            errors.put((rank, ""))
         except LostContact as error:
-            told.put((rank, str(error)))
+            errors.put((rank, str(error)))
 
     processes = [context.Process(target=work, args=(rank,)) for rank in range(len(works))]
     for process in processes:
         process.start()
-    actual = dict(told.get(timeout=60) for _ in processes)
+    actual = dict(errors.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()
     return [actual[rank] for rank in range(len(works))]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@in_processes
 def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
     def work(group: Group) -> None:
         rank = group.process.rank
@@ -257,22 +258,20 @@ def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
         group.share_parts(vector)
         assert vector.tolist() == [10.0, 12.0, 14.0, 16.0]
 
-    assert _in_processes(work, work) == ["", ""]
+    assert errors_of(work, work) == ["", ""]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_rank_may_be_busy_for_longer_than_the_timeout_if_all_meet() -> None:
+@in_processes
+def test_a_rank_may_be_busy_for_longer_than_the_timeout_before_a_meeting() -> None:
     def busy(group: Group) -> None:
         group.busy("saving")
         time.sleep(3)
         group.meet("saving")
 
-    assert _in_processes(busy, lambda group: group.meet("saving")) == ["", ""]
+    assert errors_of(busy, lambda group: group.meet("saving")) == ["", ""]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@in_processes
 def test_a_rank_that_waited_too_long_reports_the_other_ranks_activity() -> None:
     def busy(group: Group) -> None:
         group.busy("validating")
@@ -282,22 +281,19 @@ def test_a_rank_that_waited_too_long_reports_the_other_ranks_activity() -> None:
         group.busy("training")
         group.gather(1)
 
-    told = _in_processes(waiting, busy)
-    assert told[0].startswith("process 0 waited too long for the others ")
-    assert "this one was training, process 1 was validating" in told[0]
-    assert "Raise training.rank_timeout" in told[0]
+    errors = errors_of(waiting, busy)
+    assert errors[0].startswith("process 0 waited too long for the others ")
+    assert "this one was training, process 1 was validating" in errors[0]
+    assert "Raise training.rank_timeout" in errors[0]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@in_processes
 def test_a_rank_that_cannot_publish_its_activity_has_lost_contact() -> None:
-    def go_on(group: Group) -> None:
+    def publish(group: Group) -> None:
         group.meet("starting")
         for number in range(100):  # the system may accept the first messages after the other rank ended
             group.busy(f"training {number}")
             time.sleep(0.05)
 
-    assert _in_processes(lambda group: group.meet("starting"), go_on) == [
-        "",
-        "process 1 lost contact with the others. Look at the last messages of the others.",
-    ]
+    message = "process 1 lost contact with the others. Look at the last messages of the others."
+    assert errors_of(lambda group: group.meet("starting"), publish) == ["", message]

@@ -34,6 +34,7 @@ def valid_line(step: int, bleu: float, name: str = "dev") -> dict[str, Any]:
 
 @pytest.fixture
 def history() -> History:
+    """The history of a new run."""
     return History()
 
 
@@ -41,7 +42,7 @@ def test_a_new_run_has_an_empty_history(history: History) -> None:
     assert (history.now.step, history.points, history.validations) == (0, [], [])
 
 
-def test_every_line_counts_once_in_whatever_groups_they_come(history: History) -> None:
+def test_each_line_counts_once_in_groups_of_any_size(history: History) -> None:
     history.add([step_line(1), step_line(2, skipped=True)])
     history.add([])
     history.add([step_line(3)])

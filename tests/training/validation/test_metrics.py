@@ -19,7 +19,6 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
-from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
 from nmt_cli.text.subword_models.subwords import UNKNOWN_TEXT
@@ -28,7 +27,10 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.validation import metrics as validation
 from nmt_cli.training.validation.metrics import Judge, Judgement
+from tests.checks import refusal
 from tests.searching import translate_ids
+
+NewJudge = Callable[..., Judge]
 
 CPU = torch.device("cpu")
 ALONE = Group(Process(), CPU, 1.0)
@@ -61,7 +63,7 @@ def references(toy_dataset: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
+def judge(dataset: Dataset, identity: Identity) -> NewJudge:
     """Return a judge of the validation set of `toy_dataset`."""
 
     def judge(config: ValidationConfig = ALL, group: Group = ALONE) -> Judge:
@@ -71,7 +73,7 @@ def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
 
 
 @pytest.fixture(scope="module")
-def judgement(judge: Callable[..., Judge], model: Transformer, valid: Split) -> Judgement:
+def judgement(judge: NewJudge, model: Transformer, valid: Split) -> Judgement:
     actual: Judgement = judge().judge(model, valid)
     return actual
 
@@ -88,7 +90,7 @@ def brute_force(model: Transformer, split: Split, pairs: Sequence[int]) -> float
     return total
 
 
-def test_the_loss_is_that_of_every_target_token_end_marks_too(
+def test_the_loss_is_that_of_all_target_tokens_with_end_tokens(
     judgement: Judgement, model: Transformer, valid: Split
 ) -> None:
     nll = brute_force(model, valid, range(len(valid))) / len(valid.target.tokens)
@@ -113,13 +115,16 @@ def test_scores_are_those_of_the_translations_against_the_raw_lines(
     assert all("version:" in actual.signature for actual in judgement.scores)
 
 
+def judging_in(judge: Judge, lang: str) -> Judge:
+    """Return the judge for translations into another language."""
+    recipe = replace(judge.tokenizers.recipe, target_lang=lang)
+    return replace(judge, tokenizers=replace(judge.tokenizers, recipe=recipe))
+
+
 def test_scores_are_those_that_nmt_score_gives_for_the_language(
-    judge: Callable[..., Judge], model: Transformer, valid: Split
+    judge: NewJudge, model: Transformer, valid: Split
 ) -> None:
-    judging = judge()
-    chinese = replace(judging.tokenizers.recipe, target_lang="zh-CN")
-    judging = replace(judging, tokenizers=replace(judging.tokenizers, recipe=chinese))
-    assert "tok:zh" in judging.judge(model, valid).scores[0].signature
+    assert "tok:zh" in judging_in(judge(), "zh-CN").judge(model, valid).scores[0].signature
 
 
 def test_translations_are_in_the_order_of_the_lines(
@@ -137,11 +142,7 @@ def test_translations_are_in_the_order_of_the_lines(
 
 
 def test_the_number_of_translated_sentences_does_not_limit_the_loss(
-    judge: Callable[..., Judge],
-    judgement: Judgement,
-    model: Transformer,
-    valid: Split,
-    references: list[str],
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split, references: list[str]
 ) -> None:
     some = judge(ValidationConfig(sentences=7)).judge(model, valid)
     assert list(some.translations) == list(judgement.translations)[:7]
@@ -151,7 +152,7 @@ def test_the_number_of_translated_sentences_does_not_limit_the_loss(
 
 
 def test_a_translation_never_contains_the_unknown_token(
-    judge: Callable[..., Judge], model: Transformer, valid: Split
+    judge: NewJudge, model: Transformer, valid: Split
 ) -> None:
     eager = deepcopy(model)
     unknown = model.target_vocabulary.unknown
@@ -159,14 +160,14 @@ def test_a_translation_never_contains_the_unknown_token(
     with torch.no_grad():
         eager.output_matrix[unknown] = 20 * torch.randn(16)
     sources = [assemble(valid, np.array([pair])).source_tokens[:-1].tolist() for pair in range(len(valid))]
-    said = translate_ids([eager], sources, replace(SEARCH, unknown=True))
-    assert unknown in {token for actual in said for token in actual[0].tokens}
+    searched = translate_ids([eager], sources, replace(SEARCH, unknown=True))
+    assert unknown in {token for actual in searched for token in actual[0].tokens}
     assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
 
 
 @pytest.mark.parametrize("sentences", [20, 1000])
 def test_a_number_larger_than_the_set_means_all_sentences(
-    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, sentences: int
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split, sentences: int
 ) -> None:
     config = ValidationConfig(sentences=sentences)
     assert judge(config).judge(model, valid).translations == judgement.translations
@@ -177,44 +178,39 @@ class Thread:
     """A rank that is a thread, with the methods `gather` and `meet` of `Group`."""
 
     process: Process
-    everybodys: list[Any]
+    values: list[Any]
     barrier: Barrier
     device: torch.device = CPU
 
-    def gather(self, thing: Any) -> list[Any]:
-        self.everybodys[self.process.rank] = thing
+    def gather(self, value: Any) -> list[Any]:
+        self.values[self.process.rank] = value
         self.barrier.wait(20)
-        return list(self.everybodys)
+        return list(self.values)
 
     def meet(self, doing: str) -> None:
         self.barrier.wait(20)
 
 
 @pytest.mark.parametrize("world", [2, 3, 40], ids="{} ranks".format)
-def test_ranks_share_the_work_and_all_learn_the_result_of_one(
-    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, world: int
+def test_ranks_share_the_work_and_all_get_the_result_of_one(
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split, world: int
 ) -> None:
-    everybodys, barrier = [None] * world, Barrier(world)
-    ranks = [cast(Group, Thread(Process(rank, world), everybodys, barrier)) for rank in range(world)]
+    values, barrier = [None] * world, Barrier(world)
+    ranks = [cast(Group, Thread(Process(rank, world), values, barrier)) for rank in range(world)]
     with ThreadPoolExecutor(world) as threads:
         actual = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
     assert all(theirs.translations == judgement.translations for theirs in actual)
     assert all(theirs.scores == judgement.scores for theirs in actual)
     assert {theirs.nll for theirs in actual} == {actual[0].nll}
     assert actual[0].nll == pytest.approx(judgement.nll, rel=1e-12)
-    shares = [sum(tokens for _, tokens in losses) for losses, _ in cast(list[Any], everybodys)]
+    shares = [sum(tokens for _, tokens in losses) for losses, _ in cast(list[Any], values)]
     assert sum(shares) == len(valid.target.tokens)
     assert max(shares) < sum(shares)
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_judging_is_without_dropout_and_leaves_the_model_as_it_was(
-    judge: Callable[..., Judge],
-    judgement: Judgement,
-    identity: Identity,
-    model: Transformer,
-    valid: Split,
-    training: bool,
+def test_validation_is_without_dropout_and_restores_the_mode_of_the_model(
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split, training: bool
 ) -> None:
     dropping = deepcopy(model).train(training)
     for module in dropping.modules():
@@ -226,20 +222,18 @@ def test_judging_is_without_dropout_and_leaves_the_model_as_it_was(
 
 
 def test_the_sets_are_the_validation_sets_in_order_and_no_others(
-    tmp_path: Path, make: Callable[..., Outcome], toy: str, dev: str, identity: Identity
+    tmp_path: Path, make: Callable[..., Outcome], toy: str, dev: str, judge: NewJudge
 ) -> None:
     second = tmp_path / "second"
     for side in ("en", "de"):
         Path(f"{second}.{side}").write_bytes(Path(f"{dev}.{side}").read_bytes())
     make(tmp_path / "out", [toy], valid=[str(second), dev])
-    opened = open_dataset(tmp_path / "out")
-    precision = MixedPrecision("fp32", CPU)
-    sets = Judge(opened, identity.tokenizers, ALL, TRANSLATE, ALONE, precision).sets
-    assert [split.name for split in sets] == ["second", "dev"]
+    two_sets = replace(judge(), dataset=open_dataset(tmp_path / "out"))
+    assert [split.name for split in two_sets.sets] == ["second", "dev"]
 
 
 def test_some_lines_are_judged_as_they_are_among_all(
-    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split
+    judge: NewJudge, judgement: Judgement, model: Transformer, valid: Split
 ) -> None:
     lines = validation.longest_lines(valid, 3, among=20)
     some = judge().judge(model, valid, lines)
@@ -250,27 +244,19 @@ def test_some_lines_are_judged_as_they_are_among_all(
 
 @pytest.mark.parametrize("lang", ["ja", "ko"])
 def test_without_the_tokeniser_of_a_language_bleu_counts_characters_with_a_warning(
-    dataset: Dataset,
-    identity: Identity,
-    model: Transformer,
-    valid: Split,
-    monkeypatch: pytest.MonkeyPatch,
-    lang: str,
+    judge: NewJudge, model: Transformer, valid: Split, monkeypatch: pytest.MonkeyPatch, lang: str
 ) -> None:
     for package in ("MeCab", "mecab_ko"):
         monkeypatch.setitem(sys.modules, package, None)
-    recipe = replace(identity.tokenizers.recipe, target_lang=lang)
-    tokenizers, fp32 = replace(identity.tokenizers, recipe=recipe), MixedPrecision("fp32", CPU)
-    there = Judge(dataset, tokenizers, ALL, TRANSLATE, ALONE, fp32)
-    assert there.in_characters and f"pip install '.[{lang}]'" in there.in_characters
-    (bleu, _) = there.judge(model, valid).scores
+    without = judging_in(judge(), lang)
+    assert without.in_characters and f"pip install '.[{lang}]'" in without.in_characters
+    (bleu, _) = without.judge(model, valid).scores
     assert "|tok:char|" in bleu.signature
 
-    named = ValidationConfig(bleu_tokenizer="13a")
-    chosen = Judge(dataset, tokenizers, named, TRANSLATE, ALONE, fp32)
+    chosen = replace(without, config=ValidationConfig(bleu_tokenizer="13a"))
     assert chosen.in_characters is None
     assert "|tok:13a|" in chosen.judge(model, valid).scores[0].signature
 
     missing = ValidationConfig(bleu_tokenizer="ja-mecab" if lang == "ja" else "ko-mecab")
-    with pytest.raises(UserError, match=r"In training it is validation\.bleu_tokenizer"):
-        Judge(dataset, tokenizers, missing, TRANSLATE, ALONE, fp32).judge(model, valid)
+    message = refusal(replace(without, config=missing).judge, model, valid)
+    assert "In training it is validation.bleu_tokenizer" in message

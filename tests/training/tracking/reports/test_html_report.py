@@ -14,12 +14,13 @@ from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.dataset import Dataset, raw_lines
 from nmt_cli.model.cost import training_flops
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Standing, Warned
 from nmt_cli.training.tracking.history import POINTS, History
 from nmt_cli.training.tracking.reports.html_report import HtmlReport
 from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
-from tests.training.runs import Go, lines_of
+from tests.training.runs import Go, Tiny, lines_of
+
+Make = Callable[..., HtmlReport]
 
 VALIDATED = ("validation.every_steps=2", "training.max_steps=5")
 SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
@@ -28,11 +29,9 @@ NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語
 
 
 def content_of(page: Path) -> dict[str, Any]:
-    actual = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
-    )
-    assert len(actual) == 1
-    content: dict[str, Any] = json.loads(actual[0])
+    pattern = r'<script type="application/json" id="data">(.*?)</script>'
+    (text,) = re.findall(pattern, page.read_text("utf-8"), re.S)
+    content: dict[str, Any] = json.loads(text)
     return content
 
 
@@ -41,24 +40,21 @@ def rounded(values: list[float]) -> list[float]:
 
 
 @pytest.fixture
-def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., HtmlReport]:
-    """Return a function that writes a report of N steps with a validation after the last."""
+def report(tmp_path: Path, tiny: Tiny) -> Make:
+    """Return a function that makes the report of N steps with a validation after the last."""
 
-    def report(steps: int, message: Callable[[Event], None] = lambda event: None) -> HtmlReport:
+    def report(steps: int, warn: Callable[[Event], None] = lambda event: None) -> HtmlReport:
         step = {"epoch": 0, "learning_rate": 1e-3, "source_tokens": 3, "target_tokens": 4, "skipped": False}
         measured = {"loss": 2.5, "nll": 1.25, "gradient_norm": 0.123456, "tokens_per_second": 1000.0}
         validation = {
             **{"step": steps, "valid": NASTY, "nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0},
             **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
         }
-        lines: list[dict[str, Any]] = [
-            *({"step": i + 1, **step, **measured} for i in range(steps)),
-            validation,
-        ]
-        sentences = {NASTY: {4: (NASTY, "ein Satz")}}
         history = History()
-        history.add(lines)
-        return HtmlReport(tmp_path, ("en", "de"), {"Dataset": NASTY}, sentences, tiny(), history, message)
+        history.add({"step": number + 1, **step, **measured} for number in range(steps))
+        history.add([validation])
+        sentences = {NASTY: {4: (NASTY, "ein Satz")}}
+        return HtmlReport(tmp_path, ("en", "de"), {"Dataset": NASTY}, sentences, tiny(), history, warn)
 
     return report
 
@@ -115,13 +111,7 @@ def test_a_resumed_run_shows_all_of_it(go: Go, run: Path) -> None:
     go("validation.every_steps=2", "training.max_steps=2")
     before = content_of(run / "report.html")
     (stored,) = checkpoints(run).values()
-    message: list[tuple[float, float] | None] = []
-
-    def look(event: Event) -> None:
-        if isinstance(event, Progress):
-            message.append(event.bleu)
-
-    go("validation.every_steps=2", "training.max_steps=4", "training.log_every=1", report=look)
+    _, events = go("validation.every_steps=2", "training.max_steps=4", "training.log_every=1")
     after = content_of(run / "report.html")
     assert after["curves"]["step"] == [1, 2, 3, 4]
     assert after["validations"][0]["step"] == [2, 4]
@@ -129,7 +119,8 @@ def test_a_resumed_run_shows_all_of_it(go: Go, run: Path) -> None:
     # Seconds after the last checkpoint, such as those of writing the page, do not count in a resumed run.
     assert after["cost"]["device_hours"] > read_state(stored)["device_seconds"] / 3600
     (bleu,) = before["validations"][0]["scores"]["bleu"]
-    assert message[0] == pytest.approx((bleu, bleu), abs=1e-3)
+    first = next(event for event in events if isinstance(event, Progress))
+    assert first.bleu == pytest.approx((bleu, bleu), abs=1e-3)
 
 
 def test_a_stopped_run_is_shown_as_stopped(go: Go, run: Path) -> None:
@@ -137,9 +128,7 @@ def test_a_stopped_run_is_shown_as_stopped(go: Go, run: Path) -> None:
     assert content_of(run / "report.html")["state"] == "stopped"
 
 
-def test_the_cost_counts_all_tokens_and_devices(
-    go: Go, run: Path, dataset: Dataset, tiny: Callable[..., TrainConfig]
-) -> None:
+def test_the_cost_counts_all_tokens_and_devices(go: Go, run: Path, dataset: Dataset, tiny: Tiny) -> None:
     _, events = go()
     (spent,) = [event for event in events if isinstance(event, Spent)]
     lines = lines_of(run)
@@ -151,16 +140,14 @@ def test_the_cost_counts_all_tokens_and_devices(
     assert [f"{paper[name]['flops']:.1e}" for name in ("base", "big")] == ["3.3e+18", "2.3e+19"]
 
 
-def test_hours_times_devices_are_those_of_all_parts(
-    report: Callable[..., HtmlReport], tmp_path: Path
-) -> None:
+def test_hours_times_devices_are_those_of_all_parts(report: Make, tmp_path: Path) -> None:
     report(3)(DONE)
     cost = content_of(tmp_path / "report.html")["cost"]
     assert (cost["model_flops"], cost["hours"], cost["device_hours"]) == (1.5e15, 2.0, 8.0)
     assert cost["flops"] == pytest.approx(2.0 * 3600 * 4 * 9.5e12, rel=1e-4)
 
 
-def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+def test_nothing_is_loaded_from_elsewhere(report: Make, tmp_path: Path) -> None:
     report(3)(TRAINING)
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "default-src 'none'" in page
@@ -168,7 +155,7 @@ def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp
     assert re.findall(r"@import|url\((?!#)|<link(?! rel=\"icon\" href=\"data:,\")|\ssrc=\"", page) == []
 
 
-def test_translations_cannot_inject_html(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+def test_translations_cannot_inject_html(report: Make, tmp_path: Path) -> None:
     report(3)(TRAINING)
     content = content_of(tmp_path / "report.html")
     assert content["samples"][0]["sentences"][0]["translations"] == [NASTY]
@@ -176,7 +163,7 @@ def test_translations_cannot_inject_html(report: Callable[..., HtmlReport], tmp_
     assert (tmp_path / "report.html").read_text("utf-8").count("</script>") == 2
 
 
-def test_a_long_run_has_no_larger_report(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+def test_a_long_run_has_no_larger_report(report: Make, tmp_path: Path) -> None:
     sizes = []
     for steps in (2 * POINTS, 9 * POINTS):
         report(steps)(TRAINING)
@@ -185,11 +172,11 @@ def test_a_long_run_has_no_larger_report(report: Callable[..., HtmlReport], tmp_
 
 
 def test_a_full_disk_keeps_the_old_page_and_warns(
-    report: Callable[..., HtmlReport],
+    report: Make,
+    events: list[Event],
     tmp_path: Path,
     full_disk: Callable[[int], AbstractContextManager[None]],
 ) -> None:
-    events: list[Event] = []
     page = report(3, events.append)
     page(TRAINING)
     before = (tmp_path / "report.html").read_bytes()
@@ -201,9 +188,7 @@ def test_a_full_disk_keeps_the_old_page_and_warns(
 
 
 @pytest.mark.slow
-def test_a_browser_draws_it(
-    report: Callable[..., HtmlReport], tmp_path: Path, shown_by_browser: Callable[[Path], str]
-) -> None:
+def test_a_browser_draws_it(report: Make, tmp_path: Path, shown_by_browser: Callable[[Path], str]) -> None:
     replace(report(30), facts={"Parameters": "63 M"})(DONE)
     shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
