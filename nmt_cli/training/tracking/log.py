@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,14 +64,16 @@ class Log:
         steps = zip(self._steps, values, strict=True)
         lines = [{**_line(facts, measured), **speed} for (facts, _), measured in steps]
         self._steps.clear()
-        self.write(lines)
-        return lines
+        return self.write(lines)
 
-    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and wait until they are on disk. If the disk is full, the next call tries again."""
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Append lines and wait until they are on disk. If the disk is full, the next call tries again.
+        Return the lines as written, with None instead of numbers that are not finite.
+        """
+        written = [_finite(line) for line in lines]
         if not self._file:
-            return
-        self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
+            return written
+        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in written)
         try:
             while self._unwritten:
                 count = self._file.write(self._unwritten) or 0
@@ -82,6 +84,7 @@ class Log:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
+        return written
 
     def restart_clock(self) -> None:
         """Restart the measurement of speed, after validation or saving."""
@@ -139,7 +142,7 @@ def _filler(batch: LocalBatch) -> float:
     return round(filler / max(filler + real, 1), 5)
 
 
-def finite(line: Mapping[str, Any]) -> dict[str, Any]:
+def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line with None instead of numbers that are not finite, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 

@@ -15,7 +15,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
 from nmt_cli.training.tracking.events import Logged, Note, Progress, Report, Spent, Standing, State, Validated
 from nmt_cli.training.tracking.history import History
-from nmt_cli.training.tracking.log import Log, finite
+from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.validation.metrics import Judgement
 
 SECONDS_BETWEEN_FLUSHES = 10.0
@@ -71,12 +71,11 @@ class Recorder:
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
         """Write and report a validation of `seconds` seconds. `decoded` is "weights" or "ema"."""
         step = self._position.step
-        lines = [
+        lines = (
             {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}
             for judgement in judgements
-        ]
-        self._log.write(lines)
-        self._keep(lines)
+        )
+        self._keep(self._log.write(lines))
         self._report(Validated(step, judgements, best, seconds, decoded))
 
     def standing(self, state: State) -> None:
@@ -101,11 +100,10 @@ class Recorder:
         stage = f"stage {mixed.stage + 1} of the mixture"
         self._report(Note(f"step {self._position.step:,}: {stage}; shares of the pairs: {shares}"))
 
-    def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add lines to the history and report them."""
-        written = [finite(line) for line in lines]
-        self._history.add(written)
-        self._report(Logged(written))
+    def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Add lines of the log to the history and report them."""
+        self._history.add(lines)
+        self._report(Logged(lines))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
         """Return the progress event for the steps in `lines`."""
