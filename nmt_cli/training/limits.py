@@ -33,7 +33,7 @@ class Limits:
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
-    def wishes(self, first: bool, unsaved: float) -> int:
+    def requests(self, first: bool, unsaved: float) -> int:
         """Return the requests of this rank as bits: to save, to stop, or that time is up. `unsaved` is the
         number of seconds since the last save began. Clocks differ, so only the `first` rank looks at time.
         """

@@ -48,7 +48,7 @@ class Loop:
                     break
                 self._step(batch)
                 self._warn_on_failure(self.saver.look)
-                requests = group.agree(self.limits.wishes(group.process.first, self.saver.age))
+                requests = group.agree(self.limits.requests(group.process.first, self.saver.age))
                 if self.limits.line_due() or self.recorder.late:
                     self._flush()
                 is_among_best = self.validator.due and self._validate()

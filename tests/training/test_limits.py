@@ -51,15 +51,15 @@ def test_the_first_rank_requests_by_time_and_each_rank_may_stop(
     tiny: Tiny, first: bool, unsaved: float, stop: bool, time_is_up: bool, requests: int
 ) -> None:
     run_limits = limits(tiny(), Position(), stop=stop, time_is_up=time_is_up)
-    assert run_limits.wishes(first, unsaved) == requests
+    assert run_limits.requests(first, unsaved) == requests
 
 
 def test_saving_is_by_steps_or_by_minutes(tiny: Tiny) -> None:
     by_steps = tiny("checkpoints.every_steps=4")
     due = [step for step in range(1, 10) if limits(by_steps, Position(step=step)).save_due(0)]
     assert due == [4, 8]
-    assert limits(by_steps, Position()).wishes(True, 1e9) == 0
-    assert [limits(tiny(), Position(step=4)).save_due(wishes) for wishes in (0, STOP, SAVE)] == [0, 0, 1]
+    assert limits(by_steps, Position()).requests(True, 1e9) == 0
+    assert [limits(tiny(), Position(step=4)).save_due(requests) for requests in (0, STOP, SAVE)] == [0, 0, 1]
 
 
 def lines(skipped: str) -> list[dict[str, Any]]:

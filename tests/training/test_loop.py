@@ -81,13 +81,6 @@ def test_a_run_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> No
     assert len(steps_of(run)) == taken
 
 
-def test_the_last_checkpoints_are_kept(go: Go, run: Path) -> None:
-    _, events = go("checkpoints.every_steps=1", "checkpoints.keep_last=2", "training.max_steps=5")
-    assert of_kind(Saved, events) == [1, 2, 3, 4, 5]
-    assert list(checkpoints(run)) == [4, 5]
-    assert (run / "last").resolve().name == "step-00000005"
-
-
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "nll"])
 def test_the_best_checkpoints_are_kept_and_found(go: Go, run: Path, metric: str) -> None:
     keep = ("checkpoints.keep_last=1", "checkpoints.keep_best=2", "training.max_steps=8")

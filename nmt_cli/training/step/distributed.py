@@ -197,15 +197,15 @@ class Group:
             dist.broadcast_object_list(holder, src=0, group=self._hosts)
         return holder[0]
 
-    def agree(self, wishes: int) -> int:
+    def agree(self, requests: int) -> int:
         """Send this rank's requests, up to 8 bits, and return the union of all ranks' requests of one step
         before. All ranks call this once per step. It does not wait for slower ranks, so all ranks act on a
         request after the same step, one step later. A single process gets its own requests at once.
         """
         if self.process.world == 1:
-            return wishes
+            return requests
         # The next step waits for this message, when it has long arrived.
-        bits = torch.tensor([wishes], dtype=torch.uint8)
+        bits = torch.tensor([requests], dtype=torch.uint8)
         with self._in_contact():
             work = dist.all_reduce(bits, op=dist.ReduceOp.BOR, group=self._hosts, async_op=True)
             before, self._pending = self._pending, (work, bits)

@@ -187,13 +187,6 @@ def test_frozen_parameters_do_not_count_in_the_gradient_norm(init: Go, tmp_path:
     assert 0 < frozen["gradient_norm"] < free["gradient_norm"]
 
 
-def test_a_frozen_run_resumes_bit_by_bit(init: Go, tmp_path: Path) -> None:
-    init(FREEZING, out=tmp_path / "whole")
-    init(FREEZING, "training.max_steps=2", out=tmp_path / "parts")
-    init(FREEZING, out=tmp_path / "parts")
-    assert not differing(tensors_of(tmp_path / "parts"), tensors_of(tmp_path / "whole"))
-
-
 @pytest.mark.parametrize(
     ("patterns", "problem"),
     [

@@ -76,8 +76,17 @@ def test_a_run_resumes_with_more_steps_and_reports_the_change(go: Go, run: Path)
     assert steps_of(run) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("kind", [(), ("optimizer.kind=adamw", "schedule.kind=cosine")], ids=["", "adamw"])
-def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        [],
+        ["optimizer.kind=adamw", "schedule.kind=cosine"],
+        ['start.freeze=["encoder.*"]'],
+        ["optimizer.ema=0.9"],
+    ],
+    ids=["", "adamw", "frozen", "averaged"],
+)
+def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: list[str]) -> None:
     settings = (*DROPPING, *kind, "training.max_steps=7", "training.log_every=1", "validation.every_steps=3")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     go(*settings, out=whole)
@@ -87,7 +96,7 @@ def test_a_stopped_run_resumes_bit_by_bit(go: Go, tmp_path: Path, kind: tuple[st
         assert of_kind(Saved, events)[-1] == step
     assert go(*settings, out=parts)[0]
     assert timeless(parts) == timeless(whole)
-    for file in ("model", "optimizer"):
+    for file in ("model", "optimizer", *(["ema"] if "optimizer.ema=0.9" in kind else [])):
         assert not differing(tensors_of(whole, file), tensors_of(parts, file))
     assert read_state(parts / "last")["scores"] == read_state(whole / "last")["scores"]
 
@@ -322,19 +331,18 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) 
         (("batch.longest=1",), "All 300 training pairs have more than 1 tokens on a side. "),
         (("batch.tokens=1",), "All 300 training pairs have more than 1 tokens on a side. "),
         (("model.positions=learned", "model.longest=20"), "model.longest"),
+        (
+            ("schedule.kind=linear", "training.max_epochs=1"),
+            "a linear schedule has to know the last step. Give ",
+        ),
+        (("schedule.kind=cosine", "training.max_epochs=1"), "Give training.max_steps in place of max_epochs"),
     ],
-    ids=["precision", "longest", "tokens", "positions"],
+    ids=["precision", "longest", "tokens", "positions", "linear", "cosine"],
 )
 def test_settings_that_do_not_fit_together_are_refused(
     settings: tuple[str, ...], message: str, complaint: Complaint
 ) -> None:
     assert message in complaint(*settings, "training.max_steps=100")
-
-
-@pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_a_schedule_that_ends_in_0_has_to_know_the_last_step(kind: str, complaint: Complaint) -> None:
-    message = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
-    assert f"a {kind} schedule has to know the last step. Give training.max_steps in place" in message
 
 
 def test_one_matrix_for_two_vocabularies_is_refused(

@@ -186,7 +186,7 @@ def test_one_process_alone_agrees_with_itself_at_once() -> None:
         assert isinstance(group, Group)
         assert group.gather("value") == ["value"]
         assert group.from_first("value") == "value"
-        assert [group.agree(wishes) for wishes in (0, 5, 0)] == [0, 5, 0]
+        assert [group.agree(requests) for requests in (0, 5, 0)] == [0, 5, 0]
         tensor = torch.arange(3.0)
         group.sum(tensor)
         assert tensor.tolist() == [0, 1, 2]

@@ -58,13 +58,6 @@ def test_a_checkpoint_stores_the_average_and_training_does_not_change(go: Go, tm
     assert differing(mean, own) == own.keys()
 
 
-def test_the_average_is_restored(go: Go, tmp_path: Path) -> None:
-    go(*AVERAGING, out=tmp_path / "whole")
-    go(*AVERAGING, "training.max_steps=2", out=tmp_path / "parts")
-    go(*AVERAGING, out=tmp_path / "parts")
-    assert not differing(tensors_of(tmp_path / "whole", "ema"), tensors_of(tmp_path / "parts", "ema"))
-
-
 def test_a_resumed_run_can_start_to_average(go: Go, run: Path) -> None:
     quick = "schedule.warmup=3"
     go("training.max_steps=2", quick)
