@@ -23,7 +23,7 @@ class Clock:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Seconds and device seconds. Each part of the run counts with its own number of devices."""
+        """Seconds and device seconds of the run so far. Each part counts with its own number of devices."""
         position, seconds = self._position, self.seconds
         return seconds, position.device_seconds + (seconds - position.seconds) * self._devices
 

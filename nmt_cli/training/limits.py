@@ -45,16 +45,16 @@ class Limits:
         return requests
 
     def save_due(self, requests: int) -> bool:
-        """Return whether a checkpoint is due, by steps or by the `requests` of all ranks."""
+        """Return whether a checkpoint is due, by checkpoints.every_steps or because `requests` has `SAVE`."""
         return bool(requests & SAVE) or _every(self.config.checkpoints.every_steps, self.position.step)
 
     def line_due(self) -> bool:
-        """Return whether a progress line is due by steps."""
+        """Return whether training.log_every asks for a progress line after this step."""
         return _every(self.config.training.log_every, self.position.step)
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `UserError` if too many steps in a row were left out, up to the last of `lines`. `lines` are
-        the log lines of the steps since the last call. The position keeps the count.
+        """Raise `UserError` if the latest `GIVE_UP_AFTER` steps were left out. `lines` are the log lines of
+        the steps since the last call. The position stores the number of steps left out in a row.
         """
         for line in lines:
             # A step that was taken resets the count to 0.

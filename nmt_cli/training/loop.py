@@ -38,7 +38,9 @@ class Loop:
     report: Report
 
     def train(self) -> bool:
-        """Take all remaining steps. Return False if the user stopped the run before its end."""
+        """Take all remaining steps, with validation and saving. Return False if the user stopped the run
+        before its end. Raise `UserError` if the run diverges, or if its dataset or folder changes.
+        """
         first_step, group, requests = self.position.step, self.trainer.group, 0
         self.recorder.restart_clock()
         with closing(self.saver):
@@ -68,7 +70,7 @@ class Loop:
         return ended
 
     def _step(self, batch: LocalBatch) -> None:
-        """Take a step. Its measurements stay on the device, so that the host does not wait for them."""
+        """Take a step on `batch` and record it. The host does not wait for its measurements."""
         self.left_out.seen(batch.epoch, batch.dropped)
         self.position.step += 1
         self.position.epoch, self.position.batch = batch.epoch, batch.number + 1
@@ -97,7 +99,9 @@ class Loop:
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
-        """Validate the model. Return whether the step is among the best steps, whose checkpoints are kept."""
+        """Validate the model, and log and report the results. Return whether the step is among the best
+        steps, whose checkpoints are kept. If the dataset is gone, save and raise `UserError`.
+        """
         self._flush()
         if self.dataset.is_gone():
             self._save_and_refuse()

@@ -40,7 +40,7 @@ def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
-    """Raise `UserError` with a `remedy` if the facts of a rank differ from those of the first rank."""
+    """Raise `UserError`, with `remedy`, if the facts of a rank differ from those of the first rank."""
     first = all_facts[0]
     for rank, facts in enumerate(all_facts):
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]

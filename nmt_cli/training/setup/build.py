@@ -89,7 +89,7 @@ def build_trainer(
 
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Warn about settings that make training slow on `device`, which `ranks` local processes share."""
+    """Report warnings about settings that are slow on `device`, which `ranks` local processes share."""
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(
@@ -106,13 +106,15 @@ def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, rank
 
 
 def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
-    """Warn if more ranks than cores share a CPU."""
+    """Report a warning if `device` is a CPU with fewer cores than `ranks`, the local processes."""
     if not is_gpu(device) and ranks > (cores := available_cores()):
         report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return the precision for `setting` on `device`. Raise `UserError` if the device lacks it."""
+    """Return fp32, bf16 or fp16 for training.precision, which may be auto. Raise `UserError` if `device` does
+    not support it.
+    """
     if setting == "auto":
         return usual_training_precision(device)
     if setting not in (available := training_precisions(device)):
@@ -153,7 +155,9 @@ def build_loader(
 
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
-    """Return training pairs that each epoch segments differently, or None without sampling."""
+    """Return training pairs that each epoch segments differently, or None without sampling. They are stored
+    in `folder`. Only the `planner` has worker processes that segment them.
+    """
     if not (config.sampling.enabled or config.augment.enabled):
         return None
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)

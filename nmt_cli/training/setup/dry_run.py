@@ -133,14 +133,14 @@ def forecast(
 
 
 def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | None) -> Iterator[Shard]:
-    """Return the shards of the first epoch."""
+    """Return the planned shards of the first epoch. `mixed` is the plan of mixed corpora, or None."""
     if mixed:
         return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
     return (plan_shard(split, config, seed, 0, number) for number in range(shard_count(len(split), config)))
 
 
 def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
-    """Return the totals of the first epoch."""
+    """Return the number of batches, pairs and tokens of the first epoch."""
     batches = pairs = dropped = 0
     tokens = [0, 0]
     for shard in _shards(split, config.batch, config.training.seed, mixed):

@@ -44,5 +44,5 @@ def refuse_foreign(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the newest checkpoint of a run, or None."""
+    """Return the folder of the newest checkpoint of a run, or None if there is none."""
     return next(iter(reversed(checkpoints(run).values())), None)

@@ -78,7 +78,9 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 
 def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
-    """Raise `UserError` if the models use weights of the same shape in different ways."""
+    """Raise `UserError` if settings differ that change the use of weights, but not their shapes. `parent` is
+    the model in `folder`, and `identity` is the new model.
+    """
     if differences := [
         f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
         for key in disagreements(parent.config, identity.config, "use")
@@ -91,8 +93,8 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` with rows for the vocabulary of `own`. Rows of shared entries come from
-    `parent`, and all other rows from `new`.
+    """Return the tensors of `parent` with rows for the vocabulary of `own`, the tokenizers of the new model.
+    Rows of shared entries come from `parent`, and all other rows from the tensors `new`.
     """
     tensors = dict(parent)
     for name, side in ROWS.items():
@@ -135,7 +137,9 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a text for each parameter, by name, that is missing, surplus or of another shape in `parent`."""
+    """Return a text for each parameter of `own` or `parent`, by name, that `parent` lacks, that only `parent`
+    has, or that has another shape.
+    """
     differences = {name: f"{name} is missing" for name in own if name not in parent}
     differences |= {name: f"{name} is surplus" for name in parent if name not in own}
     return differences | {
@@ -146,7 +150,9 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise `UserError` for a difference that is not in `allowed`, and for a pattern without effect."""
+    """Raise `UserError` if no pattern in `allowed` matches a parameter of `differing`, or if a pattern
+    matches none. `differing` has a text for each parameter that differs in `folder`.
+    """
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:
         raise UserError(

@@ -53,7 +53,9 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return the exit code for a process that failed with `code`, and report a signal that ended it."""
+    """Return the exit code for the process of `rank`, which ended with `code`. A negative `code` is a signal,
+    which is reported and becomes 128 plus its number.
+    """
     if code > 0:
         return code
     report(f"process {rank} was ended by {signal.Signals(-code).name}. The others end too.")

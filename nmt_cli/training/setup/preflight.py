@@ -65,7 +65,9 @@ def checkpoints_at_most(config: CheckpointConfig) -> int:
 
 
 def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
-    """Return a text about the space for checkpoints. Raise `UserError` if less space is free."""
+    """Return a text about the disk space that checkpoints need and that is free. Raise `UserError` if too
+    little is free. `checkpoint_size` is in bytes.
+    """
     count = checkpoints_at_most(config)
     needed = count * checkpoint_size
     free = shutil.disk_usage(run).free

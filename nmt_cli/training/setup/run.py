@@ -93,7 +93,9 @@ def _joined_group(
     threads: int,
     stack: ExitStack,
 ) -> Group:
-    """Set the threads and kernels of this process, and join the ranks that have the same settings."""
+    """Set the threads and kernels of this process, and join the group of ranks, until `stack` closes. Raise
+    `UserError` if settings, datasets or versions of ranks differ.
+    """
     stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
     stack.enter_context(fast_products(device))
@@ -162,7 +164,9 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
-    """Return how batches are cut. Before the first step, everything that the run does is tried once."""
+    """Return how batches are cut. Before the first step of a run, try the longest batch, a validation and a
+    checkpoint. Raise `UserError` if they fail.
+    """
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
     cut, begins = first_cut(config, device, group.process), not snapshot.position.step
@@ -187,7 +191,7 @@ def _loop(
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
-    """Return the training loop. Its clock starts now."""
+    """Return the training loop at the position of `snapshot`. Its clock starts now."""
     trainer, position = snapshot.trainer, snapshot.position
     config, group = trainer.config, trainer.group
     clock = Clock(position, config.training, group.process.world)

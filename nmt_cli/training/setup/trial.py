@@ -67,7 +67,7 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch. A trial may have to lower the tokens of the cut."""
+    """Return how `process` cuts its share of a batch into micro-batches. A trial may lower their tokens."""
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
     cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
@@ -154,7 +154,7 @@ def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
 
 
 def _timed(trainer: Trainer, part: MicroBatch) -> float:
-    """Return the seconds of a trial step on `part`."""
+    """Take a trial step on `part`, which changes no weight, and return its duration in seconds."""
     start = time.perf_counter()
     trainer.try_out(part)
     synchronize(trainer.precision.device)

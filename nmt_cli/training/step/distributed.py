@@ -233,7 +233,7 @@ class Group:
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """Describe the latest activity of the other ranks, as far as it is known."""
+        """Return a text about the latest activity of this rank and the others, "" if it is not known."""
         activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
             with suppress(RuntimeError):  # the rank that hosts the store may have ended
@@ -249,7 +249,9 @@ class Group:
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Join the group of this run for the block, and leave it afterwards."""
+    """Join the group of this run for the block, and leave it afterwards. Communication raises `LostContact`
+    after `timeout` seconds.
+    """
     with _lost_contact(process):
         group = Group(process, device, timeout)
     try:

@@ -19,7 +19,7 @@ class Ema:
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the average from `tensors`, by name."""
+        """Set the average to copies of `tensors`, by name."""
         for name, mean in self.tensors.items():
             mean.copy_(tensors[name])
 
@@ -42,6 +42,6 @@ class Ema:
 
     @torch.no_grad()
     def _fill(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy `tensors` to the model's weights, by name."""
+        """Overwrite the model's weights with `tensors`, by name."""
         for name, parameter in weights(self._model).items():
             parameter.copy_(tensors[name])

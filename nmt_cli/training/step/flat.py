@@ -24,7 +24,7 @@ class Parameters:
     """The trained parameters of a model, moved into one vector. Each parameter becomes a view of it."""
 
     def __init__(self, model: nn.Module, shares: int = 1) -> None:
-        """Move the parameters. The vector is padded so that it splits into `shares` equal shares."""
+        """Move the trained parameters to a vector, which is padded to split into `shares` equal shares."""
         self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.spans: dict[str, slice] = {}
         """The slice of the vector that holds each parameter, without the padding up to the next unit."""
@@ -106,7 +106,9 @@ class Gradients:
         self._at_once = halves is not None or has_own_memory(self.all.device)
 
     def add(self, loss: Tensor, factor: Tensor, losses: Tensor, *, first: bool) -> None:
-        """Add the gradients of `loss` times `factor`, and `losses`. The `first` call overwrites instead."""
+        """Compute the gradients of `loss` times `factor`, and add them and `losses` to the vector. If
+        `first`, overwrite the vector instead.
+        """
         if not self._at_once:
             if first:
                 self.all.zero_()

@@ -74,7 +74,9 @@ class Optimizer:
         self._build(steps)
 
     def _build(self, steps: Mapping[str, float]) -> None:
-        """Build Adam. `steps` is the number of steps of each parameter so far, by name, or 0 if missing."""
+        """Create the Adam optimiser over this rank's share. `steps` has the number of steps that each
+        parameter has taken, by name. Missing parameters have taken none.
+        """
         self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
         for names, span in self._runs(steps):
@@ -106,7 +108,7 @@ class Optimizer:
 
 
 def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Return a fused Adam or AdamW over `pieces`. The device itself can leave out a step."""
+    """Return a fused Adam or AdamW over the tensors `pieces`. The device itself can leave out a step."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         pieces,

@@ -33,7 +33,7 @@ class MixedPrecision:
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return the context for forward passes."""
+        """Return the context in which forward passes use this precision."""
         return autocast(self.device, self.dtype)
 
     @property
@@ -106,7 +106,9 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Run a step on `part` that changes no weight, to measure its time and memory. Gradients change."""
+        """Run forward, backward and an update that is left out on `part`, to measure time and memory.
+        Gradients change, but weights do not.
+        """
         self._refresh()
         self._forward_backward(part, part.real_target_tokens, first=True)
         one = torch.ones((), device=self.precision.device)
@@ -153,7 +155,9 @@ class Trainer:
             batch = loader.halved(batch)
 
     def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
-        """Raise `UserError` if the micro-batches of step `number` cannot be halved."""
+        """Raise `UserError` from `error` if the micro-batches of step `number` have one pair each, or if
+        training is deterministic. Otherwise they can be halved.
+        """
         device = self.precision.device
         if self.config.training.deterministic:
             raise UserError(

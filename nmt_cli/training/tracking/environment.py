@@ -38,8 +38,8 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """Append a line with `facts` that hold after `step`, unless the last line has the same facts. Warn with
-    `report` if there are damaged lines.
+    """Append a line with `step` and `facts` to the environment file of `run`, unless its last line has the
+    same facts. Report a warning if there are damaged lines.
     """
     path = run / ENVIRONMENT
     content = read_if_exists(path)
@@ -54,7 +54,7 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
 
 
 def _without_step(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of a line, or None if it is damaged."""
+    """Return the facts of a line of the file without its step, or None if the line is damaged."""
     try:
         facts = parsed_json(line)
         return {key: value for key, value in facts.items() if key != "step"}

@@ -37,7 +37,7 @@ class Spread:
     high: float = float("-inf")
 
     def add(self, other: "Spread") -> None:
-        """Add the values of another spread."""
+        """Add the values of `other` to this spread."""
         self.count += other.count
         self.total += other.total
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -98,7 +98,7 @@ class History:
     """Number of steps in a point."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add the next lines of the log."""
+        """Add the next lines of the log, of steps or validations, in order."""
         for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))
@@ -156,7 +156,7 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 
 
 def _after(before: Moment, line: dict[str, Any]) -> Moment:
-    """Return the moment after the step in `line`."""
+    """Return the moment after the step in `line` of the log. `before` is the moment before that step."""
     speed = line["tokens_per_second"]
     return Moment(
         step=line["step"],

@@ -15,7 +15,7 @@ class LeftOut:
         self._epoch = self._count = self._reported = 0
 
     def seen(self, epoch: int, count: int) -> None:
-        """Record a batch of `epoch`, up to which `count` pairs of the epoch were left out."""
+        """Record that `count` pairs of `epoch` were left out up to now. Warn if another epoch has begun."""
         # An epoch is planned while it runs, so only its last batch has the full count.
         if epoch > self._epoch and self._count != self._reported:
             self._warn()

@@ -35,7 +35,9 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """Start to record. `vocabulary` is the size of the target vocabulary, for the cost of a step."""
+        """Record into `log`, `history` and `position`. Events go to `report`. `vocabulary` is the size of the
+        target vocabulary, for the cost of a step.
+        """
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
@@ -83,7 +85,7 @@ class Recorder:
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """Return the cost of all steps of the run."""
+        """Return the operations, hours and device hours of the whole run so far."""
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent

@@ -13,7 +13,9 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines up to `position`, each step and validation once, and a text for each loss."""
+    """Return the intact lines of a log up to `position`, each step and validation once. Also return a text
+    for each kind of lost lines, such as "2 missing steps".
+    """
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
     for line in content.split(b"\n")[:-1]:  # the last one was cut short, or is empty

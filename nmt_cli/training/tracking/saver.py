@@ -112,12 +112,14 @@ class Saver:
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the best `keep_best` of the saved steps, the step being saved and the current step."""
+        """Return the best checkpoints.keep_best of the saved steps, the step being saved and this step."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return the `keep_best` of `steps` with the best scores. Of equal scores, older steps come first."""
+        """Return the checkpoints.keep_best steps of `steps` with the largest scores. `scores` has the score
+        of each validated step. Older steps win ties.
+        """
         ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
         return {step for _, step in ranked[: self._config.keep_best]}
 

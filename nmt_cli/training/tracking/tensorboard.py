@@ -20,7 +20,9 @@ class Scalars:
     """A reader of the events of a run. It writes lines of the log to TensorBoard files."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`. `step` is the last step. TensorBoard drops older points after it."""
+        """Open a new file in `folder`. `step` is the last step taken. TensorBoard drops the points of earlier
+        files after this step. Warnings go to `report`.
+        """
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -118,7 +118,9 @@ class Judge:
         return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
-        """Return the loss of some pairs, summed over their target tokens, and the number of these."""
+        """Return the loss of `pairs`, indices of `split`, summed over their target tokens, and their number
+        of target tokens.
+        """
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
             decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
@@ -137,7 +139,9 @@ class Judge:
         return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Score the translations, by line, and combine the scores with `nll`, summed over `tokens` tokens."""
+        """Score the translations `translated`, by line, and return them with the scores and the losses. `nll`
+        is the sum over `tokens` target tokens.
+        """
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
@@ -167,7 +171,7 @@ def translating(config: TrainConfig) -> TranslateConfig:
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """Return the value of `metric`, negated for the loss, so that larger is better."""
+    """Return the value of `metric`: bleu, chrf or nll. The nll is negated, so that larger is better."""
     if metric == "nll":
         return -judgement.nll
     return next(score.value for score in judgement.scores if score.metric == metric)
@@ -185,5 +189,5 @@ def longest_lines(split: Split, count: int, among: int) -> list[int]:
 
 
 def sample_lines(count: int) -> list[int]:
-    """Return up to `SAMPLES` line numbers below `count`, evenly spread. Their translations are logged."""
+    """Return up to `SAMPLES` line numbers below `count`, evenly spread, whose translations are logged."""
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []

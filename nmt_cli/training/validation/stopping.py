@@ -23,7 +23,9 @@ def watched_metric(config: ValidationConfig) -> str:
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Return whether the last validation.patience validations brought no improvement."""
+    """Return whether the last validation.patience validations brought no improvement. False if it is 0, or if
+    there were fewer validations.
+    """
     patience = config.validation.patience
     if not patience:
         return False

@@ -55,7 +55,9 @@ class Validator:
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
-        """Validate the model on all validation sets, and store the scores of the first set."""
+        """Validate the model on all validation sets, and return the results. Store the metrics of the first
+        set in the position.
+        """
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
         # A checkpoint stores the position as JSON, whose keys are strings.
