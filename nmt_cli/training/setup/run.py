@@ -132,7 +132,7 @@ def _opened(
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
-        return stack.enter_context(Log(None)), History(), report
+        return Log(None), History(), report
     if lost := cut_behind(run / LOG, position):
         report(Warned(lost))
     keep_settings(run, trainer.config)
@@ -149,7 +149,9 @@ def _opened(
         follower = Follower(run, trainer.config, report)
         stack.callback(follower.close)
         readers.append(follower)
-    return stack.enter_context(Log(run / LOG)), history, to_each(readers)
+    log = Log(run / LOG)
+    stack.callback(log.close)
+    return log, history, to_each(readers)
 
 
 def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:

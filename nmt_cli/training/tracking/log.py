@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,13 +90,8 @@ class Log:
         """Restart the measurement of speed, after validation or saving."""
         self._since = time.perf_counter()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Flush and close. After an error nothing is flushed, because the device may never respond."""
-        if kind is None:
-            self.flush()
+    def close(self) -> None:
+        """Close the file. Steps since the last flush are lost, because the device may never respond."""
         if self._file:
             self._file.close()
 

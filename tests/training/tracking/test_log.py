@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def log(path: Path) -> Iterator[Log]:
-    with Log(path) as log:
+    with closing(Log(path)) as log:
         yield log
 
 
@@ -104,18 +104,19 @@ def test_steps_are_written_in_groups_each_once_and_in_order(log: Log, path: Path
     assert steps_in(path) == [1, 2, 3, 4, 5]
 
 
-def test_the_remaining_steps_are_appended_at_the_end(path: Path) -> None:
+def test_a_resumed_run_appends_to_its_log(path: Path) -> None:
     for number in (1, 2):
-        with Log(path) as log:
+        with closing(Log(path)) as log:
             add(log, number)
+            log.flush()
     assert steps_in(path) == [1, 2]
 
 
 def test_a_rank_that_does_not_write_still_returns_its_lines() -> None:
-    with Log(None) as log:
-        add(log, 1)
-        log.write([{"step": 1}])
-        assert [line["step"] for line in log.flush()] == [1]
+    log = Log(None)
+    add(log, 1)
+    log.write([{"step": 1}])
+    assert [line["step"] for line in log.flush()] == [1]
 
 
 def test_speed_is_target_tokens_over_the_time_of_the_steps_alone(clock: SimpleNamespace, log: Log) -> None:
@@ -265,7 +266,7 @@ def test_lines_that_a_full_disk_refused_are_written_later_and_the_hash_is_right(
     path: Path, full_disk: FullDisk
 ) -> None:
     path.write_bytes(b"before\n")
-    with Log(path) as log:
+    with closing(Log(path)) as log:
         with full_disk(20):
             log.write([{"step": 1}, {"step": 2}])
         log.write([{"step": 3}])  # writes also the lines that the full disk refused

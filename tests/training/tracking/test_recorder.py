@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def position() -> Position:
 @pytest.fixture
 def recorder(tiny: Tiny, position: Position, events: list[Event], path: Path) -> Iterator[Recorder]:
     clock = Clock(position, tiny().training, devices=1)
-    with Log(path) as log:
+    with closing(Log(path)) as log:
         yield Recorder(tiny(), position, clock, log, History(), torch.device("cpu"), 30, events.append)
 
 
