@@ -6,8 +6,7 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,9 @@ Config = TypeVar("Config")
 
 LIST_ALL = "--settings"
 """The flag that prints all settings instead of running the command."""
+
+TYPED = "nmt_cli.typed_settings"
+"""The key of the settings of the running command in the context of click."""
 
 
 class PathType(click.Path):
@@ -173,15 +175,24 @@ class CommandWithSettings(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` like `Command`. With --settings nothing is required, as the command does not run."""
         required = [param for param in self.params if param.required]
-        # Read before parsing, which stops at the first required parameter that is missing.
-        ctx.meta[LIST_ALL] = LIST_ALL in args
         for param in required:
-            param.required = not ctx.meta[LIST_ALL]
+            param.required = LIST_ALL not in args
         try:
             return super().parse_args(ctx, args)
         finally:
             for param in required:
                 param.required = True
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Its function gets no settings as arguments: `typed_settings` returns them."""
+        options = [
+            Entry(param.setting, value, param.secondary_opts[0] if value is False else param.opts[0])
+            for param in self.params
+            if isinstance(param, SettingOption) and (value := ctx.params.pop(str(param.name))) is not None
+        ]
+        others = (ctx.params.pop(name) for name in ("config_file", "assignments", "list_all"))
+        ctx.meta[TYPED] = TypedSettings(options, *others)
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the common settings and then the example to the help."""
@@ -192,13 +203,15 @@ class CommandWithSettings(Command):
         super().format_epilog(ctx, formatter)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class TypedSettings:
     """The settings that the user gave on the command line, before they are checked."""
 
-    file: Path | None = None
-    assignments: Sequence[str] = ()
-    options: list[Entry] = field(default_factory=list)
+    options: Sequence[Entry]
+    file: Path | None
+    assignments: Sequence[str]
+    list_all: bool
+    """Whether the command prints all settings instead of running."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -206,10 +219,9 @@ class TypedSettings:
         return given_names(self.file, self.assignments, self.options)
 
 
-def typed_settings(context: click.Context | None = None) -> TypedSettings:
-    """Return the settings on the command line of `context`, by default of the running command."""
-    meta = (context or click.get_current_context()).meta
-    settings: TypedSettings = meta.setdefault("typed_settings", TypedSettings())
+def typed_settings() -> TypedSettings:
+    """Return the settings on the command line of the running command."""
+    settings: TypedSettings = click.get_current_context().meta[TYPED]
     return settings
 
 
@@ -218,18 +230,12 @@ class SettingOption(click.Option):
 
     def __init__(self, *args: Any, setting: str, default_text: str = "", **kwargs: Any) -> None:
         """`setting` is a full name: "training.max_steps". `default_text` replaces the default in the help."""
-        super().__init__(*args, expose_value=False, default=None, callback=self._note, **kwargs)
-        self._setting, self._default_text = setting, default_text
-
-    def _note(self, context: click.Context, _: click.Parameter, value: object) -> None:
-        """Add the value to `typed_settings`, unless the user omitted the option. A callback of click."""
-        if value is not None:
-            flag = self.secondary_opts[0] if value is False else self.opts[0]
-            typed_settings(context).options.append(Entry(self._setting, value, flag))
+        super().__init__(*args, default=None, **kwargs)
+        self.setting, self._default_text = setting, default_text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help, which is read from the settings only now, as that takes time."""
-        setting = next(one for one in describe(ctx.command.settings) if one.name == self._setting)  # type: ignore[attr-defined]
+        setting = next(one for one in describe(ctx.command.settings) if one.name == self.setting)  # type: ignore[attr-defined]
         default = self._default_text or setting.default
         self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"
         return super().get_help_record(ctx)
@@ -243,30 +249,16 @@ def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Functi
 
 def with_settings(function: Function) -> Function:
     """Add --config, --set and --settings to a command. `typed_settings` returns their values."""
-
-    def note(name: str, context: click.Context, _: click.Parameter, value: object) -> None:
-        """Store the value of an option as the field `name` of `TypedSettings`. A callback of click."""
-        setattr(typed_settings(context), name, value)
-
-    hidden: dict[str, Any] = {"expose_value": False}
-    file = click.option(
-        *("--config", "config_file"),
-        type=EXISTING_FILE,
-        callback=partial(note, "file"),
-        help="TOML file with settings.",
-        **hidden,
-    )
+    file = click.option("--config", "config_file", type=EXISTING_FILE, help="TOML file with settings.")
     assignments = click.option(
         *("--set", "assignments"),
         multiple=True,
         metavar="KEY=VALUE",
         shell_complete=_assignments,
-        callback=partial(note, "assignments"),
         help="Change one setting. Repeatable.",
-        **hidden,
     )
     everything = click.option(
-        LIST_ALL, is_flag=True, help="Print all settings as a file for --config.", **hidden
+        *(LIST_ALL, "list_all"), is_flag=True, help="Print all settings as a file for --config."
     )
     return file(assignments(everything(function)))
 
@@ -296,10 +288,10 @@ def chosen(
     """Return the checked settings of the running command. With --settings, print them and exit. `preset` is a
     file, and `defaults` are values by name. The command line overrides both. Raises `UserError`."""
     context = click.get_current_context()
-    settings = typed_settings(context)
+    settings = typed_settings()
     note = printer(context.params["quiet"])
     values = read(config, settings.file, settings.assignments, settings.options, preset, note, defaults)
-    if context.meta[LIST_ALL]:
+    if settings.list_all:
         # As bytes, because a path among the settings need not be UTF-8.
         click.echo(as_commented_toml(values).encode(errors="surrogateescape"), nl=False)
         context.exit()
