@@ -117,15 +117,8 @@ class Stack:
         heads, width, value_width = self.shape
         vectors = self.embedding.matrix.detach().numpy()
         positions = self.embedding.positions.table_for(torch.from_numpy(positions_R), longest)
-        sizes = (
-            len(own_keys),
-            heads,
-            own_keys.shape[2],
-            source_keys.shape[2],
-            width,
-            value_width,
-            self.levels,
-        )
+        room, source_nodes = own_keys.shape[2], source_keys.shape[2]
+        sizes = len(own_keys), heads, room, source_nodes, width, value_width, self.levels
         x, out, y = np.empty((3, len(tokens_R), vectors.shape[1]), np.float32)
         wide, mixed = (
             np.empty((len(tokens_R), columns), np.float32) for columns in (self.widest, heads * value_width)

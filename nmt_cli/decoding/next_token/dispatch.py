@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
-from nmt_cli.decoding.next_token import reference
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
@@ -58,7 +57,21 @@ def likeliest(
         from nmt_cli.decoding.next_token import fused  # Triton is absent on machines without a GPU
 
         return fused.likeliest(logits_RV, count, never_V, never_R, only_R)
-    return reference.likeliest(logits_RV, count, never_V, never_R, only_R)
+    return plain_likeliest(logits_RV, count, never_V, never_R, only_R)
+
+
+def plain_likeliest(
+    logits_RV: Tensor, count: int, never_V: Tensor, never_R: Tensor, only_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and tokens like `likeliest`, by PyTorch operations on any device."""
+    tokens_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    allowed_RV = (~never_V & (tokens_V != never_R[:, None])) & (only_R < 0)[:, None]
+    allowed_RV |= tokens_V == only_R[:, None]
+    # Sorted by logits: two log-probabilities may round to the same value although their logits differ.
+    ordered = logits_RV.masked_fill(~allowed_RV, -torch.inf).sort(dim=1, descending=True, stable=True)
+    tokens_RC = ordered.indices[:, :count].contiguous()
+    log_probs_RC = logits_RV.log_softmax(-1, dtype=torch.float32).gather(1, tokens_RC)
+    return log_probs_RC.masked_fill(ordered.values[:, :count] == -torch.inf, -torch.inf), tokens_RC
 
 
 def _kernels(x_RV: Tensor) -> ModuleType | None:

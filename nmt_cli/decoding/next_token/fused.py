@@ -1,8 +1,9 @@
 """The likeliest tokens of each row by a Triton kernel, in one pass over logits of any precision.
 
 A program reads the logits of one row, block by block. It accumulates the softmax and the best tokens so far.
-The highest entry of most blocks is not among the best, so these need no more work. The reference is in
-`reference.py`. Legend: R rows, V entries, C = COUNT tokens of a row. Capitals are compile-time constants.
+The highest entry of most blocks is not among the best, so these need no more work. The reference is
+`dispatch.plain_likeliest`. Legend: R rows, V entries, C = COUNT tokens of a row. Capitals are compile-time
+constants.
 """
 
 import math

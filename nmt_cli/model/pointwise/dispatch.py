@@ -37,7 +37,7 @@ def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
 
         seed = dropout_seed(x) if drop else None
         weights = (norm.weight, norm.bias, norm.eps)
-        out_TD = fused.normed_sum(x.flatten(0, -2), y.flatten(0, -2), *weights, drop, seed)
+        out_TD: Tensor = fused.normed_sum(x.flatten(0, -2), y.flatten(0, -2), *weights, drop, seed)[0]
         return out_TD.view(x.shape)
     normed: Tensor = norm(x.to(exact) + dropout(y, drop, training=True))
     return normed.to(x.dtype)

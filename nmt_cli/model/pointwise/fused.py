@@ -197,6 +197,7 @@ def _projection_backward(ctx: Any, d_out_TF: Tensor) -> tuple[Tensor | None, ...
 _relu_linear.register_autograd(_projection_backward, setup_context=_save_projection)
 
 
+@torch.library.custom_op("nmt::normed_sum", mutates_args=())
 def normed_sum(
     x_TD: Tensor,
     y_TD: Tensor,
@@ -205,23 +206,11 @@ def normed_sum(
     epsilon: float,
     drop: float,
     seed: Tensor | None,
-) -> Tensor:
-    """Return [T, D]: the layer norm of x + dropout(y), in one pass. `seed` determines the dropout mask."""
-    out_TD: Tensor = _normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon, drop, seed)[0]
-    return out_TD
-
-
-@torch.library.custom_op("nmt::normed_sum", mutates_args=())
-def _normed_sum(
-    x_TD: Tensor,
-    y_TD: Tensor,
-    weight_D: Tensor,
-    bias_D: Tensor,
-    epsilon: float,
-    drop: float,
-    seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the output [T, D], and the mean [T] and scale [T] of each token for the backward pass."""
+    """Return the layer norm of x + dropout(y), [T, D], and each token's mean [T] and scale [T].
+
+    One pass over memory computes it. `seed` determines the dropout mask. Only the norm has gradients.
+    """
     x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
     out_TD, means_T, scales_T = _normed(x_TD)
     constants = _constants(x_TD, drop)
@@ -243,7 +232,7 @@ def _normed_sum_backward(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, y, weight and bias. The means and scales are results of `_normed_sum`."""
+    """Return the gradients of x, y, weight and bias. The means and scales are results of `normed_sum`."""
     d_out_TD, x_TD, y_TD = (x.contiguous() for x in (d_out_TD, x_TD, y_TD))
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     with torch.cuda.device_of(x_TD):
@@ -279,7 +268,7 @@ def _normed_gradients(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return x_TD.new_empty(x_TD.shape), x_TD.new_empty(x_TD.shape), sums[0], sums[1]
 
 
-@_normed_sum.register_fake
+@normed_sum.register_fake
 def _(x_TD: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _normed(x_TD)
 
@@ -307,4 +296,4 @@ def _sum_backward(ctx: Any, d_out_TD: Tensor, *_: None) -> tuple[Tensor | None, 
     return *_normed_sum_backward(d_out_TD, *saved, ctx.drop, seed), None, None, None
 
 
-_normed_sum.register_autograd(_sum_backward, setup_context=_save_sum)
+normed_sum.register_autograd(_sum_backward, setup_context=_save_sum)

@@ -47,6 +47,16 @@ def packed(model: Transformer, precision: Precision = "fp32") -> Transformer:
     return copy
 
 
+def compiled_and_plain(model: Transformer, precision: Precision = "fp32") -> tuple[Transformer, Transformer]:
+    """Return a packed copy of `model`, and `model`, with random weights. Skip without compiled steps."""
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = packed(model, precision)
+    if not ours.few_rows:
+        pytest.skip("Numba is missing, or oneDNN lays out weights in another way on this CPU")
+    return ours, model
+
+
 @pytest.fixture
 def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lay out 8-bit weights as on a processor with instructions for their products."""
@@ -86,12 +96,7 @@ def searched(model: Transformer, slots: int, steps: int, others: Sequence[list[i
 def test_each_step_has_the_logits_of_the_plain_model(
     name: str, slots: int, helped: None, build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build(CONFIGS[name])
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    ours = packed(model)
-    if not ours.few_rows:
-        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    ours, model = compiled_and_plain(build(CONFIGS[name]))
     taken = []
     step = FewRows.step
 
@@ -111,12 +116,7 @@ def test_each_step_has_the_logits_of_the_plain_model(
 def test_a_single_sentence_is_encoded_as_by_the_plain_model(
     name: str, helped: None, build: Callable[..., Transformer]
 ) -> None:
-    model = build(CONFIGS[name])
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    ours = packed(model)
-    if not ours.few_rows:
-        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    ours, model = compiled_and_plain(build(CONFIGS[name]))
     for tokens in (1, 2, 7, MOST_PIECES, MOST_PIECES + 1):
         source = flat([[2 + position % 6 for position in range(tokens)]], torch.device("cpu"))
         expected = model.double().encode(*source)
@@ -136,12 +136,7 @@ def test_8_bit_weights_give_few_rows_the_same_bits_as_many_rows(
 ) -> None:
     if not multiplies_int8():
         pytest.skip("this CPU has no kernels for 8 bits")
-    model = build(CONFIGS[name])
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    ours = packed(model, "int8")
-    if not ours.few_rows:
-        pytest.skip("Numba is not installed")
+    ours, _ = compiled_and_plain(build(CONFIGS[name]), "int8")
     lengths = [1, 7, 30, MOST_PIECES, MOST_PIECES + 1, LONGEST_WALKED + 1, 4, 4, 9, 20]
     lines = [[2 + token % 6 for token in range(length)] for length in lengths]
     encoded = torch.split(ours.encode(*flat(lines, torch.device("cpu"))), lengths)

@@ -16,9 +16,9 @@ ROWS = 6
 
 @pytest.fixture(params=["fused", "reference"])
 def likeliest(request: pytest.FixtureRequest) -> Likeliest:
-    from nmt_cli.decoding.next_token import fused, reference
+    from nmt_cli.decoding.next_token import fused
 
-    return fused.likeliest if request.param == "fused" else reference.likeliest
+    return fused.likeliest if request.param == "fused" else dispatch.plain_likeliest
 
 
 def by_definition(

@@ -1,6 +1,8 @@
 """The Triton kernels of ReLU projections and normed sums, on a GPU or in Triton's interpreter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +27,32 @@ SHAPES = [(1, 1), (1, 300), (15, 8), (16, 256), (300, 40), (129, 257), (0, 8)]
 def drawn(*shape: int, dtype: torch.dtype, device: str, seed: int = 1) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=draw, dtype=torch.float64).to(device, dtype)
+
+
+def assert_at_most_twice_the_error(
+    compute: Callable[..., Tensor],
+    plain: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    d_out: Tensor,
+    *,
+    absolute: float = 0.0,
+    relative: float = 0.0,
+) -> None:
+    """Compare errors of `compute` with those of `plain`, in the output and the gradients of `inputs`.
+
+    Up to twice the error is allowed, plus `absolute`, plus `relative` times the largest exact number.
+    """
+
+    def differentiated(function: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
+        leaves = [(x.double() if exact else x).detach().requires_grad_() for x in inputs]
+        out = function(*leaves)
+        return [out.detach(), *torch.autograd.grad(out, leaves, d_out.to(out.dtype))]
+
+    results = differentiated(plain, exact=True), differentiated(plain), differentiated(compute)
+    for exact, theirs, ours in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        slack = absolute + relative * exact.abs().max()
+        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + slack
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
@@ -65,19 +93,8 @@ def test_a_relu_projection_has_at_most_twice_the_error_of_plain_pytorch(
     x, weight, bias, d_out = (
         drawn(*tensor, dtype=dtype, device=device, seed=len(tensor)) for tensor in shapes
     )
-
-    def differentiated(project: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
-        inputs = [
-            (tensor.double() if exact else tensor).detach().requires_grad_() for tensor in (x, weight, bias)
-        ]
-        out = project(*inputs)
-        return [out.detach(), *torch.autograd.grad(out, inputs, d_out.to(out.dtype))]
-
-    right = differentiated(reference.relu_linear, exact=True)
-    plain, ours = differentiated(reference.relu_linear), differentiated(fused.relu_linear)
-    for e, theirs, mine in zip(right, plain, ours, strict=True):
-        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
-        assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-6
+    inputs = (x, weight, bias)
+    assert_at_most_twice_the_error(fused.relu_linear, reference.relu_linear, inputs, d_out, absolute=1e-6)
 
 
 def test_an_fp32_bias_has_an_fp32_gradient_also_with_half_precision_factors(device: str) -> None:
@@ -111,18 +128,14 @@ def test_a_normed_sum_has_at_most_twice_the_error_of_plain_pytorch(
     seed = torch.tensor(-(1 << 40) - 3, device=device)
     x, y, d_out = (drawn(*shape, dtype=dtype, device=device, seed=n) for n in range(3))
     weight, bias = (drawn(shape[1], dtype=torch.float32, device=device, seed=n) for n in (3, 4))
-
-    def differentiated(compute: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
-        inputs = [tensor.double() if exact else tensor.detach() for tensor in (x, y, weight, bias)]
-        inputs = [tensor.requires_grad_() for tensor in inputs]
-        out = compute(*inputs, 1e-6, drop, seed)
-        return [out.detach(), *torch.autograd.grad(out, inputs, d_out.to(out.dtype))]
-
-    right = differentiated(reference.normed_sum, exact=True)
-    plain, ours = differentiated(reference.normed_sum), differentiated(fused.normed_sum)
-    for e, theirs, mine in zip(right, plain, ours, strict=True):
-        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
-        assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-5 * e.abs().max()
+    options: dict[str, Any] = {"epsilon": 1e-6, "drop": drop, "seed": seed}
+    assert_at_most_twice_the_error(
+        lambda *inputs: fused.normed_sum(*inputs, **options)[0],
+        partial(reference.normed_sum, **options),
+        (x, y, weight, bias),
+        d_out,
+        relative=1e-5,
+    )
 
 
 def test_dropout_in_a_normed_sum_has_its_probability_and_depends_on_the_seed(device: str) -> None:
@@ -131,7 +144,8 @@ def test_dropout_in_a_normed_sum_has_its_probability_and_depends_on_the_seed(dev
 
     def gone(seed: int) -> Tensor:
         chosen = torch.tensor(seed, device=device)
-        return fused.normed_sum(x, y, weight, bias, 1e-6, 0.3, chosen) < 0
+        out: Tensor = fused.normed_sum(x, y, weight, bias, 1e-6, 0.3, chosen)[0]
+        return out < 0
 
     assert float(gone(1).double().mean()) == pytest.approx(0.3, abs=0.01)
     assert torch.equal(gone(1), gone(1))
