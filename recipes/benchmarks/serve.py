@@ -226,15 +226,16 @@ def lists(bench: Bench) -> Iterator[Row]:
         subprocess.run([*command, "--format", "ctranslate2"], check=True, capture_output=True)
         # One thread: beside other work, more threads take ten to a hundred times as long.
         theirs = ctranslate2.Translator(str(exported), inter_threads=1, intra_threads=1)
-        source, target = (Pieces((exported / name).read_bytes()) for name in ("source.spm", "target.spm"))
+        files = (exported / name for name in ("source.spm", "target.spm"))
+        source, target = (Pieces(file.read_bytes()).processor for file in files)
         loop, ours, costs = [], [], []
         with server([bench.model], bench.threads) as served:
             for _ in range(4):
                 began, before = time.perf_counter(), (time.process_time(), served.seconds)
                 for text in texts:
-                    pieces = [source.shown(text)]
+                    pieces = [source.encode(text, out_type=str)]
                     (result,) = theirs.translate_batch(pieces, beam_size=4, length_penalty=0.2)
-                    target.text_of(result.hypotheses[0])
+                    target.decode(result.hypotheses[0])
                 loop.append(time.perf_counter() - began)
                 theirs_took = time.process_time() - before[0]
                 ours += asyncio.run(all_of(served, 1, [bench.fields(texts)]))[1]

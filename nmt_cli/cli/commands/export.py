@@ -61,7 +61,7 @@ def _check(model: Path, form: str, out: Path) -> None:
     from nmt_cli.interop.exporters.exporting import TOOLKITS, made_up
     from nmt_cli.scoring.metrics import score
 
-    search = SearchConfig(max_length=60, **TOOLKITS[form].search)
+    search = SearchConfig(max_length=60, **TOOLKITS[form].SEARCH)
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
         lines = made_up(loaded.tokenizers.source)
         ours = loaded.translate(lines)

@@ -2,8 +2,10 @@
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
@@ -11,10 +13,13 @@ from nmt_cli.interop.exporters.exported import SPMS, sentencepiece_with_rules
 from nmt_cli.language import without_region
 from nmt_cli.text.tokenizers import Recipe
 
+NAME, PRECISIONS = "Argos Translate", ctranslate2.PRECISIONS
 FILE = "translate-{}_{}.argosmodel"
 
 LENGTH_PENALTY = 0.2
 """Length penalty that Argos Translate passes to CTranslate2."""
+
+SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": LENGTH_PENALTY}
 
 
 def losses(model: Model) -> list[str]:

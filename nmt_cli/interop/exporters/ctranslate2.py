@@ -1,7 +1,7 @@
 """Export CTranslate2 models through the specification that its package offers to converters."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,23 @@ import numpy
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import SPMS, model_losses, named_entries, write_sentencepiece
+from nmt_cli.interop.exporters.exported import (
+    OVER_LENGTHS,
+    SPMS,
+    model_losses,
+    named_entries,
+    write_sentencepiece,
+)
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision
+
+NAME = "CTranslate2"
+SEARCH: Mapping[str, Any] = {**OVER_LENGTHS, "stop_early": True}
+"""The toolkit stops when the number of finished hypotheses reaches the beam size."""
+
+PRECISIONS: Sequence[Precision] = ("fp32", "fp16", "int8")
 
 POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
@@ -155,7 +168,7 @@ def translated(folder: Path, lines: list[str], kind: str, **options: object) -> 
     """Translate with a beam of 4 and compute type `kind` on the CPU. `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
-    source, target = (Pieces((folder / name).read_bytes()) for name in SPMS.values())
+    source, target = (Pieces((folder / name).read_bytes()).processor for name in SPMS.values())
     translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type=kind)
-    results = translator.translate_batch([source.shown(line) for line in lines], beam_size=4, **options)
-    return [target.text_of(result.hypotheses[0]) for result in results]
+    results = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **options)
+    return [str(target.decode(result.hypotheses[0])) for result in results]

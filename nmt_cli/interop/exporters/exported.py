@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import TextConfig
@@ -17,6 +18,9 @@ UNTOUCHED = TextConfig(unicode="none", words="raw")
 
 SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 """File name of each side's SentencePiece model, in exports and in OPUS-MT's models."""
+
+OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
+"""Search settings for a score per token and a search until no hypothesis can become better."""
 
 LARGEST_EPSILON = 1e-5
 """Up to this value, replacing epsilon by 1e-5 or 1e-6 changes log-probabilities by less than 1e-4 (from 1e-3,

@@ -1,72 +1,44 @@
 """Export our models to the formats of other toolkits. Refuse models with unsupported features."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import argos, ctranslate2
-from nmt_cli.interop.exporters import huggingface as huggingface_out
-from nmt_cli.interop.exporters import marian as marian_out
+from nmt_cli.interop.exporters import argos, ctranslate2, huggingface, marian
 from nmt_cli.interop.exporters.exported import text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Toolkit:
-    """A toolkit that can load an export."""
+class Toolkit(Protocol):
+    """A module for a toolkit that can load an export."""
 
-    name: str
-    losses: Callable[[Model], list[str]]
-    """Return the features of a model that the toolkit lacks, one message each."""
-
-    precisions: Sequence[Precision]
+    NAME: str
+    PRECISIONS: Sequence[Precision]
     """Precisions that an export may have."""
 
-    write: Callable[[Model, Path, Precision], list[str]]
-    """Write the export into a folder. Return notes for the user."""
-
-    translate: Callable[[Path, list[str]], list[str]]
-    """Translate lines with the export in a folder and the toolkit, with a beam of 4."""
-
-    search: Mapping[str, Any]
+    SEARCH: Mapping[str, Any]
     """Settings with which our search gives the toolkit's results."""
 
+    def losses(self, model: Model) -> list[str]:
+        """Return the features of a model that the toolkit lacks, one message each."""
 
-OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
-EARLY = {**OVER_LENGTHS, "stop_early": True}
-"""CTranslate2 stops when the number of finished hypotheses reaches the beam size."""
+    def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
+        """Write the export into a folder. Return notes for the user."""
 
-EVERY: Sequence[Precision] = ("fp32", "fp16", "int8")
+    def translate(self, folder: Path, lines: list[str]) -> list[str]:
+        """Translate lines with the export in a folder and the toolkit, with a beam of 4."""
 
-TOOLKITS: dict[str, Toolkit] = {
-    "huggingface": Toolkit(
-        "transformers",
-        huggingface_out.losses,
-        ("fp32", "fp16"),
-        huggingface_out.write,
-        huggingface_out.translate,
-        OVER_LENGTHS,
-    ),
-    "ctranslate2": Toolkit(
-        "CTranslate2", ctranslate2.losses, EVERY, ctranslate2.write, ctranslate2.translate, EARLY
-    ),
-    "marian": Toolkit(
-        "Marian", marian_out.losses, ("fp32",), marian_out.write, marian_out.translate, OVER_LENGTHS
-    ),
-    "argos": Toolkit(
-        "Argos Translate",
-        argos.losses,
-        EVERY,
-        argos.write,
-        argos.translate,
-        {**EARLY, "length_penalty": argos.LENGTH_PENALTY},
-    ),
+
+TOOLKITS: Mapping[str, Toolkit] = {
+    "huggingface": huggingface,
+    "ctranslate2": ctranslate2,
+    "marian": marian,
+    "argos": argos,
 }
 
 
@@ -81,10 +53,10 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
     """
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
-        raise UserError(f"{toolkit.name} does not support this model: {', '.join(lost)}.")
-    if precision not in toolkit.precisions:
-        supported = " or ".join(toolkit.precisions)
-        raise UserError(f"--precision for {toolkit.name} must be {supported} (got {precision}).")
+        raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}.")
+    if precision not in toolkit.PRECISIONS:
+        supported = " or ".join(toolkit.PRECISIONS)
+        raise UserError(f"--precision for {toolkit.NAME} must be {supported} (got {precision}).")
     with folder_written_whole(out) as folder:
         return toolkit.write(model, folder, precision)
 

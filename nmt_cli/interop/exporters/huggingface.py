@@ -8,7 +8,7 @@ and tokenisers, so that `nmt import` restores the model.
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, write_sentencepiece
+from nmt_cli.interop.exporters.exported import (
+    OVER_LENGTHS,
+    model_losses,
+    named_entries,
+    write_sentencepiece,
+)
 from nmt_cli.interop.importers.huggingface import (
     CONFIG,
     GENERATION,
@@ -34,7 +39,11 @@ from nmt_cli.interop.importers.huggingface import (
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, to_halves
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
+from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizers import Tokenizers
+
+NAME, SEARCH = "transformers", OVER_LENGTHS
+PRECISIONS: Sequence[Precision] = ("fp32", "fp16")
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
 LONGEST = 1024

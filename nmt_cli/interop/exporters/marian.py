@@ -1,7 +1,7 @@
 """Export Marian models: an `.npz` with vocabularies and a `decoder.yml`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,14 +11,23 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import model_losses, named_entries, sentencepiece_with_rules
+from nmt_cli.interop.exporters.exported import (
+    OVER_LENGTHS,
+    model_losses,
+    named_entries,
+    sentencepiece_with_rules,
+)
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
+
+NAME, SEARCH = "Marian", OVER_LENGTHS
+PRECISIONS: Sequence[Precision] = ("fp32",)
 
 WEIGHTS, DECODER = "model.npz", "decoder.yml"
 JOINT, SIDES = "vocab.spm", ("vocab.source.spm", "vocab.target.spm")

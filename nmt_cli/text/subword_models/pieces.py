@@ -49,9 +49,10 @@ class Pieces:
         if not size:
             raise UserError("this is not a SentencePiece model. Give a file that spm_train wrote.")
         self._model = model
+        special = (self.processor.is_control, self.processor.is_unknown, self.processor.is_unused)
         try:
             self.entries: Sequence[str | None] = [
-                None if self._is_special(i) or self.processor.is_unused(i) else self.processor.id_to_piece(i)
+                None if any(is_special(i) for is_special in special) else self.processor.id_to_piece(i)
                 for i in range(size)
             ]
         except UnicodeDecodeError as error:
@@ -59,7 +60,9 @@ class Pieces:
                 "this SentencePiece model is damaged (a piece is not UTF-8). Copy it again."
             ) from error
         # Single characters and bytes can't be split further.
-        self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
+        self._splits = self._split_up(
+            {i for i in too_rare if not self.processor.is_byte(i) and len(self.processor.id_to_piece(i)) > 1}
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return the numbers of the pieces of prepared text. Pieces that are too rare are split further."""
@@ -81,14 +84,6 @@ class Pieces:
         """All pieces as they are written, by number, with special tokens."""
         return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
-    def shown(self, text: str) -> list[str]:
-        """Return the pieces of `text` as they are written."""
-        return list(self.processor.encode(text, out_type=str))
-
-    def text_of(self, shown: Sequence[str]) -> str:
-        """Return the text of pieces as they are written, the inverse of `shown`."""
-        return str(self.processor.decode(list(shown)))
-
     def files(self) -> dict[str, bytes]:
         """Return the content of the model file by its ending."""
         return {"model": self._model}
@@ -107,12 +102,6 @@ class Pieces:
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
         }
         return {i: _best_split(entries[i], scores) for i in sorted(too_rare)}
-
-    def _has_parts(self, piece: int) -> bool:
-        return not self.processor.is_byte(piece) and len(self.processor.id_to_piece(piece)) > 1
-
-    def _is_special(self, piece: int) -> bool:
-        return bool(self.processor.is_control(piece) or self.processor.is_unknown(piece))
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
