@@ -46,11 +46,12 @@ class Limits:
 
     def save_due(self, requests: int) -> bool:
         """Return whether a checkpoint is due, by checkpoints.every_steps or because `requests` has `SAVE`."""
-        return bool(requests & SAVE) or _every(self.config.checkpoints.every_steps, self.position.step)
+        every_steps = self.config.checkpoints.every_steps
+        return bool(requests & SAVE) or (every_steps > 0 and self.position.step % every_steps == 0)
 
     def line_due(self) -> bool:
         """Return whether training.log_every asks for a progress line after this step."""
-        return _every(self.config.training.log_every, self.position.step)
+        return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Raise `UserError` if the latest `GIVE_UP_AFTER` steps were left out. `lines` are the log lines of
@@ -65,8 +66,3 @@ class Limits:
                 f"step {self.position.step}. Lower the learning rate (schedule.factor or schedule.peak), "
                 "warm up longer (schedule.warmup), set optimizer.clip_norm=1, or training.precision=fp32."
             )
-
-
-def _every(steps: int, step: int) -> bool:
-    """Return whether `step` is a multiple of `steps`. False if `steps` is 0."""
-    return bool(steps) and step % steps == 0

@@ -55,20 +55,17 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
     """Return whether a line has all entries that readers of the log use, with valid values."""
+    if not (isinstance(line["step"], int) and 0 < line["step"] < 2**53):
+        return False
     if "valid" not in line:
         counts, measured = [line[name] for name in OF_STEPS], [line.get(name) for name in MEASURED]
-        return _step(line) and None not in counts and all(map(_number, counts + measured))
+        return None not in counts and all(map(_number, counts + measured))
     numbers = [*(line[name] for name in OF_VALIDATIONS), *(line[metric] for metric in line["signatures"])]
     texts = [line["valid"], *line["signatures"].values(), *line.get("samples", {}).values()]
     texts.append(line.get("scored_on", ""))
-    return _step(line) and all(map(_number, numbers)) and all(isinstance(text, str) for text in texts)
+    return all(map(_number, numbers)) and all(isinstance(text, str) for text in texts)
 
 
 def _number(value: object) -> bool:
     """Return whether `value` is a valid number, or None, which replaces a number that was not finite."""
     return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)
-
-
-def _step(line: Mapping[str, Any]) -> bool:
-    """Return whether the step of a line is a positive integer."""
-    return isinstance(line["step"], int) and 0 < line["step"] < 2**53
