@@ -1,6 +1,7 @@
 """Shared by the training tests: types of fixtures, and the log, the tensors and the events of a run."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ def tensors_of(run: Path, file: str = "model", step: int | None = None) -> dict[
 def flat(model: nn.Module) -> Tensor:
     """Return a copy of all parameters in one vector."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    """Return the data in the page of a report."""
+    pattern = r'<script type="application/json" id="data">(.*?)</script>'
+    (text,) = re.findall(pattern, page.read_text("utf-8"), re.S)
+    content: dict[str, Any] = json.loads(text)
+    return content
 
 
 def steps_of(run: Path) -> list[int]:

@@ -2,29 +2,26 @@
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from nmt_cli.errors import Caution, UserError
+from nmt_cli.errors import Caution
 from nmt_cli.training.tracking.reports.comparison import write_comparison
-from tests.training.runs import Go
+from tests.checks import refusal
+from tests.training.runs import Go, content_of, lines_of
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "run"
 
 
-def content_of(page: Path) -> dict[str, Any]:
-    (actual,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
-    )
-    content: dict[str, Any] = json.loads(actual)
-    return content
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """Return a copy of the golden run."""
+    return Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
 
 
 @pytest.fixture
@@ -44,8 +41,7 @@ def test_curves_scores_environment_and_differences_are_those_of_the_runs(
     one, two, golden = content["runs"]
     assert [one["name"], two["name"], golden["name"]] == [*map(str, runs), "run"]
     assert [run["curves"]["step"] for run in (one, two)] == [[1, 2, 3, 4], [1, 2, 3]]
-    lines = [json.loads(line) for line in (runs[0] / "log.jsonl").read_text("utf-8").splitlines()]
-    judged = [line for line in lines if "valid" in line]
+    judged = [line for line in lines_of(runs[0]) if "valid" in line]
     assert one["validations"][0]["scores"]["bleu"] == [float(f"{line['bleu']:.5g}") for line in judged]
     assert one["validations"][0]["scored_on"] == judged[0]["scored_on"] == "10 of 20 sentences"
     assert golden["validations"][0]["scored_on"] == ""
@@ -58,11 +54,10 @@ def test_curves_scores_environment_and_differences_are_those_of_the_runs(
 
 
 def test_a_folder_that_is_not_a_run_is_refused(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no config\.toml, so it is not a run folder"):
-        write_comparison([runs[0], tmp_path], tmp_path / "page.html")
+    message = refusal(write_comparison, [runs[0], tmp_path], tmp_path / "page.html")
+    assert "has no config.toml, so it is not a run folder" in message
     (runs[1] / "log.jsonl").write_text("")
-    with pytest.raises(UserError, match="has taken no step yet"):
-        write_comparison(runs, tmp_path / "page.html")
+    assert "has taken no step yet" in refusal(write_comparison, runs, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -86,8 +81,8 @@ def test_curves_are_drawn_as_svg_with_a_legend_and_each_value(tmp_path: Path) ->
 
 
 def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"must end in \.html or \.svg. Convert it with"):
-        write_comparison([GOLDEN], tmp_path / "curves.png")
+    message = refusal(write_comparison, [GOLDEN], tmp_path / "curves.png")
+    assert "must end in .html or .svg. Convert it with" in message
 
 
 @pytest.mark.parametrize(
@@ -95,32 +90,30 @@ def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path
     [b"{", b"\xff", b"[1]", b'{"step": 1}', b"[" * 100_000, b'{"step": 3, "target_tokens": null}', b"nul"],
     ids=["cut", "no text", "a list", "a step of nothing", "deep", "no number", "a cut word"],
 )
-def test_damaged_lines_of_a_log_are_counted_and_left_out(tmp_path: Path, line: bytes) -> None:
-    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
-    lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
+def test_damaged_lines_of_a_log_are_counted_and_left_out(golden: Path, tmp_path: Path, line: bytes) -> None:
+    lines = (golden / "log.jsonl").read_bytes().splitlines(keepends=True)
     message = json.loads(lines[3])
     wrong = json.dumps({**message, **json.loads(line)}).encode() if b"null" in line else line
-    (run / "log.jsonl").write_bytes(b"".join([*lines[:3], wrong + b"\n", *lines[4:], b'{"being": "writ']))
-    (run / "environment.jsonl").write_bytes(b'{"command": 3}\n[]\n\xff\n')
+    (golden / "log.jsonl").write_bytes(b"".join([*lines[:3], wrong + b"\n", *lines[4:], b'{"being": "writ']))
+    (golden / "environment.jsonl").write_bytes(b'{"command": 3}\n[]\n\xff\n')
     with pytest.warns(Caution, match=r"log\.jsonl has 1 damaged lines, which are left out"):
-        write_comparison([run], tmp_path / "page.html")
+        write_comparison([golden], tmp_path / "page.html")
     (content,) = content_of(tmp_path / "page.html")["runs"]
     assert content["step"] == 240
     assert content["environment"] == {}
 
 
-def test_settings_that_are_not_toml_are_reported_with_their_file(tmp_path: Path) -> None:
-    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+def test_settings_that_are_not_toml_are_reported_with_their_file(golden: Path, tmp_path: Path) -> None:
     for content in (b"a = ", b"\xff\xfe", b"a = " + b"[" * 100_000):
-        (run / "config.toml").write_bytes(content)
-        with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
-            write_comparison([run], tmp_path / "page.html")
+        (golden / "config.toml").write_bytes(content)
+        message = refusal(write_comparison, [golden], tmp_path / "page.html")
+        assert "config.toml is not a TOML file" in message
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "environment.jsonl"])
-def test_a_file_that_is_not_ordinary_is_refused_without_blocking(tmp_path: Path, name: str) -> None:
-    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
-    (run / name).unlink()
-    os.mkfifo(run / name)
-    with pytest.raises(UserError, match=f"{name} is not an "):
-        write_comparison([run], tmp_path / "page.html")
+def test_a_file_that_is_not_ordinary_is_refused_without_blocking(
+    golden: Path, tmp_path: Path, name: str
+) -> None:
+    (golden / name).unlink()
+    os.mkfifo(golden / name)
+    assert f"{name} is not an " in refusal(write_comparison, [golden], tmp_path / "page.html")

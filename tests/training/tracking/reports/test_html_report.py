@@ -1,6 +1,5 @@
 """`report.html` shows the whole run in one file, and each validation replaces it atomically."""
 
-import json
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -18,7 +17,7 @@ from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Stan
 from nmt_cli.training.tracking.history import POINTS, History
 from nmt_cli.training.tracking.reports.html_report import HtmlReport
 from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
-from tests.training.runs import Go, Tiny, lines_of
+from tests.training.runs import Go, Tiny, content_of, lines_of
 
 Make = Callable[..., HtmlReport]
 
@@ -26,13 +25,6 @@ VALIDATED = ("validation.every_steps=2", "training.max_steps=5")
 SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
 TRAINING, DONE = Standing("training", SPENT, 60.0), Standing("done", SPENT, 0.0)
 NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語"
-
-
-def content_of(page: Path) -> dict[str, Any]:
-    pattern = r'<script type="application/json" id="data">(.*?)</script>'
-    (text,) = re.findall(pattern, page.read_text("utf-8"), re.S)
-    content: dict[str, Any] = json.loads(text)
-    return content
 
 
 def rounded(values: list[float]) -> list[float]:
