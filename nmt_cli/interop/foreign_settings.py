@@ -16,6 +16,7 @@ class ForeignSettings:
     """Settings by name. Null counts as missing. A wrong type raises `UserError`, which names `where`."""
 
     def __init__(self, values: Any, where: str) -> None:
+        """Keep the parsed settings. Raise `UserError` if `values` is not a mapping."""
         if not isinstance(values, Mapping):
             raise UserError(f"{where} is damaged (it has no settings). Copy it again.")
         self._values, self.where = values, where

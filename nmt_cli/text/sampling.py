@@ -23,6 +23,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
     draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
+        """Return the ids of a random segmentation of prepared text."""
         seeds = count(seed)  # one for each run of text between symbols
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 

@@ -10,6 +10,7 @@ import numpy
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import (
+    EXCLUDED_BIAS,
     OVER_LENGTHS,
     SPMS,
     model_losses,
@@ -31,10 +32,6 @@ POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
 
 KINDS = {"fp32": None, "fp16": "float16", "int8": "int8"}
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-EXCLUDED_BIAS = -1e4
-"""Output bias of entries that must not be produced."""
-
 README = """# A translation model for CTranslate2
 
     import ctranslate2, sentencepiece
@@ -73,7 +70,7 @@ def filled(model: Transformer) -> Any:
     """Return CTranslate2's specification of the layers with copies of the weights, without vocabularies."""
     specs = _package().specs
     config = model.config
-    activation = getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation])
+    activation = getattr(specs.common_spec.Activation, config.activation.upper())
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,

@@ -21,6 +21,7 @@ from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import (
+    EXCLUDED_BIAS,
     OVER_LENGTHS,
     model_losses,
     named_entries,
@@ -50,9 +51,6 @@ LONGEST = 1024
 """Maximum number of positions."""
 
 TOGETHER = 25
-
-EXCLUDED_BIAS = -1e4
-"""Output bias of entries that get no probability: padding, and source entries in a shared matrix."""
 
 TARGET_END = "</s-target>"
 
@@ -87,7 +85,9 @@ def losses(model: Model) -> list[str]:
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the target's first id: `source`, the source size, for pre-norm with separate sides, else 0."""
+    """Return the target's first id. If one matrix holds both vocabularies, it is `source`, the size of the
+    source vocabulary. Otherwise, it is 0.
+    """
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 

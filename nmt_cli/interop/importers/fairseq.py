@@ -217,7 +217,9 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Cut both position tables to the same rows, without padding rows. Return the number of rows left."""
+    """Cut the position tables of both sides in `tensors` to the same rows, without padding. Return the number
+    of rows that are left. Raise `UserError` if a table is missing.
+    """
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
         raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")

@@ -238,7 +238,9 @@ def _ids(path: Path, rows: int) -> dict[str, int]:
 def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: pieces at their ids, other entries empty and never produced."""
+    """Return a vocabulary of `rows` entries: the pieces in `ids` at their ids, and other entries empty and
+    never produced. Raise `UserError` if `<unk>` is missing or a piece contains a line break.
+    """
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
@@ -255,7 +257,9 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return the arguments without a final padding entry, which transformers' converter appends."""
+    """Return the arguments without the last entry of each side if it is padding. The converter to
+    transformers appends such an entry.
+    """
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
     for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):

@@ -36,7 +36,9 @@ class Bpe:
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """Read the content of a codes file. `too_rare` has the numbers of pieces that are split further."""
+        """Build the model of `codes`, the content of a codes file, and of the characters in `alphabet`. Raise
+        `UserError` for invalid codes. `too_rare` has the numbers of pieces that are split further.
+        """
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0

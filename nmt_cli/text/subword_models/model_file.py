@@ -24,13 +24,13 @@ def defined(model: bytes) -> set[int]:
 
 
 def field(message: bytes, number: int) -> bytes:
-    """Return the content of the first field with this number, or b"" if there is none."""
+    """Return the content of the first field of a protocol buffer with this number, or b"" for none."""
     contents = (message[content:end] for field, _, content, end in _fields(message) if field == number)
     return next(contents, b"")
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return `message` with all fields of this number replaced by one with `content`."""
+    """Return a protocol buffer with all fields of this number replaced by one with `content`."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content

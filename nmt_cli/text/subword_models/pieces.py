@@ -40,7 +40,9 @@ class Pieces:
     """A SentencePiece model. The entry of a special token or an unused piece is None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load a `.model` file's content. `too_rare` has the numbers of pieces that are split further."""
+        """Load the content of a `.model` file. Raise `UserError` if the file is damaged or of another kind.
+        `too_rare` has the numbers of pieces that are split further.
+        """
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self.processor.get_piece_size()
