@@ -322,7 +322,8 @@ def _without_gone(
 def _entries(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
 ) -> list[Entry]:
-    """Return the entries of the user. Later ones take precedence. Add to `problems` for invalid ones."""
+    """Return the entries in `file`, `assignments` and `options`, in this order. Later entries take
+    precedence. Add a message to `problems` for each invalid assignment."""
     entries = list(from_file(file)) if file else []
     entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
     return [*entries, *options]

@@ -85,18 +85,11 @@ def test_the_examples_in_docstrings_work(
 
 
 def test_every_method_has_an_example() -> None:
-    methods = {"translate", "stream", "translations", "score", "token_scores", "align"}
-    methods |= {"translate_text", "sentences", "joined", "queued"}
-    methods |= {
-        "attention_maps",
-        "languages",
-        "tokenizers",
-        "atranslate",
-        "astream",
-        "atranslations",
-        "atranslate_text",
-    }
-    names = {f"nmt_cli.api.model.Model.{name}" for name in methods} | {"nmt_cli.api.model.load"}
+    methods = (
+        "translate stream translations translate_text atranslate astream atranslations atranslate_text score "
+        "token_scores align attention_maps sentences joined queued languages tokenizers"
+    )
+    names = {f"nmt_cli.api.model.Model.{name}" for name in methods.split()} | {"nmt_cli.api.model.load"}
     functions = {f"nmt_cli.api.commands.{name}" for name in ("preprocess", "train", "preset", "average")}
     assert names | functions == {example.name for example in examples()}
 
@@ -414,7 +407,7 @@ def test_only_the_request_with_a_sentence_that_kills_workers_fails(
         return encode(model, source_S, source)
 
     monkeypatch.setattr(Transformer, "encode", deadly)
-    lines = [line for line in a_few(60, seed=4)]
+    lines = a_few(60, seed=4)
     with load(folder, device="cpu", threads=2) as model, ThreadPoolExecutor(3) as pool:
         bad = pool.submit(model.translate, ["abc", "a" * 39, "de"])
         good = [pool.submit(model.translate, lines) for _ in range(2)]

@@ -243,7 +243,8 @@ class Model:
         return self.joined(await self.atranslate(lines, search), spaces)
 
     def score(self, pairs: Iterable[Pair]) -> list[float]:
-        """Return the log-probability of each translation given its source. This runs in the calling thread.
+        """Return the log-probability of each translation given its source. A pair is (source, translation).
+        This runs in the calling thread.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
         >>> same > other

@@ -72,8 +72,8 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 
 def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
-    """Return the model and the pairs of a request. Raises `Refused` if `pairs` is invalid or too large, or if
-    no single model translates from `source` to `target`."""
+    """Return the model and the pairs of a request with these `fields`. Raises `Refused` if `pairs` is invalid
+    or too large, or if no single model translates from `source` to `target`."""
     pairs = fields.values.get("pairs")
     if isinstance(pairs, str):  # of a form
         try:

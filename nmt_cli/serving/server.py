@@ -42,7 +42,7 @@ def serve(
     notify: Callable[[str], None],
 ) -> None:
     """Serve `models` at `address` until a signal. `models` has them by name, and `address` is host and port.
-    `notify` receives a line at the start, at a signal and at the end.
+    `keys` are the accepted API keys. `notify` receives a line at the start, at a signal and at the end.
 
     The server accepts connections once all models are ready. After SIGINT or SIGTERM it answers the accepted
     requests. A second signal ends the process at once. Raises `UserError` if it cannot listen.

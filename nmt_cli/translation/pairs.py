@@ -58,7 +58,8 @@ class PairScores:
 
 
 def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
-    """Read two files line by line. Raise `UserError` for different numbers of lines, or if both are stdin."""
+    """Return the lines of two files as pairs. Raise `UserError` for different numbers of lines, or if both
+    are stdin."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
@@ -84,7 +85,7 @@ def with_perplexity(
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the tokens of each translation with their log-probabilities. The length does not matter."""
+    """Return the tokens of each translation with their log-probabilities. Long pairs are not split."""
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary

@@ -136,8 +136,9 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
     ) -> None:
-        """`trained` is the maximum number of tokens of training sentences, with the end token, or None if
-        unknown. `length_ratio` is the mean number of target tokens per source token in training."""
+        """`models` share `tokenizers`. `trained` is the maximum number of tokens of training sentences, with
+        the end token, or None if unknown. `length_ratio` is the mean number of target tokens per source token
+        in training."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)

@@ -122,8 +122,7 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
     from nmt_cli.decoding.fast.packed import pack
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
     from nmt_cli.runtime.kernels.loading import compiled_kernels
-    from nmt_cli.translation.workers.counts import Counts
-    from nmt_cli.translation.workers.worker import NextTurn, translate_turns
+    from nmt_cli.translation.workers.worker import Counts, NextTurn, translate_turns
     from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)

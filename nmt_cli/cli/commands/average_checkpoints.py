@@ -83,7 +83,8 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line with the averaged steps of `run`, or with the averaged models if `run` is None."""
+    """Return a line about the folder `out`: the steps of `run` that `parts` have, or their paths if `run` is
+    None."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"
@@ -94,7 +95,8 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
 
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
-    """Return the checkpoints to average: the `best`, or the `last`, at distances of `every_minutes`."""
+    """Return the checkpoints of `run` to average: the `best` ones by score, or else the `last` ones, which
+    are about `every_minutes` apart unless it is None."""
     from nmt_cli.checkpoints import choice
 
     if best:
@@ -105,8 +107,8 @@ def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float 
 
 
 def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
-    """Decode with all candidates, print their scores, and return the best. Check first if `out` is
-    writable."""
+    """Decode with all candidate averages of `run`, print their scores, and return the best. Before that,
+    raise `UserError` if `out` can't be written. `quiet` prints only the final table."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.selection import show, trial_line
     from nmt_cli.runtime.atomic import check_writable

@@ -61,7 +61,8 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run a command in its own process, which Ctrl-C reaches, too. Raise `UserError` if it fails."""
+    """Run nmt with the arguments `words` in its own process, which Ctrl-C reaches, too. Raise `UserError` if
+    the command fails."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
@@ -75,7 +76,7 @@ def _run(words: list[str]) -> None:
 
 
 def _show(out: Path) -> None:
-    """Print the first `SHOWN` test sentences with their translations."""
+    """Print the first `SHOWN` test sentences in the folder `out` with their translations."""
     files = (out / "corpus" / "test.en", out / "translations.de")
     columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):

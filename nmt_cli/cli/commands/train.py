@@ -122,8 +122,11 @@ def train(
     parsing                            constituency parsing, section 6.3
     """
     config = chosen(TrainConfig, preset)
-    work = _forecast if dry_run else _run
-    sys.exit(work(must_exist(dataset), out, config, device, devices, threads, quiet))
+    must_exist(dataset)
+    if dry_run:
+        _forecast(dataset, out, config, device, devices, threads, quiet)
+    else:
+        sys.exit(_run(dataset, out, config, device, devices, threads, quiet))
 
 
 def _forecast(
@@ -134,8 +137,8 @@ def _forecast(
     devices: int,
     threads: int | None,
     quiet: bool,
-) -> int:
-    """Print the plan of a run to stdout, in the first process only. Return 0, the exit code."""
+) -> None:
+    """Print the plan of a run to stdout, in the first process only."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank
@@ -151,7 +154,6 @@ def _forecast(
         kind, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         plan = forecast(dataset, out, config, world, kind, Reporter(quiet))
         show(plan, world, kind.type)
-    return 0
 
 
 def _run(
@@ -163,7 +165,8 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train, in one process per device if `devices` > 1. Return 0 or the exit code of a failure or signal."""
+    """Train in the run folder `out`, in one process per device if `devices` > 1. Return 0, or the exit code
+    of a failure or a signal."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices

@@ -123,7 +123,8 @@ def translate(
 
 
 def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Import PyTorch, which takes seconds. Raise `UserError` for a wrong path before that."""
+    """Import PyTorch, which takes seconds. Before that, raise `UserError` if a path in `models` has no model.
+    `device` is the value of --device."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:
@@ -155,8 +156,8 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write each translation in the given `form` as soon as it is available. `n_best` is the number of
-    candidates per line, or None for JSON. Each translation is also added to `attention`."""
+    """Write each translation to `outgoing` in this `form`, as soon as it is available. `n_best` is the number
+    of candidates per line, or None for JSON. Each translation is also added to `attention`."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     outgoing.write(form.begin)
@@ -174,7 +175,8 @@ def _lines(
     source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
 ) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
     """Return the lines to translate, and the segments of a test set in language `lang`, or none. A `source`
-    of None is stdin, whose too long lines are added to `skipped`. `stack` closes files."""
+    of None is stdin, whose too long lines are added to `skipped`. `stack` closes files. With `input.prefix`,
+    a .tsv file is text."""
     kind = kind_of(source)
     if source and kind in TEST_SETS:
         segments = sgm.segments(source, "source", lang)
@@ -211,7 +213,8 @@ def _nothing() -> None:
 def _translations(
     model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
-    """Yield the translation of each line, after adding it to `report`. `flush` is called before waiting."""
+    """Yield the translation of each line of bytes by `model`, after adding it to `report`. `flush` is called
+    before waiting."""
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers

@@ -192,7 +192,7 @@ def _of_model(folder: Path) -> Facts:
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
-    """Return the kind and the vocabulary sizes of source and target as text."""
+    """Return the kind and the vocabulary sizes of source and target as text, one size if they are `joint`."""
     if joint:
         return f"{kind}, {sizes[0]:,} entries, joint"
     return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"

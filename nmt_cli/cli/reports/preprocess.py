@@ -19,7 +19,8 @@ NAMES_SHOWN = 5
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
-    """Print warnings to stderr. Unless `quiet`, also print tables of pairs and splits, and file names."""
+    """Print warnings about `outcome` to stderr. Unless `quiet`, also print tables of pairs and splits, and
+    names of files in the dataset folder `out`."""
     echo = printer(quiet)
     if outcome.remade:
         names = ", ".join(outcome.remade[:NAMES_SHOWN])

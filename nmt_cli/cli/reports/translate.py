@@ -74,7 +74,8 @@ class AttentionPage:
     """Computes alignments from attention, and collects the lines of the page of --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
-        """If `file` is None, no page is written."""
+        """Use the first model of `model` for alignments and for the page. If `file` is None, write no
+        page."""
         self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
         self._with_alignments = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []

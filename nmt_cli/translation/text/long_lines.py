@@ -58,8 +58,8 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of a prepared `text` to translate, at most `longest` tokens each, in order. `rule` is
-    `input.too_long`: "split" gives all parts, "cut" only the first one, "skip" none."""
+    """Return the parts of a prepared `text` to translate, at most `longest` tokens of `tokenizer` each, in
+    order. `rule` is `input.too_long`: "split" gives all parts, "cut" only the first one, "skip" none."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))

@@ -1,6 +1,7 @@
 """The loop of a worker, in a thread or in a process: take a turn at the queue, translate, repeat."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -14,7 +15,23 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import current
 from nmt_cli.runtime.kernels import standby
+from nmt_cli.runtime.processes import SharedCount
 from nmt_cli.runtime.threads import set_own_threads
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counters of the queue in shared memory, which worker processes read without sending a message. Threads
+    of the parent process change them under the lock of the queue."""
+
+    arrivals: SharedCount = field(default_factory=SharedCount)
+    """Grows when sentences start to wait."""
+
+    departures: SharedCount = field(default_factory=SharedCount)
+    """Grows when a request with unfinished sentences is dropped, and when the queue is closed."""
+
+    unfinished: SharedCount = field(default_factory=SharedCount)
+    """Number of sentences that wait or are being translated."""
 
 
 class Turn(Queue, Protocol):
@@ -43,7 +60,7 @@ NextTurn = Callable[[], Turn | None]
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate each turn in sequence, until `next_turn` returns None. While only few sentences are
+    """Translate turns with `models` until `next_turn` returns None. While only few sentences are
     unfinished, up to `threads` threads share the work of each step."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)

@@ -23,8 +23,7 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.processes import child, close_sockets, obey_parent, portable
-from nmt_cli.translation.workers.counts import Counts
-from nmt_cli.translation.workers.worker import NextTurn, Turn, translate_turns
+from nmt_cli.translation.workers.worker import Counts, NextTurn, Turn, translate_turns
 
 STARTING = threading.RLock()
 """Held while a process is forked or found dead. A process that another thread forks at this moment would
@@ -42,8 +41,9 @@ class WorkerProcess:
     """The parent's side of a worker process and of its replacements."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
-        """Start the process. `counts` are the counters of the queue that provides the turns. Up to `threads`
-        threads of the process share the work while only few sentences are unfinished."""
+        """Start a process that translates with `models`. `counts` are the counters of the queue that provides
+        the turns. Up to `threads` threads of the process share the work while only few sentences are
+        unfinished."""
         self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
         """Number of processes that died and were replaced."""

@@ -152,14 +152,8 @@ def test_wrong_usage_exits_with_2(
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
             "model.residual_stream=bf16 has no effect with training.precision=fp32",
         ),
-        (
-            ("--set", "schedule.decay=0.1"),
-            "have no effect with noam. Set schedule.kind to plateau",
-        ),
-        (
-            ("--set", "schedule.patience=9"),
-            "have no effect with noam. Set schedule.kind to plateau",
-        ),
+        (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
+        (("--set", "schedule.patience=9"), "have no effect with noam. Set schedule.kind to plateau"),
         (
             ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
             "schedule.decay must be more than 0 and less than 1 (got 1)",
@@ -168,19 +162,13 @@ def test_wrong_usage_exits_with_2(
             ("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"),
             "schedule.patience must be at least 1 (got 0)",
         ),
-        (("--set", "schedule.kind=plateau"), "nothing to watch without validation. Set validation.every"),
         (("--set", "validation.patience=-1"), "validation.patience must be at least 0 (got -1)"),
-        (
-            ("--set", "validation.least_improvement=-1"),
-            "least_improvement = -1 was removed: any improvement",
-        ),
-        (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*: "),
+        (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),
         (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
         (("--set", "checkpoints.keep_last=0"), "checkpoints.keep_last must be at least 1 (got 0)"),
         (("--set", "checkpoints.every_minutes=0"), "checkpoints.every_minutes must be more than 0 (got 0)"),
         (("--set", "schedule.kind=step"), "schedule.kind must be "),
         (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
-        (("--set", "training.precision=fp16"), "training.precision is fp16, but cpu has only fp32, bf16."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -18,8 +18,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.translation.workers.counts import Counts
-from nmt_cli.translation.workers.worker import translate_turns
+from nmt_cli.translation.workers.worker import Counts, translate_turns
 from nmt_cli.translation.workers.worker_process import MAX_IDLE_DEATHS, WorkerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
