@@ -116,7 +116,9 @@ class NamedCorpus:
             raise UserError(f"filters of {self.name}: {error}") from error
 
     def filter(self, general: FilterConfig) -> FilterConfig:
-        """Return the filters of all corpora, `general`, with this corpus's own settings in their place."""
+        """Return `general`, the filters of all corpora, with the values in `filters` of this corpus in place
+        of its own.
+        """
         own = converted(dict(self.filters), FilterConfig)
         return replace(general, **{name: getattr(own, name) for name in self.filters})
 
@@ -139,7 +141,7 @@ class CorporaConfig(CorpusConfig):
 
     @property
     def drawn(self) -> dict[Literal["valid", "test"], int]:
-        """The sizes of the sets to draw from the training text, without those of size 0."""
+        """The number of pairs of each set to draw from the training text. A set of size 0 is left out."""
         sizes: dict[Literal["valid", "test"], int] = {"valid": self.valid_size, "test": self.test_size}
         return {name: size for name, size in sizes.items() if size}
 
@@ -179,7 +181,7 @@ class BatchConfig:
 
     @property
     def max_length(self) -> int:
-        """Maximum tokens on either side of a training pair."""
+        """Maximum tokens on either side of a training pair: the lower of `longest` and `tokens`."""
         return min(self.longest, self.tokens)
 
     def __post_init__(self) -> None:
@@ -209,7 +211,9 @@ class StageConfig:
 
     @property
     def end(self) -> tuple[str, str]:
-        """The number of epochs and the corpus in `until`, or two empty strings."""
+        """The number of epochs, as text, and the name of the corpus in `until`. Both are "" if `until` is
+        empty.
+        """
         match = UNTIL.fullmatch(self.until)
         return (match[1], match[2]) if match else ("", "")
 

@@ -37,12 +37,16 @@ Role = Literal["train", "valid", "test"]
 
 
 def damaged(path: Path, problem: str) -> UserError:
-    """Return the error for a dataset file with a problem, such as "is missing"."""
+    """Return the error for the dataset file `path`. `problem` is what is wrong with it, such as "is missing".
+    The message asks to make the dataset again.
+    """
     return UserError(f"{path} {problem}. Make the dataset again with --overwrite.")
 
 
 def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
-    """Return the path of a file of one side. `content` ends the name, such as "tokens.npy" or "raw.txt"."""
+    """Return the path FOLDER/SPLIT.SIDE.CONTENT. `content` is the end of the name, such as "tokens.npy" or
+    "raw.txt".
+    """
     return folder / f"{split}.{side}.{content}"
 
 
@@ -72,8 +76,8 @@ class Split:
         return len(self.source)
 
     def lengths(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of source tokens and of target tokens of each pair number in `pairs`. End tokens
-        count.
+        """Return the number of tokens in the source and in the target of each pair. `pairs` has the numbers
+        of the pairs. End tokens count.
         """
         source, target = (
             np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (self.source, self.target)
@@ -105,8 +109,9 @@ class TrainCorpus:
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """Return the corpora of the training set in order, or one named "train" if the manifest lists none. Raise
-    `UserError` if they do not cover the training set without gaps.
+    """Return the corpora of the training set in order. If the manifest lists none, return one corpus named
+    "train". Raise `UserError` for a damaged entry, and if the ranges leave a gap, overlap or end elsewhere
+    than the set.
     """
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
@@ -125,7 +130,9 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Open a dataset folder. Raise `UserError` if the manifest is damaged, or a file has another size."""
+    """Return the dataset in `folder`, with mapped arrays. Raise `UserError` for a missing or damaged
+    manifest, a missing file, a file of another size and an invalid array. This does not check hashes.
+    """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
@@ -136,7 +143,10 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of `dataset.json`. Raise `UserError` if it is missing or damaged."""
+    """Return the content of `dataset.json`. Raise `UserError` if it is missing, is not JSON or has another
+    format number. Also raise it if the entry of a file or split is incomplete or unsafe, or if there is no
+    split "train".
+    """
     path = folder / MANIFEST
     try:
         manifest = parsed_json(read_ordinary(path))
@@ -154,7 +164,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Return whether all files in `manifest` have a safe name, a size and a hash, and all splits a role."""
+    """Return whether `manifest` lists files and splits, with a split "train".
+
+    Each file must have a name inside the folder, a size and a hash. Each split must have the role "train",
+    "valid" or "test".
+    """
     files, splits = manifest.get("files"), manifest.get("splits")
     return (
         isinstance(files, dict)
@@ -172,8 +186,8 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the unchanged lines of one side of a validation or test set, with invalid UTF-8 replaced. There
-    may be more lines than pairs. Raise `UserError` if there are fewer.
+    """Return the raw lines of one side of a validation or test set, without line feeds. Replace invalid
+    UTF-8. There may be more lines than pairs. Raise `UserError` if there are fewer.
     """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
@@ -184,7 +198,9 @@ def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise `UserError` for the first file that is missing or has another size than in the manifest."""
+    """Raise `UserError` for the first file in the manifest that is missing or has another size. Do not read
+    contents.
+    """
     for name, file in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -194,7 +210,9 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json` with the size and hash of all other files in `folder`, which must be complete."""
+    """Write `dataset.json`: the format number, `manifest`, and the size and hash of every other file in
+    `folder`. Call this last, when all other files are complete.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
@@ -202,7 +220,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
-    """Map one side of a split. Raise `UserError` for arrays of another shape or type."""
+    """Return one side of a split as mapped arrays. Raise `UserError` if a file is not an array. Also raise it
+    unless tokens are one axis of unsigned integers and offsets are one non-empty axis of int64.
+    """
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
@@ -213,7 +233,9 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Map a `.npy` file into memory. Raise `UserError` if it is damaged."""
+    """Return the array in a `.npy` file, mapped for reading. Raise `UserError` if the file is not a valid
+    array.
+    """
     try:
         # `np.load` would also accept zip archives, and pickles, which can run any code.
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")

@@ -1,4 +1,4 @@
-"""Guards the dataset of a training run: it must be intact, and stay so, or nothing is saved."""
+"""Guards the dataset of a training run. If the dataset is damaged or changes, nothing more is saved."""
 
 import hashlib
 import os
@@ -24,8 +24,10 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 
 
 class DatasetGuard(ExitStack):
-    """Verifies an open dataset in the background and notices later changes to its files. The files stay open,
-    so the guard can check them even after their folder is moved or removed.
+    """Verifies an open dataset in the background, and notices later changes to its files.
+
+    The files stay open until the guard is closed. So the guard can check them even after their folder is
+    moved or removed.
     """
 
     def __init__(
@@ -36,9 +38,9 @@ class DatasetGuard(ExitStack):
         *,
         verifies: bool = True,
     ) -> None:
-        """Open all files of the dataset. If `verifies`, as on one rank per machine, verify them in a thread.
-        `gather` takes a value of this rank and returns the values of all ranks. `note` shows a message to the
-        user.
+        """Open all files of the dataset. If `verifies` is true, verify them in a thread. Set it on one rank
+        per machine. `gather` takes a value of this rank and returns the values of all ranks. `note` shows a
+        message to the user.
         """
         super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
@@ -56,8 +58,9 @@ class DatasetGuard(ExitStack):
             self._verified.set_result(None)
 
     def check_quickly(self) -> None:
-        """Raise `UserError` for a failed verification or a file of another size. This is cheap enough for
-        every batch. Reading a mapped file past its new end would kill the process.
+        """Raise `UserError` for a file of another size. Also raise the error of the verification if it has
+        failed. This does not wait or read contents, so it is cheap enough for every batch. Reading a mapped
+        file past its new end would kill the process.
         """
         if self._verified.done():
             self._verified.result()
@@ -66,7 +69,10 @@ class DatasetGuard(ExitStack):
                 raise self._changed(name)
 
     def check_contents(self) -> None:
-        """Wait for the verification. Raise `UserError` if it failed or if a file changed since the start."""
+        """Wait for the verification, and raise its error. Raise `UserError` for a file of another size. Hash
+        each file whose times changed since the last check, and raise `UserError` if its hash differs from the
+        manifest.
+        """
         self._verified.result()
         self.check_quickly()
         for name, file in self._files.items():
@@ -81,7 +87,10 @@ class DatasetGuard(ExitStack):
             self._times[name] = times
 
     def check_all_ranks(self) -> None:
-        """Check the contents on all ranks. All ranks call this and raise the first `UserError` of any."""
+        """Wait for the verification on all ranks, and check the contents on each. If any rank finds a
+        problem, all ranks raise the first one as `UserError`. All ranks must call this. After a wait of about
+        3 seconds, send a message to `note`.
+        """
         polls = 0
         # All ranks see the same statuses, so they leave this loop together.
         while RUNNING in (statuses := self._gather(self._status())):
@@ -93,11 +102,15 @@ class DatasetGuard(ExitStack):
             raise UserError(problem)
 
     def is_gone(self) -> bool:
-        """Return whether any rank finds the folder moved, removed or replaced. All ranks call this."""
+        """Return whether `_is_gone_here` is true on any rank. All ranks must call this, and all get the same
+        result.
+        """
         return any(self._gather(self._is_gone_here()))
 
     def _status(self) -> str:
-        """Return `RUNNING` until the verification ends, then this rank's problem or an empty string."""
+        """Return `RUNNING` until the verification ends. Then check the contents. Return the text of the
+        error, or "".
+        """
         if not self._verified.done():
             return RUNNING
         try:
@@ -107,7 +120,9 @@ class DatasetGuard(ExitStack):
         return ""
 
     def _is_gone_here(self) -> bool:
-        """Return whether this rank finds the folder moved, removed or replaced."""
+        """Return whether the folder no longer holds this dataset. It may be missing, damaged, have a file of
+        another size or list other files.
+        """
         try:
             manifest = read_manifest(self._folder)
             check_sizes(self._folder, manifest)
@@ -116,7 +131,7 @@ class DatasetGuard(ExitStack):
         return bool(manifest["files"] != self._written)
 
     def _verify(self, dataset: Dataset) -> None:
-        """Verify the dataset in a thread, and store the result or the error in `_verified`."""
+        """Verify all contents of `dataset`. Store success or the error, of any type, in `_verified`."""
         try:
             verify(dataset)
             self._verified.set_result(None)
@@ -124,7 +139,9 @@ class DatasetGuard(ExitStack):
             self._verified.set_exception(error)
 
     def _changed(self, name: str) -> UserError:
-        """Return the error for a change of the file `name` of the dataset."""
+        """Return the error for the file `name` of the dataset, which changed during training. It asks to
+        restore it.
+        """
         return UserError(
             f"{self._folder / name} was changed while it was in use. Restore it, then run the same command "
             "again to resume from the last checkpoint."

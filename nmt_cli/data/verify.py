@@ -16,7 +16,10 @@ AT_ONCE = 1 << 20
 
 
 def verify(dataset: Dataset) -> None:
-    """Raise `UserError` for the first file with a wrong hash or with invalid numbers."""
+    """Raise `UserError` for the first problem of a dataset. Problems are a wrong hash, offsets that do not
+    increase, a missing end token, a token outside the vocabulary, and sides with different numbers of
+    sentences.
+    """
     check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     for name, split in dataset.splits.items():
@@ -30,7 +33,9 @@ def verify(dataset: Dataset) -> None:
 
 
 def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise `UserError` for the first file whose content differs from its hash in the manifest."""
+    """Read all files in the manifest. Raise `UserError` for the first one whose SHA-256 differs from its
+    entry.
+    """
     for name, file in manifest["files"].items():
         path = folder / name
         if sha256_of(path) != file.get("sha256"):
@@ -38,7 +43,9 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _vocabulary_size(dataset: Dataset, side: Side) -> int:
-    """Return the number of vocabulary entries of a side. Raise `UserError` if it is not in the manifest."""
+    """Return the number of vocabulary entries of a side. Raise `UserError` if the manifest has no such whole
+    number.
+    """
     try:
         return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
     except (KeyError, TypeError, ValueError) as error:
@@ -47,8 +54,9 @@ def _vocabulary_size(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the text of each problem. Stop at the first, since later checks rely on it.
-    `vocabulary` is the number of vocabulary entries, and `end` is the id of the end token.
+    """Yield (end of the file name, text) for each problem of the offsets and tokens of a side. Stop reading
+    at the first problem, because later checks rely on it. `vocabulary` is the number of vocabulary entries,
+    and `end` is the id of the end token.
     """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
