@@ -290,10 +290,7 @@ def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Ent
 
 
 def _without_gone(
-    entries: Sequence[Entry],
-    sections: Mapping[str, Any],
-    problems: list[str],
-    note: Callable[[str], None],
+    entries: Sequence[Entry], sections: Mapping[str, Any], problems: list[str], note: Callable[[str], None]
 ) -> list[Entry]:
     """Return the entries of settings that still exist.
 

@@ -383,8 +383,7 @@ def test_a_value_written_as_toml_reads_back_as_itself(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
-    [("unigran", "did you mean unigram?"), ("xyz", "there are unigram, bpe.")],
+    ("name", "sentence"), [("unigran", "did you mean unigram?"), ("xyz", "there are unigram, bpe.")]
 )
 def test_nearest_names_the_most_similar_choice_or_all(name: str, sentence: str) -> None:
     assert nearest(name, ["unigram", "bpe"]) == sentence

@@ -138,9 +138,7 @@ def test_the_module_is_the_command() -> None:
     assert (result.returncode, result.stdout.splitlines()[0]) == (0, f"nmt {__version__}")
 
 
-def test_the_version_shows_python_pytorch_and_the_device(
-    nmt: Nmt,
-) -> None:
+def test_the_version_shows_python_pytorch_and_the_device(nmt: Nmt) -> None:
     message = nmt("--version").stdout.splitlines()[1]
     assert f"Python {platform.python_version()}" in message
     assert f"PyTorch {version('torch')}" in message
@@ -288,9 +286,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_exits_with_141_and_without_output(
-    start_nmt: Callable[..., Popen[str]],
-) -> None:
+def test_a_closed_pipe_exits_with_141_and_without_output(start_nmt: Callable[..., Popen[str]]) -> None:
     process = start_nmt("preprocess", "--help")
     assert process.stdout
     process.stdout.close()

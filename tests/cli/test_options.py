@@ -41,9 +41,7 @@ def test_exactly_the_commands_of_this_table_have_settings() -> None:
 
 
 @pytest.mark.parametrize("command", SETTINGS)
-def test_help_shows_the_common_settings(
-    command: str,
-) -> None:
+def test_help_shows_the_common_settings(command: str) -> None:
     lines = printed(command, "--help").splitlines()
     assert max(map(len, lines)) <= 110
     everyday = [setting.name for setting in describe(SETTINGS[command]) if setting.everyday]

@@ -18,79 +18,63 @@ def german() -> str:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "seed", "expected"),
+    ("pattern", "seed", "english", "translation"),
     [
         (
             sentences.calculation,
             "3",
-            (
-                "how much is six thousand two hundred and fifty-one plus one hundred and thirty-one?",
-                "wie viel ist sechstausendzweihunderteinundfünfzig plus einhunderteinunddreißig?",
-            ),
+            "how much is six thousand two hundred and fifty-one plus one hundred and thirty-one?",
+            "wie viel ist sechstausendzweihunderteinundfünfzig plus einhunderteinunddreißig?",
         ),
         (
             sentences.departure,
             "3",
-            (
-                "the taxi to Hanover leaves on Friday at twenty-five past four.",
-                "das Taxi nach Hannover fährt am Freitag um fünf vor halb fünf ab.",
-            ),
+            "the taxi to Hanover leaves on Friday at twenty-five past four.",
+            "das Taxi nach Hannover fährt am Freitag um fünf vor halb fünf ab.",
         ),
         (
             sentences.hurry,
             "5",
-            (
-                "the students can get up early because the taxi leaves at five to eight.",
-                "die Studenten können früh aufstehen, weil das Taxi um fünf vor acht abfährt.",
-            ),
+            "the students can get up early because the taxi leaves at five to eight.",
+            "die Studenten können früh aufstehen, weil das Taxi um fünf vor acht abfährt.",
         ),
         (
             sentences.action,
             "6",
-            (
-                "I packed twenty-nine travel bags twelve weeks ago.",
-                "ich habe vor zwölf Wochen neunundzwanzig Reisetaschen eingepackt.",
-            ),
+            "I packed twenty-nine travel bags twelve weeks ago.",
+            "ich habe vor zwölf Wochen neunundzwanzig Reisetaschen eingepackt.",
         ),
         (
             sentences.present,
             "3",
-            (
-                "the day before yesterday Maria bought his uncle a new chair "
-                "for fifteen euros and fifteen cents.",
-                "vorgestern hat Maria seinem Onkel einen neuen Stuhl für fünfzehn Euro fünfzehn gekauft.",
-            ),
+            "the day before yesterday Maria bought his uncle a new chair "
+            "for fifteen euros and fifteen cents.",
+            "vorgestern hat Maria seinem Onkel einen neuen Stuhl für fünfzehn Euro fünfzehn gekauft.",
         ),
         (
             sentences.condition,
             "2",
-            (
-                "if the green kitchen table costs less than fourteen euros and eighty cents, we will buy it.",
-                "wenn der grüne Küchentisch weniger als vierzehn Euro achtzig kostet, kaufen wir ihn.",
-            ),
+            "if the green kitchen table costs less than fourteen euros and eighty cents, we will buy it.",
+            "wenn der grüne Küchentisch weniger als vierzehn Euro achtzig kostet, kaufen wir ihn.",
         ),
         (
             sentences.relative_clause,
             "4",
-            (
-                "the big umbrella that Julia bought yesterday evening cost twenty euros.",
-                "der große Regenschirm, den Julia gestern Abend gekauft hat, hat zwanzig Euro gekostet.",
-            ),
+            "the big umbrella that Julia bought yesterday evening cost twenty euros.",
+            "der große Regenschirm, den Julia gestern Abend gekauft hat, hat zwanzig Euro gekostet.",
         ),
         (
             sentences.birth,
             "3",
-            (
-                "her sister was born on the twenty-third of April nineteen seventy-three.",
-                "ihre Schwester wurde am dreiundzwanzigsten April neunzehnhundertdreiundsiebzig geboren.",
-            ),
+            "her sister was born on the twenty-third of April nineteen seventy-three.",
+            "ihre Schwester wurde am dreiundzwanzigsten April neunzehnhundertdreiundsiebzig geboren.",
         ),
     ],
 )
 def test_german_word_order(
-    pattern: Callable[[RandomPhrases], Pair], seed: str, expected: tuple[str, str]
+    pattern: Callable[[RandomPhrases], Pair], seed: str, english: str, translation: str
 ) -> None:
-    assert pattern(RandomPhrases(seed)) == expected
+    assert pattern(RandomPhrases(seed)) == (english, translation)
 
 
 @pytest.mark.parametrize(

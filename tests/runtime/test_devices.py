@@ -82,9 +82,7 @@ def test_too_many_devices_are_an_error_with_a_remedy(
     assert str(caught.value) == message
 
 
-def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
-    gpus: Callable[..., list[torch.device]],
-) -> None:
+def test_each_process_has_its_own_gpu_and_all_share_the_cpu(gpus: Callable[..., list[torch.device]]) -> None:
     made_current = gpus(2)
     assert [device_of_rank("auto", rank) for rank in range(2)] == made_current == usable_devices("cuda")
     assert [device_of_rank("cpu", rank) for rank in range(5)] == [CPU] * 5

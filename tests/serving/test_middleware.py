@@ -30,10 +30,7 @@ def test_unknown_paths_and_methods_are_reported(client: Client) -> None:
 
 
 def test_a_fault_is_logged_with_its_location_and_without_user_text(
-    german: Model,
-    serving: Serving,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    german: Model, serving: Serving, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def fails(*_: object) -> None:
         raise KeyError("Xylophone")

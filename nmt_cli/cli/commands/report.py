@@ -9,19 +9,8 @@ from nmt_cli.units import counted
 
 
 @click.command(cls=Command, epilog="nmt report run-1 run-2 --out runs.html")
-@click.argument(
-    "runs",
-    nargs=-1,
-    required=True,
-    metavar="RUN ...",
-    type=EXISTING_FOLDER,
-)
-@click.option(
-    "--out",
-    required=True,
-    type=FILE,
-    help="Page (.html) or curves (.svg) to write.",
-)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN ...", type=EXISTING_FOLDER)
+@click.option("--out", required=True, type=FILE, help="Page (.html) or curves (.svg) to write.")
 @common
 def report(runs: tuple[Path, ...], out: Path, quiet: bool) -> None:
     """Compare training runs on one HTML page.

@@ -31,11 +31,7 @@ NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
 PORT = Number(at_least=0, at_most=65535)
 
 
-@click.command(
-    cls=CommandWithSettings,
-    settings=ServeConfig,
-    epilog="nmt serve en-de de-en --port 5000",
-)
+@click.command(cls=CommandWithSettings, settings=ServeConfig, epilog="nmt serve en-de de-en --port 5000")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on. 0.0.0.0 means all."

@@ -130,13 +130,7 @@ def train(
 
 
 def _forecast(
-    dataset: Path,
-    out: Path,
-    config: TrainConfig,
-    device: str,
-    devices: int,
-    threads: int | None,
-    quiet: bool,
+    dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, threads: int | None, quiet: bool
 ) -> None:
     """Print the plan of a run to stdout, in the first process only."""
     from nmt_cli.cli.reports.dry_run import show

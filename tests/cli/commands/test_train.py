@@ -231,7 +231,7 @@ def test_a_signal_saves_and_explains_how_to_resume(
     assert result.returncode == code
     assert list(checkpoints(out)) == [2]
     assert result.stderr.splitlines()[-1:] == [
-        f"{out}: stopped and saved. Run the same command again to resume.",
+        f"{out}: stopped and saved. Run the same command again to resume."
     ]
 
 

@@ -19,10 +19,7 @@ def rows(text: str, head: str) -> list[list[str]]:
 
 
 def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
-    nmt_preprocess: Nmt,
-    tmp_path: Path,
-    write_pairs: Callable[[Path, Pairs], str],
-    dev: str,
+    nmt_preprocess: Nmt, tmp_path: Path, write_pairs: Callable[[Path, Pairs], str], dev: str
 ) -> None:
     pairs = [("a b", "b a")] * 1200 + [("", "x")] * 2 + [("a " * 9, "b")] * 3
     first, second = (write_pairs(tmp_path / name, some) for name, some in (("c", pairs), ("d", pairs[1200:])))
@@ -45,9 +42,7 @@ def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
 
 
 def test_both_separate_vocabularies_are_shown(
-    nmt_preprocess: Nmt,
-    tmp_path: Path,
-    write_pairs: Callable[[Path, Pairs], str],
+    nmt_preprocess: Nmt, tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [("abcdefgh", "x"), ("a", "y")])
     result = nmt_preprocess(
@@ -57,10 +52,7 @@ def test_both_separate_vocabularies_are_shown(
 
 
 def test_each_odd_evaluation_set_causes_a_warning_with_a_line_number(
-    nmt_preprocess: Nmt,
-    tmp_path: Path,
-    toy: str,
-    write_pairs: Callable[[Path, Pairs], str],
+    nmt_preprocess: Nmt, tmp_path: Path, toy: str, write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     odd = write_pairs(tmp_path / "odd", [("abc", "abc"), ("", "abc"), ("\u4e00", "abc"), ("", "a")])
     result = nmt_preprocess("--train", toy, "--test", odd, "--out", tmp_path / "out", "--quiet")

@@ -15,11 +15,7 @@ def test_weblate_gets_its_translations(client: Client) -> None:
     answer = client.post("/v2/translate", fields, authorization="DeepL-Auth-Key abc:fx")
     assert answer.json() == {
         "translations": [
-            {
-                "detected_source_language": "EN",
-                "text": 'Hello <x id="7"></x>, you.',
-                "billed_characters": 26,
-            },
+            {"detected_source_language": "EN", "text": 'Hello <x id="7"></x>, you.', "billed_characters": 26},
             {"detected_source_language": "EN", "text": "Two", "billed_characters": 3},
         ]
     }

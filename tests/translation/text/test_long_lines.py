@@ -48,8 +48,7 @@ def learnt(kind: Kind, vocab_size: int) -> Tokenizer:
 
 
 WORDS = st.one_of(
-    st.text(alphabet=LETTERS.replace(" ", "") + "é中😀", min_size=1, max_size=30),
-    st.sampled_from(SYMBOLS),
+    st.text(alphabet=LETTERS.replace(" ", "") + "é中😀", min_size=1, max_size=30), st.sampled_from(SYMBOLS)
 )
 
 
