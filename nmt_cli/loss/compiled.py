@@ -5,10 +5,7 @@ import math
 import numpy as np
 from numba import boolean, float32, int64, uint16, void
 
-from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, float_at, njit, order_of, rounded_as
-
-LOWEST = np.int32(-(1 << 31))
-"""The smallest result of `order_of`."""
+from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, maximum, njit, rounded_as
 
 
 def _signature(stored):
@@ -27,13 +24,11 @@ def rows(logits_CV, targets_C, losses_2C, smoothing, scale, gradient, first, end
     z_V = np.empty(entries, np.float32)
     for row in range(first, end):
         logits_V, target = logits_CV[row], targets_C[row]
-        highest, total = LOWEST, np.float32(0)
+        total = np.float32(0)
         for v in range(entries):
             z_V[v] = as_float32(logits_V[v])
             total += z_V[v]
-        for v in range(entries):
-            highest = max(highest, order_of(z_V[v]))
-        top, mean, target_logit = float_at(highest), total / np.float32(entries), z_V[max(target, 0)]
+        top, mean, target_logit = maximum(z_V), total / np.float32(entries), z_V[max(target, 0)]
         total = np.float32(0)
         for v in range(entries):
             z_V[v] = exp(z_V[v] - top)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import boolean, float32, int64, types, void
 
 from nmt_cli.decoding.next_token.compiled import log_softmax, top
-from nmt_cli.runtime.kernels.compiled import OPTIONS, float_at, njit, order_of
+from nmt_cli.runtime.kernels.compiled import OPTIONS, maximum, njit
 
 NEVER = np.float32(-np.inf)
 
@@ -150,10 +150,7 @@ def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
     if raw:
         maxima = np.empty(len(x_RV), np.float32)
         for row in range(len(x_RV)):
-            highest = np.int32(-(2**31))
-            for v in range(x_RV.shape[1]):
-                highest = max(highest, order_of(x_RV[row, v]))
-            maxima[row] = float_at(highest)
+            maxima[row] = maximum(x_RV[row])
         log_softmax(x_RV, maxima)
         for row in range(len(x_RV)):
             for token in banned:

@@ -331,13 +331,15 @@ def exp(x):
 
 
 @njit(**OPTIONS)
-def order_of(x):
-    """Return an int32 that sorts as the float32 `x`, for vectorised maxima. nan has an arbitrary rank."""
-    bits = bits_of(x)
+def _reordered(bits):
+    """Map the bits of float32, as int32, to int32 that sort as the floats, and back. nan has any rank."""
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @njit(**OPTIONS)
-def float_at(order):
-    """Return the float32 that `order_of` maps to this int32."""
-    return float_of(np.int32(order ^ ((order >> np.int32(31)) & np.int32(0x7FFFFFFF))))
+def maximum(x_V):
+    """Return the maximum of a row of float32. It is arbitrary if the row has nan."""
+    highest = np.int32(-(1 << 31))
+    for v in range(len(x_V)):
+        highest = max(highest, _reordered(bits_of(x_V[v])))  # a maximum of integers is vectorised
+    return float_of(_reordered(highest))
