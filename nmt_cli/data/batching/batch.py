@@ -16,8 +16,8 @@ from nmt_cli.ragged import Layout
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The input of one forward pass. Source segment i and target segment i are a pair. Filler may follow the
-    pairs: dummy segments of end tokens. Every segment ends with an end token.
+    """The input of one forward pass. Source segment i and target segment i are a pair. Every segment ends
+    with an end token. After the pairs, filler may follow: dummy segments that consist of end tokens.
     """
 
     pairs: Indices
@@ -41,12 +41,14 @@ class MicroBatch:
 
     @property
     def filler(self) -> int:
-        """The number of filler tokens on both sides."""
+        """The total number of filler tokens of both sides."""
         both = len(self.source_tokens) + len(self.target_tokens)
         return both - self.real_source_tokens - self.real_target_tokens
 
     def to(self, device: torch.device | str) -> "MicroBatch":
-        """Return the micro-batch on `device`. Copies from pinned memory may still run in the background."""
+        """Return the micro-batch on `device`. A copy from pinned memory to a GPU may still run after the
+        return.
+        """
         return replace(
             self,
             source_tokens=self.source_tokens.to(device, non_blocking=True),
@@ -69,8 +71,10 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Return the micro-batch of the pair numbers in `pairs`, at least one, in host memory. Filler rounds up
-    its shape if `rounding` is given.
+    """Return the micro-batch of the pairs with the numbers `pairs`, in that order and in host memory.
+
+    There must be at least one pair. With `rounding`, add filler so that the shape is a multiple of its unit.
+    Labels of filler are `IGNORED`.
     """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
@@ -94,14 +98,18 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """Return the same pairs in two micro-batches of about half the tokens. A single pair gives only one."""
+    """Return the pairs of `micro_batch` as two new micro-batches with about half the tokens each. For a
+    single pair, return one micro-batch. `rounding` adds filler as in `assemble`.
+    """
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """Return the tokens of sentences `pairs` in order, then end tokens for the other segments of `layout`."""
+    """Return the tokens of the sentences with the numbers `pairs`, in that order, as int64 [tokens of
+    `layout`]. Fill the segments of `layout` after these sentences with end tokens.
+    """
     # A split has no vocabulary, but every sentence in it ends with the end token.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()

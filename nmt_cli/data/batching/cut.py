@@ -26,15 +26,17 @@ Lengths = NDArray[np.integer[Any]]
 
 
 def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float64]:
-    """Return the approximate cost of each pair, in source tokens."""
+    """Return the approximate cost of training on each pair, in units of one source token. It is linear in the
+    tokens of both sides, plus a quadratic term for attention.
+    """
     source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
     attention = source * source + source * target + target * target / 2
     return source + TARGET_TOKEN * target + TOKEN_PAIR * attention
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Return, for each of `world` ranks, the row numbers of its pairs. All ranks get about equal cost. With
-    few pairs, some ranks get none.
+    """Divide pairs among `world` ranks at about equal cost. Return the row numbers of each rank, ascending.
+    The result depends only on the lengths. With fewer pairs than ranks, some ranks get none.
     """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
@@ -50,9 +52,9 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Divide the pairs into parts of at most `max_tokens` source plus target tokens. Return the row numbers
-    of each part. Long pairs come first, and the parts have about equal sizes. A pair with more tokens is a
-    part alone.
+    """Divide pairs into parts of at most `max_tokens` source plus target tokens. Return the row numbers of
+    each part, longest pairs first. A pair with more tokens is a part alone. The other parts have about equal
+    tokens.
     """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
@@ -63,8 +65,8 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Cut `pairs`, in their order, into few parts of about equal tokens, none above `max_tokens`. `tokens`
-    has the number of tokens of each pair, at most `max_tokens`. No pairs give no parts.
+    """Cut `pairs`, in their order, into few parts of about equal tokens, each of at most `max_tokens`.
+    `tokens` has the tokens of each pair. No pair may have more than `max_tokens`. Return [] for no pairs.
     """
     if not len(pairs):
         return []

@@ -38,7 +38,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LocalBatch:
-    """A rank's share of a global batch. The counts are of the global batch, so all ranks have the same."""
+    """A rank's share of a global batch. `pairs`, the token counts and `dropped` describe the global batch, so
+    they are the same on all ranks.
+    """
 
     epoch: int
     number: int
@@ -58,7 +60,9 @@ class LocalBatch:
 
 
 class Loader:
-    """An endless iterator of local batches from batch `number` of `epoch`, with tensors on `device`."""
+    """An endless iterator over the local batches of a rank, with tensors on `device`. A thread prepares up to
+    `AHEAD` batches in advance.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,9 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread. It calls `look` before each batch. `next` raises the errors of the thread."""
+        """Start the thread at batch `number` of `epoch`. It calls `look` before it prepares each batch.
+        `next` raises an error of the thread, also one of `look`, now and in every later call.
+        """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
         """Total seconds that `next` has waited for batches."""
@@ -84,6 +90,9 @@ class Loader:
         return self
 
     def __next__(self) -> LocalBatch:
+        """Wait for the next local batch and return it on `device`. Add the time to `waited`. Raise the error
+        of the thread if there was one.
+        """
         start = time.perf_counter()
         step = self._ready.get()
         self.waited += time.perf_counter() - start
@@ -93,8 +102,11 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """Return `step` in micro-batches of half the size, and cut later batches to that size. Call it when a
-        batch did not fit into memory. A micro-batch of a single pair stays unchanged.
+        """Return `step` with each micro-batch cut in two, on `device`. Call this when a batch did not fit
+        into memory.
+
+        Also lower the limit of later batches to half of the largest micro-batch in `step`. Batches that are
+        prepared already keep their size. A micro-batch of a single pair is not cut.
         """
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
@@ -106,7 +118,7 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """Close `batches`, and wait until the thread has ended."""
+        """Close `batches`, drop the prepared batches, and wait until the thread has ended."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():
@@ -122,7 +134,9 @@ class Loader:
         self.close()
 
     def _work(self, epoch: int, number: int) -> None:
-        """Prepare batches until the loader is closed. An error goes to the reader of the queue."""
+        """Put prepared batches into the queue until the loader is closed. Pin their memory if `device` is a
+        GPU. Put an error of any type into the queue and end.
+        """
         try:
             for batch in self._batches.starting(epoch, number):
                 self._look()
@@ -140,7 +154,9 @@ class Loader:
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """Return the share of `cut.rank` in `batch` as micro-batches in host memory. `split` has the pairs."""
+    """Return the share of rank `cut.rank` in the global batch `batch`, cut into micro-batches in host memory.
+    `split` contains the pairs. The share may be empty.
+    """
     source, target = split.lengths(batch.pairs)
     mine = share(source, target, cut.world)[cut.rank]
     parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]

@@ -55,8 +55,11 @@ class Mixed:
 
 
 class Stream:
-    """The pairs of one corpus in training order: each once per epoch, in a new order every epoch. `number` is
-    the position of the corpus in the dataset. With `seed` and the epoch, it decides the order.
+    """The pairs of one corpus in training order. Each epoch of the corpus has every pair once, in a new
+    order.
+
+    Pairs that are too long are left out. `number`, the position of the corpus in the dataset, decides the
+    order together with `seed` and the epoch.
     """
 
     def __init__(
@@ -71,8 +74,8 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the numbers of the pairs at positions [`begin`, `end`) of the stream, which must not be
-        empty. Each array has pairs of one epoch of the corpus.
+        """Yield the numbers of the pairs at positions [`begin`, `end`) of the stream. Positions count on over
+        all epochs. The range must not be empty. Each array has pairs of only one epoch of the corpus.
         """
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
@@ -80,7 +83,9 @@ class Stream:
             yield self._of_epoch(epoch, first - epoch * self.size, last - epoch * self.size)
 
     def _of_epoch(self, epoch: int, begin: int, end: int) -> Indices:
-        """Return the numbers of the pairs at positions [`begin`, `end`) of one epoch of the corpus."""
+        """Return the numbers of the pairs at positions [`begin`, `end`) of epoch `epoch`, which begins at
+        position 0.
+        """
         bits = random_bits(len(self._fitting), self._seed, epoch, self._number, ORDER)
         shuffled = np.argsort(bits, kind="stable")
         ends = np.cumsum(self._fitting[shuffled])
@@ -92,7 +97,7 @@ class Stream:
         return pairs[fitting(*self._split.lengths(pairs), self._max_length)][begin - before : end - before]
 
     def _counts(self) -> NDArray[np.int64]:
-        """Return, for each block of neighbouring pairs, the number of pairs that are not too long."""
+        """Return the number of pairs that are not too long in each block of `_block` neighbouring pairs."""
         counts = [np.zeros(0, np.int64)]
         at_once = AT_ONCE // self._block * self._block
         for start in range(0, self._corpus.pairs, at_once):
@@ -103,7 +108,9 @@ class Stream:
 
 
 class MixedPlan:
-    """Plans the rounds of each epoch of a mixture."""
+    """Plans the epochs of a mixture, round by round. The constructor reads all lengths, and raises the errors
+    of `mixture`.
+    """
 
     def __init__(
         self,
@@ -122,13 +129,15 @@ class MixedPlan:
         """Everything that decides the plan, except the batch settings and the seed."""
 
     def rounds(self, epoch: int) -> int:
-        """Return the number of rounds in an epoch."""
+        """Return the number of rounds in `epoch`, an epoch of the corpus whose epochs are counted."""
         return len(self.mixture.rounds(epoch, self._config.shard_pairs))
 
     def round(self, split: Split, epoch: int, number: int) -> Shard:
-        """Return the batches of a round. `split` has the sentences as this epoch segments them. Pairs that
-        are too long in `split` are dropped and counted. The first round of an epoch also counts the pairs
-        that are too long in the dataset.
+        """Return the batches of round `number` of an epoch. `split` has the sentences as this epoch segments
+        them.
+
+        Pairs that are too long in `split` are dropped, and `dropped` counts them. In the first round of an
+        epoch, it also counts the pairs that are too long in the dataset itself.
         """
         begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         before, after = self.mixture.taken(begin), self.mixture.taken(end)
@@ -149,8 +158,8 @@ class MixedPlan:
         )
 
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield a report for batch `batch` and for each later batch of round `number`. `shard` has its
-        batches.
+        """Yield one report per batch, from batch `batch` to the last batch of round `number`. `shard` has all
+        batches of the round.
         """
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         stage, names = self.mixture.stage_at(begin), self.mixture.names
@@ -165,16 +174,17 @@ class MixedPlan:
             yield Mixed(counted, stage, shares, pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
-        """Return the number of `pairs` that belong to each corpus."""
+        """Return how many of the pair numbers `pairs` belong to each corpus, in the order of the corpora."""
         firsts = [corpus.first + corpus.pairs for corpus in self._corpora]
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
         """Return all pairs of a round in training order, each corpus spread evenly over the round.
 
-        `streams` has, for each corpus with pairs, its pairs by epoch. The round is divided into time slots,
-        about one per batch. Each slot takes pairs of similar length: the same quantile of the lengths of each
-        corpus. The slots are shuffled, but pairs of an earlier epoch of a corpus always come first.
+        `streams` has, for each corpus with pairs, one array of pairs per epoch of the corpus. The round is
+        divided into time slots, about one per batch. A slot takes the same quantile of the lengths from each
+        corpus, so its pairs have similar lengths. The order of the slots is random. But pairs of an earlier
+        epoch of a corpus always come before pairs of its later epochs.
         """
         if not streams:
             return np.zeros(0, np.int64)
@@ -200,6 +210,8 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a run on `dataset`, or None if no corpora are mixed."""
+    """Return the plan of a mixture on `dataset`. Return None if neither the settings nor the dataset ask to
+    mix. Raise the errors of `train_corpora` and `mixture`.
+    """
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None

@@ -24,7 +24,9 @@ unit makes them equal."""
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The shares of all corpora from the beginning of a stage to the next stage."""
+    """The shares of all corpora in one stage, in units of 1 / `ONE`. The stage begins at time `begin` and
+    lasts until the next stage begins.
+    """
 
     shares: tuple[int, ...]
     begin: int
@@ -32,15 +34,19 @@ class Stage:
     """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return how many of the first `time` pairs of the run each corpus has. `time` is in this stage."""
+        """Return the number of pairs of each corpus among the first `time` pairs of the run. `time` must be
+        in this stage.
+        """
         return tuple(
             count + (time - self.begin) * share // ONE
             for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. The share
-        of the corpus must not be 0. The result is right if this stage lasts until then.
+        """Return the first time at which the run has taken `count` pairs of the corpus with number `corpus`.
+
+        The corpus must have a share above 0. The result is right only if this stage has begun and lasts until
+        then.
         """
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
@@ -58,7 +64,9 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage that has the pair at `time`."""
+        """Return the number, from 0, of the stage at time `time`. At the time where a stage begins, it is
+        that stage.
+        """
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
@@ -66,20 +74,23 @@ class Mixture:
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
-        """Return the share of each corpus in a stage, from 0 to 1. Corpora with share 0 are left out."""
+        """Return the share of each corpus in stage number `stage`, by name, from 0 to 1. Leave out corpora
+        with share 0.
+        """
         shares = zip(self.names, self.stages[stage].shares, strict=True)
         return {name: share / ONE for name, share in shares if share}
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the begin and the exclusive end of each round of an epoch, in pairs of the run. A round is a
-        part of an epoch that is planned at once. It is in one stage and has at most `limit` pairs.
+        """Return the rounds of an epoch: the first time and the exclusive end of each. Times are pairs since
+        the start of the run. A round is a part of an epoch that is planned at once. It is in one stage and
+        has at most `limit` pairs.
         """
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
         return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
 
     def _begin(self, epoch: int) -> int:
-        """Return the time at which `epoch` epochs of the counted corpus are complete."""
+        """Return the first time at which `epoch` epochs of the counted corpus are complete."""
         count = epoch * self.sizes[self.counted]
         for number, stage in enumerate(self.stages):
             last = number + 1 == len(self.stages)
@@ -90,8 +101,10 @@ class Mixture:
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
-    Raise `UserError` for unknown names, for weights that are all 0, and for an end that a stage cannot reach.
-    Also raise it if a corpus with a weight has size 0, or if the last stage lacks the counted corpus.
+
+    Raise `UserError` for unknown names, for weights that are all 0, and for a corpus with a weight but size
+    0. Also raise it for a stage whose `until` is not after its start, or names a corpus without share. The
+    last stage must contain the corpus whose epochs are counted.
     """
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
@@ -111,13 +124,15 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether the settings or the dataset ask to mix. If not, each epoch has every pair once."""
+    """Return whether to mix: a setting in `config` is not the default, or a corpus of the dataset has a
+    weight. Without mixing, each epoch has every pair once.
+    """
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus. Corpora without a name in the chosen weights get 0. The weights of
-    `stage` apply, or else of `config`, or else of the dataset, or else 1 for each corpus. Raise `UserError`
+    """Return the weight of each corpus. Use the weights of `stage`, else of `config`, else of the dataset. If
+    the dataset has none, each corpus gets 1. A corpus that the weights do not name gets 0. Raise `UserError`
     for an unknown name, or if all weights are 0.
     """
     names = [corpus.name for corpus in corpora]
@@ -138,11 +153,10 @@ def _shares(
 ) -> tuple[int, ...]:
     """Return the share of each corpus in a stage, in units of 1 / `ONE`. The sum is `ONE` up to rounding.
 
-    Without a temperature, the shares are proportional to the weights. With a temperature, they are
-    proportional to weight * size * (size of the group) ** (1 / temperature - 1). If `config.over` is "tag",
-    all corpora with the same tag are a group. Otherwise, each corpus is a group. Corpora of weight 0 get
-    share 0 and do not add to the size of their group. Raise `UserError` as `_weights` does, and for a corpus
-    with a weight but size 0.
+    Without a temperature, shares are proportional to the weights. With one, they are proportional to weight *
+    size * (size of the group) ** (1 / temperature - 1). A group is all corpora with one tag if `config.over`
+    is "tag", else one corpus. Corpora of weight 0 get share 0 and do not add to their group. Raise
+    `UserError` as `_weights` does, and for a corpus with a weight but size 0.
     """
     weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
@@ -166,7 +180,8 @@ def _shares(
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the time at which stage `number`, counted from 1, ends. `stage` has its settings, and `current`
-    its shares. Raise `UserError` if it has no pairs of the corpus in `until`, or begins after that end.
+    its shares and start. Raise `UserError` if `until` names an unknown corpus or one without share in the
+    stage. Also raise it if the stage begins at or after that end.
     """
     epochs, name = stage.end
     corpus = _named(name, names, "until")
@@ -184,7 +199,9 @@ def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], 
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
-    """Return the number of corpus `name`. For an unknown name, raise a `UserError` about `setting`."""
+    """Return the position of the corpus `name` in `names`. Raise `UserError` about mixing.`setting` if it is
+    missing.
+    """
     if name not in names:
         raise UserError(
             f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
@@ -193,7 +210,9 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
 
 
 def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of about equal parts of [`begin`, `end`). Each has at most `limit` pairs."""
+    """Divide [`begin`, `end`) into the fewest parts of at most `limit` pairs. Yield the begin and the
+    exclusive end of each. The parts are about equal. An empty range has no parts.
+    """
     count = -(-(end - begin) // limit)
     for number in range(count):
         yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

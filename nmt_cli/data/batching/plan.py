@@ -31,7 +31,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The global batches of one part of an epoch, in training order."""
+    """The global batches of one shard, which is a part of an epoch, in training order."""
 
     pairs: Indices
     """The pairs of all batches, in order."""
@@ -46,11 +46,13 @@ class Shard:
         return len(self.bounds) - 1
 
     def batch(self, number: int) -> Indices:
-        """Return the numbers of the pairs of batch `number`, which counts from 0."""
+        """Return the numbers of the pairs in batch `number` of this shard. `number` counts from 0."""
         return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
 
     def save(self, path: Path) -> None:
-        """Write the shard to `path`. The file appears complete or not at all."""
+        """Write the shard to the file `path`, which appears complete or not at all. Raise `UserError` for a
+        full disk.
+        """
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
         with reporting_full_disk(path):
@@ -62,22 +64,26 @@ class Shard:
 
     @classmethod
     def load(cls, path: Path) -> "Shard":
-        """Read a saved shard. The pairs stay on disk until `batch` reads them."""
+        """Return the shard that `save` wrote to `path`. Its pairs are mapped, so `batch` reads them from
+        disk.
+        """
         values: Indices = np.asarray(np.load(path, mmap_mode="r"))
         first = 2 + int(values[1])
         return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
 
 
 def shard_count(pairs: int, config: BatchConfig) -> int:
-    """Return the number of shards in an epoch of `pairs` pairs."""
+    """Return the number of shards in an epoch. `pairs` is the number of pairs in the corpus."""
     block = min(BLOCK, config.shard_pairs)
     return -(-_blocks(pairs, config) // (config.shard_pairs // block))
 
 
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
-    """Return the batches of shard `number` of an epoch. Neither side of a batch has more than `config.tokens`
-    tokens. A batch has pairs of similar length. The shards of an epoch together have every pair of `split`
-    exactly once, except pairs that are too long.
+    """Return the batches of shard `number` of an epoch, in random order. A batch has pairs of similar length.
+    It has at most `config.tokens` tokens per side.
+
+    Pairs with a side of more than `config.max_length` tokens are dropped and counted. All shards of an epoch
+    together have every other pair of `split` exactly once.
     """
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)
@@ -100,27 +106,33 @@ def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number:
 
 
 def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.bool_]:
-    """Return, for each pair, whether both sides have 1 to `max_length` tokens. `source` and `target` have the
-    number of tokens of each pair.
+    """Return a boolean for each pair: whether both sides have 1 to `max_length` tokens. `source` and `target`
+    have the number of tokens of each pair.
     """
     # An empty side, which only a damaged file has, would cause an endless loop.
     return (np.maximum(source, target) <= max_length) & (np.minimum(source, target) > 0)
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key per pair: its length, raised at random by `noise`, which has 64 bits per pair."""
+    """Return a sort key for each pair: its length times a random factor of 1 to 1 + 1 / `NOISE_REACH`. Keys
+    are in fixed-point units. `noise` has 64 random bits per pair.
+    """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
     return np.asarray(lengths * raised)
 
 
 def _blocks(pairs: int, config: BatchConfig) -> int:
-    """Return the number of blocks in a corpus of `pairs` pairs."""
+    """Return the number of blocks in a corpus of `pairs` pairs. A block has `BLOCK` pairs, or
+    `config.shard_pairs` if that is fewer.
+    """
     return -(-pairs // min(BLOCK, config.shard_pairs))
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return the pairs of shard `number` of a corpus of `pairs` pairs: its share of the shuffled blocks."""
+    """Return the numbers of the pairs in shard `number`, for a corpus of `pairs` pairs. They are the shard's
+    share of the blocks, which `seed` and `epoch` shuffle.
+    """
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
@@ -132,26 +144,30 @@ def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) 
 
 
 def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
-    """Return `count` values of 64 random bits. They depend on the other arguments, not on NumPy's version."""
+    """Return `count` random values of 64 bits each. Equal arguments give equal values in every version of
+    NumPy. `purpose` separates uses with the same seed, epoch and number.
+    """
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
 def sums(lengths: Indices) -> Offsets:
-    """Return a 0, followed by the running sums of `lengths`."""
+    """Return the running sums of `lengths` after a first 0: one value more than `lengths`."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Return the position of the first pair of each batch, and last the number of pairs. `source` and
-    `target` are the running sums of the lengths, from 0. Each batch is as large as `budget` tokens per side
-    allow. No pair may exceed `budget`. The last two batches are about equal, so that none is tiny.
+    """Cut pairs, in order, into batches of at most `budget` tokens per side. Return the position of the first
+    pair of each batch, and last the number of pairs.
+
+    `source` and `target` are running sums of the lengths, from 0. No pair may exceed `budget`. Each batch is
+    as large as possible, but the last two are about equal, so that none is tiny.
     """
 
     def reach(start: int) -> int:
-        """Return the end of the largest batch that begins with pair `start`."""
+        """Return the exclusive end of the largest batch that begins with the pair at position `start`."""
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))
         return int(min(ends)) - 1
 

@@ -40,7 +40,7 @@ PURPOSE = {"source": 3, "target": 4, "augment": 8}
 
 @dataclass(frozen=True, slots=True)
 class ResegmentTask:
-    """The lines of prepared text to segment, and the epoch."""
+    """A block of training pairs to augment and segment for one epoch."""
 
     tokenizers: Path
     fingerprint: str
@@ -61,11 +61,11 @@ UNCHANGED = AugmentConfig()
 
 
 class Resegmented:
-    """The training pairs as each epoch segments them, a pure function of seed, epoch and line.
+    """The training pairs as each epoch segments them, a pure function of seed, epoch and line number.
 
-    All ranks of a machine share `folder`, which is used for nothing else. The rank with `workers` above 0
-    writes each epoch to it, and the other ranks only read. They may ask for an epoch after any of its shards
-    is planned, since planning waits for the epoch's lengths.
+    All ranks of a machine share `folder`, which must have no other use. The rank with `workers` above 0
+    writes each epoch to `folder`. The other ranks, with 0 workers, only read. They may ask for an epoch once
+    any of its shards is planned, because its files are complete by then.
     """
 
     def __init__(
@@ -89,14 +89,17 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Start to segment an epoch in the background, once, if this rank has workers."""
+        """Start to segment `epoch` in the background. Do nothing on a rank without workers, after `close`, or
+        if the epoch was begun before.
+        """
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as `epoch` segments them. A rank with workers first waits until this is done.
-        Raise `UserError` if the dataset was made again meanwhile, or if the disk is full.
+        """Return the training pairs as `epoch` segments them. A side without sampling or augmentation is that
+        of the dataset. A rank with workers begins the epoch if necessary, and waits until its files are
+        complete. Raise `UserError` if the dataset was made again during the run, or if the disk is full.
         """
         self.begin(epoch)
         if epoch in self._begun:
@@ -113,14 +116,16 @@ class Resegmented:
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Close an epoch that is no longer needed. Remove its files if this rank wrote them."""
+        """Release an epoch that is no longer needed. If this rank wrote its files, remove them."""
         with self._lock:
             self._open.pop(epoch, None)
             if self._begun.pop(epoch, None):
                 shutil.rmtree(self._epoch_folder(epoch), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop segmenting and remove the written files. Any thread may call this."""
+        """Stop segmenting, end the workers, and remove the files that this rank wrote. Any thread may call
+        this.
+        """
         self._closed.set()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
@@ -129,7 +134,9 @@ class Resegmented:
             self.forget(epoch)
 
     def _write(self, epoch: int) -> None:
-        """Segment all pairs for an epoch. Its folder appears complete or not at all."""
+        """Segment all pairs for an epoch into its folder, which appears complete or not at all. Raise
+        `UserError` if the dataset was made again, or if the disk is full. Raise `RuntimeError` after `close`.
+        """
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
         # A killed run may have left a folder of the same name.
@@ -154,20 +161,22 @@ class Resegmented:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def _append(self, block: Mapping[Side, EncodedSide], writers: Mapping[Side, TokensWriter]) -> None:
-        """Append each side of a block to its writer. Raise `RuntimeError` if the epochs were closed."""
+        """Append each side of a block to its writer. Raise `RuntimeError` if `close` was called."""
         if self._closed.is_set():
             raise RuntimeError("the epochs were closed while one was being segmented")
         for side, encoded in block.items():
             writers[side].append(encoded)
 
     def _refuse_changed(self) -> None:
-        """Raise `UserError` if the dataset was made again since it was opened."""
+        """Raise `UserError` if the manifest of the dataset is no longer the same as when it was opened."""
         folder = self._dataset.folder
         if read_manifest(folder) != self._dataset.manifest:
             raise UserError(f"{folder} was made again during training. Start another run.")
 
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
-        """Yield the tasks of an epoch, in order. `stack` closes the text files."""
+        """Yield the tasks of an epoch: all training pairs in order, `BLOCK_PAIRS` at a time. The text files
+        stay open until `stack` closes them.
+        """
         folder = self._dataset.folder
         texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
         pairs = len(self._dataset.splits[TRAIN])
@@ -191,7 +200,9 @@ class Resegmented:
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Return the ids of each side of a task, after augmentation. Worker processes call this."""
+    """Return the ids of each side of a task, by side. Augment the lines first if the task asks for it. Worker
+    processes call this.
+    """
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.enabled:
@@ -201,12 +212,16 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
-    """Return the sampler of each side that `config` samples. Raise `UserError` if sampling has no effect."""
+    """Return the random sampler of each side for which `config` enables sampling. Raise `UserError` for a
+    setting that the subword model of the side ignores.
+    """
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.enabled_for(side)}
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
-    """Raise `UserError` for an augmentation that would change no pair."""
+    """Raise `UserError` for an augmentation that would change no pair. Refuse placeholders if the dataset has
+    no placeholder symbols. Refuse changes of case (upper, lower, title) if the dataset is lower-cased.
+    """
     if augment.placeholders and not tokenizers.recipe.placeholders:
         raise UserError(
             "augment.placeholders needs a dataset with placeholder symbols. Make one with "
@@ -219,7 +234,9 @@ def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
 
 @cache
 def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
-    """Load the tokenizers and samplers, once per worker process."""
+    """Return the tokenizers in `folder` and their samplers, loaded once per process. Switch off garbage
+    collection for the process. Raise `ValueError` for another `fingerprint`.
+    """
     # The caches of words have no cycles, and scanning them would take most of the time.
     gc.disable()
     tokenizers = loaded(folder, fingerprint)
@@ -229,15 +246,17 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. `draw` samples subwords. Without it, segmentation is as usual."""
+    """Return the ids of `lines`. If there is a `draw`, sample subwords with a seed for each line. Otherwise,
+    segment as `encode_lines` does.
+    """
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """Return a seed for each of `count` lines from `task.first`. `purpose` is a key of `PURPOSE`. The line
-    number decides the seed, so blocks may have any size.
+    """Return one random seed for each of the `count` lines from line `task.first`. `purpose` is a key of
+    `PURPOSE`. A seed depends on the line number, not on the size of the block.
     """
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
@@ -245,7 +264,9 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, of which augmentation has changed the random shares in `task.augment`."""
+    """Return `pairs` in order, with a random part of them augmented. `task.augment.shares` has the share of
+    pairs for each kind of variation. A pair gets at most one kind.
+    """
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

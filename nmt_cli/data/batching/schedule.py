@@ -43,10 +43,10 @@ class GlobalBatch:
 class Batches:
     """The global batches of a split, the same in every process that trains on it.
 
-    All processes of a machine share `folder`. The `planner` among them plans each shard while the shard
-    before is used. Files of a killed run do no harm. Other processes wait up to `patience` seconds for a
-    shard, and ask `planner_at_work` whether the planner still runs. `mixed` is the plan of a mixture.
-    `resegmented` segments the split again every epoch, and is closed by `close`.
+    All processes of a machine share `folder`. The one with `planner` plans each shard in advance and writes
+    it there. Files of a killed run do no harm. Other processes wait up to `patience` seconds for a shard, and
+    ask `planner_at_work` whether the planner still runs. `mixed` is the plan of a mixture. `resegmented`
+    segments the split again every epoch. `close` also closes it.
     """
 
     def __init__(
@@ -71,7 +71,10 @@ class Batches:
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if no pair fits."""
+        """Yield batches without end, from batch `number` of `epoch`. Remove the file of a shard
+        `KEPT_BATCHES` batches after its last batch. Raise `UserError` if all pairs of an epoch are too long,
+        or if a shard does not arrive.
+        """
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -94,11 +97,15 @@ class Batches:
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """Return the split with the pairs of this epoch's batches. May wait until it is segmented."""
+        """Return the split that has the pairs of batches in `epoch`. If each epoch is segmented again, this
+        may wait for the segmentation.
+        """
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, and remove the written files. Any thread may call this."""
+        """Stop planning and waiting, close `resegmented`, and remove the files that this process wrote. Any
+        thread may call this.
+        """
         self._closed.set()
         if self._resegmented:
             # This comes first because a plan may be waiting for an epoch to be segmented.
@@ -109,11 +116,13 @@ class Batches:
             self._forget(path)
 
     def _shards(self, epoch: int) -> int:
-        """Return the number of shards in an epoch."""
+        """Return the number of shards, or of rounds of a mixture, in an epoch."""
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
 
     def _shard(self, epoch: int, index: int) -> Shard:
-        """Return a shard. The planner plans it and the following shard. Other processes wait for its file."""
+        """Return shard `index` of an epoch. The planner waits until it is planned, and starts to plan the
+        following shard and to segment the next epoch. Other processes wait for the file of the shard.
+        """
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()
@@ -127,7 +136,9 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Start to plan a shard in the background, unless it was started before. Return its future."""
+        """Return the future of planning a shard in the background, which writes its file. Start it if it is
+        not started yet.
+        """
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +154,9 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait for the file of a shard. Raise `UserError` if the planner has ended or takes too long."""
+        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or after
+        `patience` seconds. Raise `RuntimeError` after `close`.
+        """
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
@@ -159,13 +172,15 @@ class Batches:
                 raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget_shard(self, epoch: int, index: int) -> None:
-        """Remove the file of a shard. With the last shard, also remove the segmentation of the epoch."""
+        """Remove the file of a shard if this process planned it. For the last shard of an epoch, also release
+        the segmentation of the epoch.
+        """
         self._forget(self._path(epoch, index))
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)
 
     def _forget(self, path: Path) -> None:
-        """Remove the file of a shard if this process planned it."""
+        """Remove the file `path` of a shard if this process planned it. Otherwise, do nothing."""
         if self._planned.pop(path, None) and path.exists():
             path.unlink()
 
@@ -174,7 +189,7 @@ class Batches:
 
 
 def all_too_long(pairs: int, config: BatchConfig) -> UserError:
-    """Return the error for a training set whose `pairs` pairs all exceed the limits of `config`."""
+    """Return the error for a training set whose pairs are all too long. `pairs` is their number."""
     return UserError(
         f"All {pairs:,} training pairs have more than {config.max_length:,} tokens on a side. "
         "Raise batch.longest and batch.tokens, or use a larger vocabulary."
@@ -184,7 +199,9 @@ def all_too_long(pairs: int, config: BatchConfig) -> UserError:
 def _fingerprint(
     split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
-    """Return a hash of everything that decides the plan. In file names, it separates this run from others."""
+    """Return a hash of 16 hexadecimal digits of everything that decides the plan. Names of shard files begin
+    with it, to separate this run from others.
+    """
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     drawn = (
         (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.enabled else ()))
