@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 if TYPE_CHECKING:  # transformers takes seconds to load, even if none of its tests runs
     from transformers import MarianMTModel
@@ -35,6 +38,22 @@ SHAPE: dict[str, Any] = {
     **{"decoder_layers": 2, "decoder_ffn_dim": 48, "decoder_attention_heads": 4},
 }
 """Settings of small models of transformers."""
+
+
+@pytest.fixture(scope="session")
+def toy_tokenizers(
+    toy: str, make: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Tokenizers]:
+    """Return a function that makes SentencePiece tokenisers of the toy corpus, joint or separate."""
+
+    @cache
+    def toy_tokenizers(joint: bool = True) -> Tokenizers:
+        out = tmp_path_factory.mktemp("toy_tokenizers") / "dataset"
+        size, shared = "tokenizer.vocab_size=64", f"tokenizer.joint={str(joint).lower()}"
+        make(out, [toy], "tokenizer.kind=sentencepiece", size, shared)
+        return load_tokenizers(out / TOKENIZERS)
+
+    return toy_tokenizers
 
 
 def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Tensor:

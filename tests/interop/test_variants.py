@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.interop.exporters.exporting import export, losses
 from nmt_cli.interop.foreign import ImportOptions
 from nmt_cli.interop.importers.importing import read
-from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.exporters.test_exporting import SMALL, random_model
 from tests.model.test_variants import VARIANTS
 
@@ -22,20 +20,13 @@ EXPRESSIBLE = {
 """The formats that can be imported again, each with a model that it can express."""
 
 
-@pytest.fixture(scope="module")
-def tokenizers(toy: str, make: Callable[..., Any], tmp_path_factory: Any) -> Tokenizers:
-    out = tmp_path_factory.mktemp("variants") / "dataset"
-    make(out, [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
-    return load_tokenizers(out / TOKENIZERS)
-
-
 @pytest.mark.parametrize("form", EXPRESSIBLE)
 @pytest.mark.parametrize("variant", ["none", *VARIANTS])
 def test_a_variant_comes_back_as_it_was_or_is_refused(
-    form: str, variant: str, tokenizers: Tokenizers, tmp_path: Path
+    form: str, variant: str, toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
 ) -> None:
     config = replace(EXPRESSIBLE[form], **VARIANTS.get(variant, {}))
-    model = random_model(tmp_path / "ours", config, tokenizers)
+    model = random_model(tmp_path / "ours", config, toy_tokenizers())
     if lost := losses(model, form):
         assert variant != "none", lost
         return

@@ -5,13 +5,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.interop.exporters.exporting import TOOLKITS, export
-from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from tests.interop.exporters.test_exporting import SMALL, random_model
 
 ARGOS_TRANSLATE = Path(__file__).with_name("argos_translate.py")
@@ -24,10 +22,9 @@ ARGOS_TRANSLATE = Path(__file__).with_name("argos_translate.py")
     "and pip install spacy minisbd",
 )
 def test_argos_translate_installs_a_package_and_translates_as_a_check_does(
-    toy: str, make: Callable[..., Any], tmp_path: Path, toy_pairs: list[tuple[str, str]]
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, toy_pairs: list[tuple[str, str]]
 ) -> None:
-    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
-    model = random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    model = random_model(tmp_path / "ours", SMALL, toy_tokenizers())
     export(model, "argos", tmp_path / "theirs")
     lines = [source for source, _ in toy_pairs[:8]]
     command = [sys.executable, str(ARGOS_TRANSLATE), *map(str, (tmp_path / "theirs").iterdir())]

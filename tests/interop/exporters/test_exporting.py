@@ -38,13 +38,8 @@ HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "separate"])
-def tokenizers(
-    request: pytest.FixtureRequest, toy: str, make: Callable[..., Any], tmp_path_factory: Any
-) -> Tokenizers:
-    out = tmp_path_factory.mktemp("exported") / "dataset"
-    joint = f"tokenizer.joint={str(request.param).lower()}"
-    make(out, [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64", joint)
-    return load_tokenizers(out / TOKENIZERS)
+def tokenizers(request: pytest.FixtureRequest, toy_tokenizers: Callable[..., Tokenizers]) -> Tokenizers:
+    return toy_tokenizers(joint=request.param)
 
 
 def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> Model:
@@ -135,11 +130,10 @@ def test_rounding_to_int8_leaves_the_model_as_it_was(tokenizers: Tokenizers, tmp
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
 def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_unharmed(
-    toy: str, make: Callable[..., Any], tmp_path: Path, toy_pairs: list[tuple[str, str]]
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, toy_pairs: list[tuple[str, str]]
 ) -> None:
-    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
     config = replace(SMALL, start="zeros", activation="swish", attention_bias=True, output_bias=True)
-    model = random_model(tmp_path / "ours", config, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    model = random_model(tmp_path / "ours", config, toy_tokenizers())
     assert export(model, "huggingface", tmp_path / "hf") == []
     converter = importlib.import_module("ctranslate2").converters.TransformersConverter(str(tmp_path / "hf"))
     converter.convert(str(tmp_path / "theirs"))
@@ -172,10 +166,9 @@ def assert_scored_alike(
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
 def test_a_check_prints_how_many_lines_differ(
-    toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
-    random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    random_model(tmp_path / "ours", SMALL, toy_tokenizers())
     for form in ("ctranslate2", "argos"):
         result = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
         assert result.returncode == 0, result.stderr
@@ -209,10 +202,9 @@ def test_a_model_of_characters_cannot_be_exported(toy_dataset: Path, tmp_path: P
 
 
 def test_export_and_import_commands_restore_a_model(
-    toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
 ) -> None:
-    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
-    random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    random_model(tmp_path / "ours", SMALL, toy_tokenizers())
     there = ("export", tmp_path / "ours", "--format", "huggingface", "--out", tmp_path / "theirs")
     result = nmt(*there)
     assert result.returncode == 0
