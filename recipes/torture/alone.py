@@ -2,10 +2,10 @@
 
 python -m recipes.torture.alone MODEL --lines 2000 < corpus.en
 
-In int8, the results of a sentence are bit-identical in any batch if
-Numba is installed and each worker has one thread, as in `nmt translate`. Otherwise the last bit could round a
-number to another byte. In fp32, products of few rows add in another order, which changes scores by some 1e-6.
-Scores differ by that much in int8 too: the softmax over the vocabulary adds in another order.
+In int8, the logits of a sentence are bit-identical in any batch if Numba is installed and each worker has one
+thread, as in `nmt translate`. Otherwise the last bit could round a number to another byte. In fp32, products
+of few rows add in another order, which changes scores by about 1e-6. Scores differ by that much in int8 too,
+since the softmax over the vocabulary adds in another order.
 """
 
 import sys
@@ -17,9 +17,12 @@ import click
 
 from nmt_cli import api
 
-MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
-CLOSE = 1e-4
+MODEL = Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
+TOLERANCE = 1e-4
+"""Maximum difference of two scores."""
+
 SHOWN = 5
+"""Maximum number of lines to print."""
 
 Scored = tuple[str, float]
 """A translation and its score."""
@@ -37,25 +40,25 @@ def main(model: Path, lines: int, precision: Sequence[str]) -> None:
         with api.load(model, device="cpu", precision=kind, threads=1) as loaded:  # type: ignore[arg-type]
             together = translated(loaded, [texts])
             for size in (1, 3):
-                others = translated(loaded, [texts[i : i + size] for i in range(0, len(texts), size)])
-                different += report(f"{kind}, {size} at a time", texts, together, others)
+                apart = translated(loaded, [texts[i : i + size] for i in range(0, len(texts), size)])
+                different += report(f"{kind}, {size} at a time", texts, together, apart)
     raise SystemExit(different > 0)
 
 
 def translated(model: api.Model, batches: Iterable[Sequence[str]]) -> list[Scored]:
-    """Return the translation and score of every line, each batch in one request."""
+    """Return the translation and score of every line of `batches`. Each batch is one request."""
     translations = chain.from_iterable(model.translations(batch) for batch in batches)
-    return [(one.text, one.candidates[0].score if one.candidates else 0.0) for one in translations]
+    return [(item.text, item.candidates[0].score if item.candidates else 0.0) for item in translations]
 
 
-def report(name: str, texts: Sequence[str], ones: Sequence[Scored], others: Sequence[Scored]) -> int:
-    """Print and return the number of lines whose translation differs, or whose score does by over `CLOSE`."""
-    pairs = list(zip(texts, ones, others, strict=True))
-    different = [pair for pair in pairs if pair[1][0] != pair[2][0] or abs(pair[1][1] - pair[2][1]) > CLOSE]
-    farthest = max((abs(one[1] - other[1]) for _, one, other in pairs), default=0.0)
-    print(f"{name}: {len(different)} of {len(pairs)} lines differ, scores by up to {farthest:.1e}")
-    for text, one, other in different[:SHOWN]:
-        print(f"  {text}\n    all at once: {one}\n    {name}: {other}")
+def report(name: str, texts: Sequence[str], together: Sequence[Scored], apart: Sequence[Scored]) -> int:
+    """Return how many translations differ, or have scores that differ by over `TOLERANCE`. Print some."""
+    rows = list(zip(texts, together, apart, strict=True))
+    different = [row for row in rows if row[1][0] != row[2][0] or abs(row[1][1] - row[2][1]) > TOLERANCE]
+    farthest = max((abs(first[1] - second[1]) for _, first, second in rows), default=0.0)
+    print(f"{name}: {len(different)} of {len(rows)} lines differ, scores by up to {farthest:.1e}")
+    for text, first, second in different[:SHOWN]:
+        print(f"  {text}\n    all at once: {first}\n    {name}: {second}")
     return len(different)
 
 

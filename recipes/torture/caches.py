@@ -26,13 +26,15 @@ from recipes.torture.runs import refused_plainly
 from recipes.torture.table import Tally, print_table
 
 NMT = (sys.executable, "-m", "nmt_cli")
-MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
+MODEL = Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
 DAMAGES = ("flip", "cut", "garbage", "empty", "remove")
 PAIRS, HELD_OUT = 400, 20
-BLOCK_PAIRS, BLOCKS_PER_PART = 20, 4
-"""Sizes of blocks and parts, so small that the corpus has several parts."""
+"""Number of pairs, and of those that become the validation set."""
 
-Finished = subprocess.CompletedProcess[str]
+BLOCK_PAIRS, BLOCKS_PER_PART = 20, 4
+"""Sizes of blocks and parts. They are so small that the corpus has several parts."""
+
+Completed = subprocess.CompletedProcess[str]
 
 
 @click.command()
@@ -64,13 +66,13 @@ def preprocess_command(folder: Path, random: Random) -> list[object]:
 
 
 def resume(command: list[object], work: Path, parts: Path) -> None:
-    """Store in `parts` the work folder of a run that ended just before it would remove the folder."""
+    """Run `command`, and copy the work folder `work`, which a finished run would remove, to `parts`."""
     run_forked(command, keep_work=True)
     shutil.copytree(work, parts)
 
 
 def shard(command: list[object], work: Path, parts: Path) -> None:
-    """Store in `parts` the work folder of two shards that are not merged."""
+    """Run two shards of `command`, copy their work folder `work` to `parts`, then merge them."""
     for number in ("1/2", "2/2"):
         run_forked([*command, "--shard", number])
     shutil.copytree(work, parts)
@@ -85,7 +87,10 @@ def damage_parts(
     random: Random,
     tally: Tally,
 ) -> None:
-    """Damage the work folder that `prepare` leaves, then run `nmt preprocess` again."""
+    """Damage a file of unfinished parts `mutations` times. After each, run `command` and count the outcome.
+
+    `prepare(command, work, parts)` stores undamaged parts in the folder `parts` and the dataset in `out`.
+    """
     command, work, parts = [*command, "--out", out], work_folder(out), out.with_name(f"{out.name}-parts")
     prepare(command, work, parts)
     expected = digest(out)
@@ -93,29 +98,29 @@ def damage_parts(
         for path in (out, work):
             shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(parts, work)
-        name, damage = damaged(work, random)
+        name, damage = damage_file(work, random)
         done = run_forked(command)
         same = done.returncode == 0 and digest(out) == expected
         record(tally, f"part ({out.name}), {damage}", name, done, same)
 
 
 def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -> None:
-    """Damage the compiled kernels that `nmt translate` loads, then translate again."""
+    """Damage a compiled kernel `mutations` times. After each, translate a line and count the outcome."""
     cache, command = folder / "kernels", ("translate", MODEL, "--device", "cpu", "--quiet")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     expected = run(*command, text="a b c\n")
     folders = (PACKAGE / "runtime" / "kernels" / "__pycache__").glob(f"{PREFIX}*")
-    used = max(folders, key=lambda path: path.stat().st_mtime)
-    shutil.copytree(used, cache / used.name)
+    newest = max(folders, key=lambda path: path.stat().st_mtime)
+    shutil.copytree(newest, cache / newest.name)
     for _ in range(mutations):
-        name, damage = damaged(cache, random)
+        name, damage = damage_file(cache, random)
         done = run(*command, environment=environment, text="a b c\n")
         same = (done.returncode, done.stdout) == (0, expected.stdout)
         record(tally, f"kernel, {damage}", name, done, same)
 
 
-def damaged(folder: Path, random: Random) -> tuple[str, str]:
-    """Damage one file of `folder`, and return its name and the damage."""
+def damage_file(folder: Path, random: Random) -> tuple[str, str]:
+    """Damage a random file of `folder`, and return its path in `folder` and the damage, one of `DAMAGES`."""
     file = random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     damage, content = random.choice(DAMAGES), bytearray(file.read_bytes())
     position = random.randrange(len(content) or 1)
@@ -132,8 +137,8 @@ def damaged(folder: Path, random: Random) -> tuple[str, str]:
     return str(file.relative_to(folder)), damage
 
 
-def record(tally: Tally, fault: str, name: str, done: Finished, same: bool) -> None:
-    """Count one outcome."""
+def record(tally: Tally, fault: str, name: str, done: Completed, same: bool) -> None:
+    """Count the outcome of damage to the file `name`. `same` says that the result is the expected one."""
     if same:
         tally.add(fault, "identical")
     elif refused_plainly(done.returncode, done.stderr):
@@ -142,8 +147,8 @@ def record(tally: Tally, fault: str, name: str, done: Finished, same: bool) -> N
         tally.add(fault, "wrong", f"{name}: exit code {done.returncode}, {done.stderr[-300:]!r}")
 
 
-def run_forked(command: list[object], keep_work: bool = False) -> Finished:
-    """Run `nmt` with small parts in a fork of this process. `keep_work` leaves the work folder."""
+def run_forked(command: list[object], keep_work: bool = False) -> Completed:
+    """Run `nmt` with small parts in a fork of this process. With `keep_work`, it keeps the work folder."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         if not (pid := os.fork()):
             os.dup2(errors.fileno(), 2)
@@ -159,10 +164,10 @@ def run_forked(command: list[object], keep_work: bool = False) -> Finished:
                 os._exit(99)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         errors.seek(0)
-        return Finished([str(one) for one in command], code, "", errors.read())
+        return Completed([str(word) for word in command], code, "", errors.read())
 
 
-def run(*arguments: object, environment: Mapping[str, str] | None = None, text: str = "") -> Finished:
+def run(*arguments: object, environment: Mapping[str, str] | None = None, text: str = "") -> Completed:
     """Run `nmt` with these arguments, and `text` on stdin."""
     command = [*NMT, *map(str, arguments)]
     return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Commands that read files, each with a folder of files to damage and a function that returns the result."""
+"""Commands that read files: the files that may be damaged, and the part of the result that is compared."""
 
 import bz2
 import gzip
@@ -7,28 +7,32 @@ import lzma
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from recipes.torture import forks
-from recipes.torture.strangers import make_strangers
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-GOLDEN = Path(__file__).resolve().parent.parent.parent / "tests" / "golden"
-MADE = "preprocess --source-lang en --target-lang de --workers 1 --quiet"
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+PREPROCESS = (
+    "preprocess --source-lang en --target-lang de --workers 1 --quiet --set filter.decontaminate=false"
+)
 CPU = "--threads 1 --device cpu"
-TRAINED = "--config {golden}/train.toml --device cpu --batch-tokens 300 --save-every 120 --validate-every 0"
+TRAIN = "--config {golden}/train.toml --device cpu --batch-tokens 300 --save-every 120 --validate-every 0"
 METRICS = "--metric bleu --metric chrf --metric ter --json"
 SUBWORDS = "--tokenizer bpe --vocab-size 96 --set text.words=raw"
 
-STRANGERS = ("huggingface", "pickled", "marian", "fairseq")
-"""Folders of other toolkits' models that `nmt import` reads."""
+IMPORTED = ("huggingface", "exported", "pickled", "marian", "fairseq")
+"""Folders with models of other toolkits, which `recipes.torture.foreign` writes."""
 
 Result = Callable[[Path, bytes], object]
+"""Returns the result of a command from the damaged copy of its folder and the bytes on stdout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,110 +41,97 @@ class Case:
 
     name: str
     base: Path
-    """The folder to copy. The copy is damaged."""
+    """The folder with undamaged files. Each mutation damages a copy of the folder."""
 
     command: str
-    """The arguments of `nmt`, in which {at} is the copy."""
+    """The arguments of `nmt`. {copy} stands for the path of the copy."""
 
     result: Result
-    """Returns the result, given the path of the copy and the output."""
-
     weight: int
-    """Relative frequency."""
+    """Relative frequency among the cases."""
 
     any_result: bool = False
     """Whether damaged files may change the result, as another text has another translation."""
 
-    def arguments(self, at: Path) -> list[str]:
-        """Return the arguments of `nmt` for a copy of the folder at `at`."""
-        return arguments(self.command, at)
+    def arguments(self, copy: Path) -> list[str]:
+        """Return the arguments of `nmt` for a copy of the folder."""
+        return arguments(self.command, copy)
 
 
-def arguments(command: str, at: Path) -> list[str]:
-    """Return the words of a command, with its paths filled in."""
-    return [word.format(at=at, golden=GOLDEN) for word in command.split()]
+def arguments(command: str, copy: Path) -> list[str]:
+    """Return the words of a command with the paths of {copy} and {golden}."""
+    return [word.format(copy=copy, golden=GOLDEN) for word in command.split()]
 
 
 def cases(world: Path) -> list[Case]:
-    """Return all cases. `world` is the folder from `make_world`."""
-    valid = f"{MADE} --train {{golden}}/corpus/valid"
-    text = f"translate {{golden}}/model --beam 1 --input {{at}}/in.gz {CPU}"
-    model = f"translate {{at}} --beam 1 --input {world}/three.en {CPU}"
-    average = "average-checkpoints {at} --last 1 --out {at}/out"
-    resumed = f"train {{golden}}/dataset {TRAINED} --out {{at}} --max-steps 241"
-    trained = f"train {{at}} {TRAINED} --out {{at}}/out --max-steps 1"
-    anew = f"{MADE} --train {{golden}}/corpus/train --valid {{golden}}/corpus/valid {SUBWORDS} --overwrite"
-    corpora = f"{MADE} --train {{at}}/a --train {{at}}/b.tsv --train {{at}}/c.en.bz2:{{at}}/c.de.zst"
-    corpora += " --valid {at}/d.en.sgm:{at}/d.de.sgm"
-    scores = f"score --reference {{at}}/d.de.sgm {{at}}/hyp.xz {METRICS}"
-    configured = f"train {{golden}}/dataset --config {{at}}/train.toml {CPU} --out {{at}}/out --settings"
-    told = [*(GOLDEN / name for name in ("model", "run", "dataset")), world / "ctranslate2"]
-    imported = "import {at} --source-lang en --target-lang de --out {at}/out"
+    """Return all cases. `world` is the folder that `make_world` has written."""
+    valid = f"{PREPROCESS} --train {{golden}}/corpus/valid"
+    text = f"translate {{golden}}/model --beam 1 --input {{copy}}/in.gz {CPU}"
+    model = f"translate {{copy}} --beam 1 --input {world}/three.en {CPU}"
+    average = "average-checkpoints {copy} --last 1 --out {copy}/out"
+    resumed = f"train {{golden}}/dataset {TRAIN} --out {{copy}} --max-steps 241"
+    trained = f"train {{copy}} {TRAIN} --out {{copy}}/out --max-steps 1"
+    reused = f"{valid} --reuse-tokenizer {{copy}} --out {{copy}}/out"
+    replaced = f"{PREPROCESS} --train {{golden}}/corpus/train --valid {{golden}}/corpus/valid"
+    replaced += f" {SUBWORDS} --overwrite --out {{copy}}"
+    subwords = f"{valid} --reuse-tokenizer {{copy}}/joint.model --out {{copy}}/out"
+    corpora = f"{PREPROCESS} --train {{copy}}/a --train {{copy}}/b.tsv"
+    corpora += " --train {copy}/c.en.bz2:{copy}/c.de.zst"
+    corpora += " --valid {copy}/d.en.sgm:{copy}/d.de.sgm --tokenizer char --out {copy}/out"
+    scores = f"score --reference {{copy}}/d.de.sgm {{copy}}/hyp.xz {METRICS}"
+    settings = "translate --settings --config {copy}/settings.toml"
+    configured = f"train {{golden}}/dataset --config {{copy}}/train.toml {CPU} --out {{copy}}/out --settings"
+    described = [*(GOLDEN / name for name in ("model", "run", "dataset")), world / "ctranslate2"]
+    imported = "import {copy} --source-lang en --target-lang de --out {copy}/out"
     return [
         Case("model", GOLDEN / "model", model, printed, 6),
         Case("input", world / "text", text, nothing, 2, True),
         Case("average", GOLDEN / "run", average, weights, 4),
         Case("run", GOLDEN / "run", resumed, losses, 1),
-        Case("dataset", GOLDEN / "dataset", trained, lambda at, out: losses(at / "out", out), 1),
-        Case(
-            *("reused", GOLDEN / "dataset", f"{valid} --reuse-tokenizer {{at}} --out {{at}}/out"),
-            *(lambda at, out: tokens(at / "out", out), 4),
-        ),
-        Case("made anew", GOLDEN / "dataset", f"{anew} --out {{at}}", tokens, 1),
-        Case(
-            *(
-                "subwords",
-                world / "subwords",
-                f"{valid} --reuse-tokenizer {{at}}/joint.model --out {{at}}/out",
-            ),
-            *(nothing, 2, True),
-        ),
-        Case(
-            *("corpora", world / "corpora", f"{corpora} --tokenizer char --out {{at}}/out"),
-            *(nothing, 3, True),
-        ),
+        Case("dataset", GOLDEN / "dataset", trained, lambda copy, out: losses(copy / "out", out), 1),
+        Case("reused", GOLDEN / "dataset", reused, lambda copy, out: tokens(copy / "out", out), 4),
+        Case("replaced", GOLDEN / "dataset", replaced, tokens, 1),
+        Case("subwords", world / "subwords", subwords, nothing, 2, True),
+        Case("corpora", world / "corpora", corpora, nothing, 3, True),
         Case("scores", world / "scores", scores, nothing, 2, True),
-        Case(
-            *("settings", world / "settings", "translate --settings --config {at}/settings.toml"),
-            *(nothing, 2, True),
-        ),
+        Case("settings", world / "settings", settings, nothing, 2, True),
         Case("train settings", world / "train settings", configured, nothing, 1, True),
-        Case("report", GOLDEN / "run", "report {at} --out {at}/out.html", nothing, 2, True),
-        *(Case(f"info {base.name}", base, "info {at}", nothing, 1, True) for base in told),
-        Case("info text", world / "text", "info {at}/in.gz", nothing, 1, True),
-        *(Case(name, world / name, imported, nothing, 2, True) for name in STRANGERS),
-        Case("zip", world / "zip", imported.replace("{at} ", "{at}/model.zip "), nothing, 1, True),
+        Case("report", GOLDEN / "run", "report {copy} --out {copy}/out.html", nothing, 2, True),
+        *(Case(f"info {base.name}", base, "info {copy}", nothing, 1, True) for base in described),
+        Case("info text", world / "text", "info {copy}/in.gz", nothing, 1, True),
+        *(Case(name, world / name, imported, nothing, 2, True) for name in IMPORTED),
+        Case("zip", world / "zip", imported.replace("{copy} ", "{copy}/model.zip "), nothing, 1, True),
     ]
 
 
-def printed(at: Path, out: bytes) -> object:
+def printed(copy: Path, out: bytes) -> object:
     """Return the output."""
     return out
 
 
-def nothing(at: Path, out: bytes) -> object:
-    """Return None: the result does not matter."""
+def nothing(copy: Path, out: bytes) -> object:
+    """Return None, so that all results are equal."""
     return None
 
 
-def weights(at: Path, out: bytes) -> object:
-    """Return the weights of an average."""
-    return (at / "out" / "model.safetensors").read_bytes()
+def weights(copy: Path, out: bytes) -> object:
+    """Return the averaged weights as bytes."""
+    return (copy / "out" / "model.safetensors").read_bytes()
 
 
-def losses(at: Path, out: bytes) -> object:
+def losses(run: Path, out: bytes) -> object:
     """Return the last step of a run and its loss."""
-    last = json.loads((at / "log.jsonl").read_bytes().splitlines()[-1])
+    last = json.loads((run / "log.jsonl").read_bytes().splitlines()[-1])
     return last["step"], last.get("loss")
 
 
-def tokens(at: Path, out: bytes) -> object:
-    """Return the arrays and texts of a dataset."""
-    return [path.read_bytes() for path in sorted(at.glob("*.*.*"))]
+def tokens(dataset: Path, out: bytes) -> object:
+    """Return the contents of the arrays and texts of a dataset."""
+    return [path.read_bytes() for path in sorted(dataset.glob("*.*.*"))]
 
 
 def make_world(world: Path) -> None:
-    """Write the files of those commands that do not use golden ones."""
+    """Write the files that the commands read, except the golden ones, into the folder `world`."""
     english, german = ((GOLDEN / "corpus" / f"valid.{lang}").read_text("utf-8") for lang in ("en", "de"))
     for name in ("text", "subwords", "corpora", "scores", "settings", "train settings"):
         (world / name).mkdir(parents=True)
@@ -150,7 +141,7 @@ def make_world(world: Path) -> None:
     corpora = world / "corpora"
     (corpora / "a.en.gz").write_bytes(gzip.compress(english.encode()))
     (corpora / "a.de").write_text(german, "utf-8")
-    (corpora / "b.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs), "utf-8")
+    (corpora / "b.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
     (corpora / "c.en.bz2").write_bytes(bz2.compress(english.encode()))
     (corpora / "c.de.zst").write_bytes(zstd.compress(german.encode()))
     for lang, text in (("en", english), ("de", german)):
@@ -160,12 +151,19 @@ def make_world(world: Path) -> None:
         (corpora / f"d.{lang}.sgm").write_text(sgm, "utf-8")
     shutil.copy(corpora / "d.de.sgm", world / "scores" / "d.de.sgm")
     (world / "scores" / "hyp.xz").write_bytes(lzma.compress(english.encode()))
-    ended = forks.run(["translate", "--settings"], world, 60)
     shutil.copy(GOLDEN / "run" / "config.toml", world / "train settings" / "train.toml")
-    (world / "settings" / "settings.toml").write_bytes(
-        ended.out.replace(b"\n#", b"\n").replace(b"\n ", b"\n# ")
-    )
-    learnt = f"{MADE} --train {{golden}}/corpus/train --vocab-size 60 --out {{at}}"
-    forks.run(arguments(learnt, world / "learnt"), world, 60)
-    make_strangers(world, world / "learnt", GOLDEN / "train.toml")
-    shutil.copy(world / "learnt" / "tokenizer" / "joint.model", world / "subwords" / "joint.model")
+    commented = forks.succeed(["translate", "--settings"], world).out
+    settings = commented.replace(b"\n#", b"\n").replace(b"\n ", b"\n# ")
+    (world / "settings" / "settings.toml").write_bytes(settings)
+    dataset = f"{PREPROCESS} --train {{golden}}/corpus/train --vocab-size 60 --out {{copy}}"
+    forks.succeed(arguments(dataset, world / "dataset"), world)
+    shutil.copy(world / "dataset" / "tokenizer" / "joint.model", world / "subwords" / "joint.model")
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        pool.submit(_make_models, world).result()
+
+
+def _make_models(world: Path) -> None:
+    """Write models of other toolkits. Call this in another process, since transformers starts threads."""
+    from recipes.torture import foreign
+
+    foreign.make_world(world)

@@ -1,9 +1,9 @@
-"""Connections that misuse `nmt serve`: idle, slow, malformed, endless, and more than it may open.
+"""Open connections that misuse `nmt serve`: idle, slow, malformed, endless, and more than it may have.
 
-python -m recipes.torture.connections --rounds 4      every kind at once in each round, in a random order
+python -m recipes.torture.connections --rounds 4      all kinds at once in each round, in a random order
 
-All the time a client asks for /health, which must answer within two seconds, and another one for the same
-translation again. At the end the server must obey SIGTERM, and its log must be short.
+Meanwhile, one client requests /health, which must respond within two seconds, and another one requests the
+same translation repeatedly. At the end the server must obey SIGTERM, and its log must be short.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ import click
 from nmt_cli.serving.connections import raise_file_limit
 from recipes.torture.table import Tally, print_table
 
-MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
+MODEL = Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
 COMMAND = (sys.executable, "-m", "nmt_cli", "serve", str(MODEL), "--port", "0", "--threads", "1")
 FILES = 512
-"""Open files that the server may have."""
+"""Maximum number of open files of the server."""
 
 START_SECONDS, HEALTH_SECONDS, CLOSED_SECONDS = 900.0, 2.0, 90.0
 """Maximum durations of the start, of a response from /health, and of a misused connection."""
@@ -73,12 +73,12 @@ async def slow_body(streams: Streams, random: Random) -> None:
 
 
 async def endless_body(streams: Streams, random: Random) -> None:
-    """Send a body that is far too large, as fast as it is taken."""
+    """Send a body that is far too large, as fast as the server reads it. Raise RuntimeError at its end."""
     streams[1].write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
     for _ in range(10_000):
         streams[1].write(b"8000\r\n" + bytes(0x8000) + b"\r\n")
         await streams[1].drain()
-    raise RuntimeError("all of an endless body was taken")
+    raise RuntimeError("the server has read a body of 300 MB")
 
 
 async def malformed(streams: Streams, random: Random) -> None:
@@ -88,7 +88,7 @@ async def malformed(streams: Streams, random: Random) -> None:
 
 
 async def websocket(streams: Streams, random: Random) -> None:
-    """Ask for another protocol."""
+    """Request a WebSocket."""
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
     streams[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n" + upgrade + b"Sec-WebSocket-Version: 13\r\n\r\n")
     streams[1].write_eof()
@@ -102,7 +102,7 @@ async def bad_chunk(streams: Streams, random: Random) -> None:
     streams[1].write_eof()
 
 
-async def gone(streams: Streams, random: Random) -> None:
+async def disconnect(streams: Streams, random: Random) -> None:
     """Request a translation, and disconnect."""
     streams[1].write(_request("A dog runs. " * 300))
     await asyncio.sleep(random.random() / 10)
@@ -110,6 +110,7 @@ async def gone(streams: Streams, random: Random) -> None:
 
 
 def _request(text: str) -> bytes:
+    """Return the bytes of a request for a translation."""
     body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
     return POST + f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -124,7 +125,7 @@ KINDS: dict[str, tuple[Callable[[Streams, Random], Coroutine[Any, Any, None]], i
     "not HTTP": (malformed, 200),
     "WebSocket handshake": (websocket, 200),
     "broken chunk": (bad_chunk, 200),
-    "client gone": (gone, 20),
+    "client gone": (disconnect, 20),
 }
 """Each kind of connection, and the number of connections per round."""
 
@@ -133,7 +134,7 @@ KINDS: dict[str, tuple[Callable[[Streams, Random], Coroutine[Any, Any, None]], i
 @click.option("--rounds", default=4, show_default=True, help="Number of rounds.")
 @click.option("--seed", default=1, show_default=True)
 def main(rounds: int, seed: int) -> None:
-    """Print a table of connections; exit with 1 if any is wrong."""
+    """Print a table of connections. Exit with 1 if any is wrong."""
     raise_file_limit()
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder, (log := Path(folder) / "log").open("ab") as errors:
@@ -143,9 +144,9 @@ def main(rounds: int, seed: int) -> None:
                 campaign(tally, port, Random(seed), rounds)
             finally:
                 server.send_signal(signal.SIGTERM)
-            ended = server.wait(CLOSED_SECONDS)
+            code = server.wait(CLOSED_SECONDS)
         size = log.stat().st_size
-    tally.add("end of the server", "wrong" if ended else "clean", f"exit code {ended}")
+    tally.add("end of the server", "wrong" if code else "clean", f"exit code {code}")
     tally.add("size of the log", "clean" if size <= MAX_LOG_BYTES else "wrong", f"{size:,} bytes")
     print_table(tally, "connection")
     print(f"\nThe log has {size:,} bytes.")
@@ -157,12 +158,12 @@ def _few_files() -> None:
 
 
 def campaign(tally: Tally, port: int, random: Random, rounds: int) -> None:
-    """Open the connections of each round at once, while other processes ask for /health and translations."""
+    """Open the connections of each round at once, while other processes request /health and translations."""
     fork = multiprocessing.get_context("fork")
-    stop, ends = fork.Event(), fork.SimpleQueue()
-    requests = {"/health beside them": (HEALTH, HEALTH_SECONDS), "translation beside them": (TRANSLATE, 60.0)}
+    stop, results = fork.Event(), fork.SimpleQueue()
+    requests = {"/health meanwhile": (HEALTH, HEALTH_SECONDS), "translation meanwhile": (TRANSLATE, 60.0)}
     watchers = [
-        fork.Process(target=_watch, args=(port, kind, *request, _answer(port, request[0]), stop, ends))
+        fork.Process(target=_watch, args=(port, kind, *request, _response(port, request[0]), stop, results))
         for kind, request in requests.items()
     ]
     for watcher in watchers:
@@ -170,7 +171,7 @@ def campaign(tally: Tally, port: int, random: Random, rounds: int) -> None:
     asyncio.run(_rounds(tally, port, random, rounds))
     stop.set()
     for watcher in watchers:
-        kind, good, wrong = ends.get()
+        kind, good, wrong = results.get()
         for _ in range(good):
             tally.add(kind, "identical")
         for message in wrong:
@@ -186,7 +187,7 @@ async def _rounds(tally: Tally, port: int, random: Random, rounds: int) -> None:
 
 
 async def _misuse(tally: Tally, port: int, kind: str, random: Random) -> None:
-    """Open a connection, and wait until the server closes it."""
+    """Open a connection of this kind, wait until the server closes it, and count the outcome."""
     await asyncio.sleep(random.random() * 5)
     try:
         async with asyncio.timeout(CLOSED_SECONDS):
@@ -208,22 +209,33 @@ async def _misuse(tally: Tally, port: int, kind: str, random: Random) -> None:
 
 
 def _watch(
-    port: int, kind: str, request: bytes, seconds: float, first: bytes, stop: Event, ends: "SimpleQueue[Any]"
+    port: int,
+    kind: str,
+    request: bytes,
+    seconds: float,
+    expected: bytes,
+    stop: Event,
+    results: "SimpleQueue[Any]",
 ) -> None:
-    """Send `request` repeatedly until `stop` is set, then put the wrong responses into `ends`."""
+    """Send `request` repeatedly until `stop` is set.
+
+    Then put into `results` the kind, the number of right responses, and a message for each wrong one. A right
+    response has the body of `expected` and comes within `seconds`.
+    """
     good, wrong = 0, []
     while not stop.wait(0.2):
-        began = time.monotonic()
-        answer = _answer(port, request)
-        took = time.monotonic() - began
-        same = answer.partition(b"\r\n\r\n")[2] == first.partition(b"\r\n\r\n")[2]
+        start = time.monotonic()
+        response = _response(port, request)
+        took = time.monotonic() - start
+        same = response.partition(b"\r\n\r\n")[2] == expected.partition(b"\r\n\r\n")[2]
         good += same and took <= seconds
         if not same or took > seconds:
-            wrong.append(f"{took:.1f} s: {answer[-80:]!r}")
-    ends.put((kind, good, wrong))
+            wrong.append(f"{took:.1f} s: {response[-80:]!r}")
+    results.put((kind, good, wrong))
 
 
-def _answer(port: int, request: bytes) -> bytes:
+def _response(port: int, request: bytes) -> bytes:
+    """Return the bytes of the response to `request`, or a description of the error of the connection."""
     try:
         with socket.create_connection(("127.0.0.1", port), CLOSED_SECONDS) as connection:
             connection.sendall(request)
@@ -233,7 +245,7 @@ def _answer(port: int, request: bytes) -> bytes:
 
 
 def _port(server: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the port of the server once it listens."""
+    """Return the port of the server when it listens. Exit if it does not start."""
     end = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < end:
         if ports := re.findall(rb"http://[\d.]+:(\d+)/", log.read_bytes()):

@@ -7,9 +7,9 @@ make torture                                       200 of each kind
 A model with bit-identical weights or one line of error is right. Any other exception, other weights or more
 than 10 s of CPU time are wrong. A flipped bit may pass in model.safetensors, which has no checksum.
 
-2026-11-25, seed 1, 1,000 mutations of each file: none wrong, 429 MB held at most, 271 s of CPU.
+2026-11-25, seed 1, 1,000 mutations of each file: none wrong, 429 MB of memory, 271 s of CPU time.
 
-| file | refused in a line | a model all the same | wrong |
+| file | refused in one line | imported | wrong |
 |---|---|---|---|
 | huggingface config.json | 899 | 101 | 0 |
 | huggingface generation_config.json | 461 | 539 | 0 |
@@ -50,15 +50,16 @@ import torch
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import export
-from nmt_cli.interop.foreign import Foreign, ImportOptions, write
+from nmt_cli.interop.foreign import Foreign, ImportOptions, PositionRule, write
 from nmt_cli.interop.importers.importing import read
-from recipes.torture.forks import MOST_MEMORY
+from recipes.torture.forks import MEMORY_LIMIT
 from recipes.torture.mutations import KINDS
 
 SECONDS = 10
-"""Maximum CPU time in seconds. Such small models need almost none."""
+"""Maximum CPU time of an import in seconds. Models this small need far less."""
 
 WITHOUT_CHECKSUM = "model.safetensors"
+"""The only damaged file that may give other weights."""
 
 FILES: Mapping[str, tuple[str, ...]] = {
     "huggingface": (
@@ -76,11 +77,22 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "zip": ("model.zip",),
     "fairseq": ("checkpoint_best.pt", "dict.en.txt", "sentencepiece.bpe.model"),
 }
-WANTED = {"m2m100": ImportOptions("en", "fr"), "nllb": ImportOptions("eng_Latn", "fra_Latn")}
+"""The files to damage, by the folder that has them."""
+
+OPTIONS = {"m2m100": ImportOptions("en", "fr"), "nllb": ImportOptions("eng_Latn", "fra_Latn")}
+EXPORTED: tuple[tuple[str, str, PositionRule | None], ...] = (
+    ("marian", "marian", "marian"),
+    ("huggingface", "exported", None),
+    ("ctranslate2", "ctranslate2", None),
+)
+"""The toolkit, the folder and the position encoding of each model that nmt exports."""
 
 
 def make_world(world: Path) -> None:
-    """Write a folder for each toolkit, with the models of the tests."""
+    """Write a folder with a small random model for each toolkit, as the tests of `nmt import` do.
+
+    The folders `exported` and `ctranslate2` have models that nmt has exported.
+    """
     from tests.interop.conftest import m2m100_folder, marian_folder
     from tests.interop.importers.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
 
@@ -88,9 +100,10 @@ def make_world(world: Path) -> None:
     marian_folder(world / "pickled", pickled=True)
     for kind in ("m2m100", "nllb"):
         m2m100_folder(world / kind, kind)
-    write(read(str(world / "huggingface"), ImportOptions(positions="marian")), world / "ours")
-    export(read_model(world / "ours"), "marian", world / "marian")
-    shutil.rmtree(world / "ours")
+    for toolkit, name, positions in EXPORTED:
+        write(read(str(world / "huggingface"), ImportOptions(positions=positions)), world / "ours")
+        export(read_model(world / "ours"), toolkit, world / name)
+        shutil.rmtree(world / "ours")
     (world / "zip").mkdir()
     shutil.make_archive(str(world / "zip" / "model"), "zip", world / "marian")
     content = {"cfg": {"model": Namespace(**settings()), "task": {}}, "model": fairseqs_tensors(m2m100())}
@@ -98,32 +111,35 @@ def make_world(world: Path) -> None:
 
 
 def imported(folder: Path) -> Foreign:
-    """Return the model in a folder of that world."""
+    """Import the model in a folder that `make_world` has written."""
     path = folder / "model.zip" if folder.name == "zip" else folder
-    return read(str(path), WANTED.get(folder.name, ImportOptions("en", "de")))
+    return read(str(path), OPTIONS.get(folder.name, ImportOptions("en", "de")))
 
 
 def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) -> str:
-    """Damage one file, import it, and restore it. Return "model", "refused", or a description of a wrong
-    outcome."""
+    """Damage one file of `folder`, import the model, and restore the file.
+
+    Return "model", "refused", or a description of a wrong outcome. `seed` and `number` select the damage.
+    """
     random = Random(f"{seed} {folder.name} {file} {number}")
-    whole, path = (folder / file).read_bytes(), folder / file
+    path = folder / file
+    content = path.read_bytes()
     random.choice(list(KINDS.values()))(path, random)
     began = time.process_time()
     try:
         tensors = imported(folder).tensors
         common = tensors.keys() & expected.tensors.keys()  # the settings determine the tied ones
         same = common and all(torch.equal(tensors[name], expected.tensors[name]) for name in common)
-        came = "model" if same or file == WITHOUT_CHECKSUM else "other weights without a message"
+        outcome = "model" if same or file == WITHOUT_CHECKSUM else "other weights without a message"
     except (UserError, OSError) as error:
-        came = "refused" if "\n" not in str(error) else f"more than a line: {error}"
+        outcome = "refused" if "\n" not in str(error) else f"more than a line: {error}"
     except Exception as error:  # the wrong outcome that this program looks for
-        came = f"{type(error).__name__}: {error}"[:150]
+        outcome = f"{type(error).__name__}: {error}"[:150]
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
-    path.write_bytes(whole)
-    return came if time.process_time() - began < SECONDS else "took too long"
+    path.write_bytes(content)
+    return outcome if time.process_time() - began < SECONDS else "took too long"
 
 
 @click.command()
@@ -134,24 +150,24 @@ def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) 
 def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) -> None:
     """Print a table of the outcomes. Exit with 1 if any is wrong."""
     torch.set_num_threads(1)
-    for limited, most in MOST_MEMORY.items():
-        resource.setrlimit(limited, (most, most))
+    for kind_of_limit, limit in MEMORY_LIMIT.items():
+        resource.setrlimit(kind_of_limit, (limit, limit))
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="nmt-foreign-") as made:
-        make_world(Path(made))
-        print("| file | refused in a line | a model all the same | wrong |\n|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory(prefix="nmt-foreign-") as world:
+        make_world(Path(world))
+        print("| file | refused in one line | imported | wrong |\n|---|---|---|---|", flush=True)
         for kind, files in FILES.items():
-            expected = imported(Path(made) / kind)
+            expected = imported(Path(world) / kind)
             for file in [file for file in files if not names or file in names]:
                 numbers = range(mutations) if only is None else [only]
-                found = [damaged(Path(made) / kind, file, number, seed, expected) for number in numbers]
-                counts = Counter(found)
-                others = {what: n for what, n in counts.items() if what not in ("model", "refused")}
-                wrong += sum(others.values())
-                line = (counts["refused"], counts["model"], sum(others.values()))
+                outcomes = [damaged(Path(world) / kind, file, number, seed, expected) for number in numbers]
+                counts = Counter(outcomes)
+                faults = {outcome: n for outcome, n in counts.items() if outcome not in ("model", "refused")}
+                wrong += sum(faults.values())
+                line = (counts["refused"], counts["model"], sum(faults.values()))
                 print(f"| {kind} {file} | {' | '.join(f'{n:,}' for n in line)} |", flush=True)
-                for what in others:
-                    click.echo(f"{kind} {file} {found.index(what)}: {what}", err=True)
+                for fault in faults:
+                    click.echo(f"{kind} {file} {outcomes.index(fault)}: {fault}", err=True)
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"\n{megabytes:,} MB maximum memory, {time.process_time():.0f} s of CPU time")
     raise SystemExit(1 if wrong else 0)

@@ -17,42 +17,47 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import NoReturn
 
-MOST_MEMORY = {resource.RLIMIT_AS: 24 << 30}
+MEMORY_LIMIT = {resource.RLIMIT_AS: 24 << 30}
 """Maximum address space in bytes."""
 
-MOST_ERRORS = 1 << 20
-"""Maximum bytes on stderr. A command that writes more blocks forever."""
+STDERR_BYTES = 1 << 20
+"""Capacity of stderr. A command that writes more blocks until its time is over."""
 
 NOBODY = 65534
+"""Number of the user without permissions."""
+
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """Settings of OpenMP, before it is loaded. Busy waiting would dominate short commands."""
 
-NEEDED_LATER = (
+LAZY_MODULES = (
     *("torch._dynamo", "torch.utils._device", "numpy.ma", "concurrent.futures.thread", "sacremoses"),
     *("sacrebleu.tokenizers.tokenizer_13a", "rich.live", "rich.table"),
     *("encodings.utf_8_sig", "numpy.ctypeslib", "torch.profiler._cupti_monitor"),
 )
-"""Modules that `nmt_cli` loads only when they are needed."""
+"""Modules that `nmt_cli` loads at first use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a command."""
+class Completed:
+    """A command that has ended."""
 
     code: int | None
-    """None if the command hung and was killed. Negative if a signal ended it."""
+    """The exit code. None if the command hung and was killed. Negative if a signal ended it."""
 
     out: bytes
+    """The bytes on stdout."""
+
     errors: str
+    """The text on stderr."""
 
 
 def load() -> None:
-    """Load all modules that `nmt` loads, so that forks need not. Starts no thread."""
+    """Import all modules that `nmt` uses, so that forks need not. Start no thread."""
     os.environ |= FEW_THREADS
     import nmt_cli
 
-    ours = (module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."))
-    for name in (*ours, *NEEDED_LATER):
+    modules = (module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."))
+    for name in (*modules, *LAZY_MODULES):
         if not name.endswith((".fused", ".__main__")):
             with suppress(ImportError):
                 importlib.import_module(name)
@@ -64,39 +69,49 @@ def run(
     arguments: list[str],
     folder: Path,
     seconds: float,
-    limits: Mapping[int, int] = MOST_MEMORY,
+    limits: Mapping[int, int] = MEMORY_LIMIT,
     as_nobody: bool = False,
-) -> Ended:
-    """Run `nmt` with these arguments in `folder`, which receives its output, for at most `seconds`.
+) -> Completed:
+    """Run `nmt` with `arguments` in a fork and return how it ended. Kill it after `seconds`.
 
-    `limits` are resource limits. `as_nobody` makes root a user without permission to write everywhere.
+    `folder` is its working folder and gets a file `stdout`. `limits` are resource limits of the fork. With
+    `as_nobody`, a fork of root runs as a user who may not write everywhere.
     """
     sys.stdout.flush()
-    errors, theirs = os.pipe()  # a file could not grow on a full disk either
-    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, MOST_ERRORS)
+    errors, stderr = os.pipe()  # a file could not grow on a full disk either
+    fcntl.fcntl(stderr, fcntl.F_SETPIPE_SZ, STDERR_BYTES)
     pid = os.fork()
     if not pid:
-        os.dup2(theirs, 2)
-        _become(arguments, folder, limits, as_nobody)
-    os.close(theirs)
-    watched = os.pidfd_open(pid)
-    in_time = bool(select.select([watched], [], [], seconds)[0])
-    os.close(watched)
+        os.dup2(stderr, 2)
+        _run_nmt(arguments, folder, limits, as_nobody)
+    os.close(stderr)
+    descriptor = os.pidfd_open(pid)
+    in_time = bool(select.select([descriptor], [], [], seconds)[0])
+    os.close(descriptor)
     if not in_time:
         os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.set_blocking(errors, False)
     with os.fdopen(errors, "rb") as stream:
         text = (stream.read() or b"").decode(errors="backslashreplace")
-    return Ended(code if in_time else None, (folder / "stdout").read_bytes(), text)
+    return Completed(code if in_time else None, (folder / "stdout").read_bytes(), text)
 
 
-def _become(arguments: list[str], folder: Path, limits: Mapping[int, int], as_nobody: bool) -> NoReturn:
+def succeed(arguments: list[str], folder: Path) -> Completed:
+    """Run `nmt` in `folder` for at most a minute, and return how it ended. Raise RuntimeError if it fails."""
+    completed = run(arguments, folder, 60)
+    if completed.code != 0:
+        raise RuntimeError(f"nmt {arguments} ended with {completed.code}: {completed.errors}")
+    return completed
+
+
+def _run_nmt(arguments: list[str], folder: Path, limits: Mapping[int, int], as_nobody: bool) -> NoReturn:
+    """Run `nmt` in this fork, then end the process with the exit code of the command."""
     from nmt_cli.cli.main import main
 
     # A fork has loaded the modules of nmt's children, which take most of the time of a command.
-    fork = multiprocessing.get_context("fork")
-    vars(multiprocessing).update(get_context=lambda _: fork)
+    context = multiprocessing.get_context("fork")
+    vars(multiprocessing).update(get_context=lambda _: context)
     code = 120
     try:
         os.setsid()

@@ -1,10 +1,10 @@
 """Coverage-guided fuzzing of the readers of foreign files. Each must return a result or a plain error.
 
-pip install atheris                                     for Python 3.11 to 3.13 on Linux; no dependency of nmt
-python -m recipes.torture.fuzz json --seconds 120       one reader; failing inputs are stored in the folder
-python -m recipes.torture.fuzz                          all of them, a minute each
+pip install atheris                                     for Python 3.11 to 3.13 on Linux
+python -m recipes.torture.fuzz json --seconds 120       one reader; failing inputs go to the working folder
+python -m recipes.torture.fuzz                          all readers, a minute each
 
-A reader may raise `UserError`, or an `OSError` of the system; any other exception or a crash is a fault.
+A reader may raise `UserError`, or an `OSError` of the system. Any other exception or a crash is a fault.
 """
 
 import os
@@ -21,25 +21,28 @@ import click
 from recipes.torture.cases import GOLDEN
 
 Reader = Callable[[Path], object]
+"""Reads the file at a path."""
 
 
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--seconds", default=60, show_default=True, help="Seconds per reader.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--one", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], seconds: int, seed: int, one: bool) -> None:
+@click.option("--in-this-process", is_flag=True, hidden=True)
+def main(names: tuple[str, ...], seconds: int, seed: int, in_this_process: bool) -> None:
     """Fuzz the named readers, or all. Exit with 1 if any fails."""
     if find_spec("atheris") is None:
         print("Nothing was fuzzed: atheris is not installed (pip install atheris).")
         return
-    if one:
+    if in_this_process:
         fuzz(names[0], seconds, seed)
         return
     failed = []
-    print("| reader | inputs | a second | lines reached | faults |\n|---|---|---|---|---|", flush=True)
+    print(
+        "| reader | inputs | inputs per second | lines reached | faults |\n|---|---|---|---|---|", flush=True
+    )
     for name in names or READERS:
-        command = [sys.executable, "-m", "recipes.torture.fuzz", name, "--one"]
+        command = [sys.executable, "-m", "recipes.torture.fuzz", name, "--in-this-process"]
         command += [f"--seconds={seconds}", f"--seed={seed}"]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         inputs, speed, reached = summary(done.stderr)
@@ -51,28 +54,27 @@ def main(names: tuple[str, ...], seconds: int, seed: int, one: bool) -> None:
 
 
 def summary(output: str) -> tuple[int, int, int]:
-    """Return the inputs, inputs per second and coverage in the final output of libFuzzer."""
+    """Return inputs, inputs per second and coverage from the output of libFuzzer, or 0 if one is missing."""
     words = output.split()
     inputs, speed, reached = (
-        next((int(words[at + 1]) for at in range(len(words) - 2, -1, -1) if words[at] == name), 0)
+        next((int(words[i + 1]) for i in range(len(words) - 2, -1, -1) if words[i] == name), 0)
         for name in ("stat::number_of_executed_units:", "stat::average_exec_per_sec:", "cov:")
     )
     return inputs, speed, reached
 
 
 def fuzz(name: str, seconds: int, seed: int) -> None:
-    """Fuzz one reader in this process, which ends with it."""
+    """Fuzz the reader `name` for `seconds`. atheris ends this process."""
     import atheris
 
     with atheris.instrument_imports(include=["nmt_cli"]):
         import nmt_cli.errors
 
-        read, begin = READERS[name]()
-    plain = nmt_cli.errors.UserError
+        read, contents = READERS[name]()
     folder = Path(tempfile.mkdtemp(prefix="nmt-fuzz-"))
     seeds = folder / "seeds"
     seeds.mkdir()
-    for number, content in enumerate(begin):
+    for number, content in enumerate(contents):
         (seeds / str(number)).write_bytes(content)
     path = folder / f"input{SUFFIXES.get(name, '')}"
 
@@ -80,7 +82,7 @@ def fuzz(name: str, seconds: int, seed: int) -> None:
         path.write_bytes(content)
         try:
             read(path)
-        except (plain, OSError):
+        except (nmt_cli.errors.UserError, OSError):
             return
 
     options = [f"-max_total_time={seconds}", f"-seed={seed}", "-print_final_stats=1", "-rss_limit_mb=8000"]
@@ -90,7 +92,7 @@ def fuzz(name: str, seconds: int, seed: int) -> None:
 
 
 def settings() -> tuple[Reader, list[bytes]]:
-    """Settings as TOML."""
+    """Return the reader of settings in TOML, and contents to start from."""
     from nmt_cli.config import read
     from nmt_cli.training.config import TrainConfig
 
@@ -98,7 +100,7 @@ def settings() -> tuple[Reader, list[bytes]]:
 
 
 def descriptions() -> tuple[Reader, list[bytes]]:
-    """The manifest of a dataset."""
+    """Return the reader of a dataset's manifest, and contents to start from."""
     from nmt_cli.data.dataset import read_manifest
 
     def read(path: Path) -> object:
@@ -109,7 +111,7 @@ def descriptions() -> tuple[Reader, list[bytes]]:
 
 
 def logs() -> tuple[Reader, list[bytes]]:
-    """The log of a run."""
+    """Return the reader of a run's log, and contents to start from."""
     from nmt_cli.training.tracking.history import History
     from nmt_cli.training.tracking.salvage import whole_lines
 
@@ -118,7 +120,7 @@ def logs() -> tuple[Reader, list[bytes]]:
 
 
 def yaml() -> tuple[Reader, list[bytes]]:
-    """Marian's settings."""
+    """Return the reader of Marian's settings, and contents to start from."""
     from nmt_cli.interop.importers.marian_yaml import settings as read
 
     seeds = [b"type: transformer\nenc-depth: 6\n", b'"a": [1, 2]\nb:\n  - c\n  - d: 3\n']
@@ -126,7 +128,7 @@ def yaml() -> tuple[Reader, list[bytes]]:
 
 
 def npz() -> tuple[Reader, list[bytes]]:
-    """Marian's weights."""
+    """Return the reader of Marian's weights, and contents to start from."""
     import io
 
     import numpy
@@ -139,7 +141,7 @@ def npz() -> tuple[Reader, list[bytes]]:
 
 
 def pickled() -> tuple[Reader, list[bytes]]:
-    """PyTorch's files, of fairseq and Hugging Face."""
+    """Return the reader of PyTorch's pickled files, and contents to start from."""
     import argparse
     import io
 
@@ -156,7 +158,7 @@ def pickled() -> tuple[Reader, list[bytes]]:
 
 
 def safetensors() -> tuple[Reader, list[bytes]]:
-    """The header of weights, and the weights."""
+    """Return the reader of safetensors files, and contents to start from."""
     import torch
     from safetensors.torch import save
 
@@ -166,7 +168,7 @@ def safetensors() -> tuple[Reader, list[bytes]]:
 
 
 def test_sets() -> tuple[Reader, list[bytes]]:
-    """WMT's .sgm."""
+    """Return the reader of WMT's .sgm files, and contents to start from."""
     from nmt_cli.corpus.sgm import segments
 
     text = b'<srcset setid="t"><doc docid="d"><seg id="1">a &amp; b</seg>\n<seg id=2>c</seg></doc></srcset>'
@@ -174,7 +176,7 @@ def test_sets() -> tuple[Reader, list[bytes]]:
 
 
 def subwords() -> tuple[Reader, list[bytes]]:
-    """A model of SentencePiece, its normalisation among it."""
+    """Return the reader of SentencePiece models, which also encodes a text, and contents to start from."""
     import io
 
     import sentencepiece
@@ -202,6 +204,8 @@ READERS: dict[str, Callable[[], tuple[Any, list[bytes]]]] = {
     "sgm": test_sets,
     "subwords": subwords,
 }
+"""Functions that return a reader and the contents from which fuzzing starts, by the name of the reader."""
+
 SUFFIXES = {
     "sgm": ".sgm",
     "npz": ".npz",

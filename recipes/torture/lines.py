@@ -1,4 +1,4 @@
-"""Lines of all kinds, as nobody writes them and as everybody's files hold some."""
+"""Random lines with the unusual characters that real files contain."""
 
 from random import Random
 
@@ -13,29 +13,20 @@ ALPHABETS = (
     "\u202e\u2066\ufeff\u200b",
 )
 CONTROLS = "\x00\x07\x08\x0b\x0c\r\x1b\x1c\x1d\x1e\x7f\x85\x9b\u2028\u2029 \t"
-WRITTEN = (
-    "</s>",
-    "<unk>",
-    "@@ ",
-    "\u2581",
-    "&quot;",
-    "<0x41>",
-    "\u2585",
-    "|||",
-    "\ufffd",
-    "[31m",
-    "../",
-    "%s",
-    "'; --",
+SPECIAL = (
+    *("</s>", "<unk>", "@@ ", "\u2581", "&quot;", "<0x41>", "\u2585"),
+    *("|||", "\ufffd", "[31m", "../", "%s", "'; --"),
 )
-
+"""Texts that mean something to tokenizers, terminals or other programs."""
 
 LENGTHS = (0, 1, 3, 10, 10, 30, 30, 100, 1000)
 
 
 def line_of_any_kind(random: Random, usual: tuple[int, ...] = LENGTHS, long: float = 0.02) -> bytes:
-    """Return a random line without its end. Its length is from `usual`, or far longer with probability
-    `long`."""
+    """Return a random line without a line end. Its length in characters is one of `usual`.
+
+    With probability `long`, it is 20,000 instead.
+    """
     length = random.choice(usual) if random.random() >= long else 20_000
     match random.randrange(6):
         case 0:
@@ -43,7 +34,7 @@ def line_of_any_kind(random: Random, usual: tuple[int, ...] = LENGTHS, long: flo
         case 1:
             return "".join(random.choices(CONTROLS, k=length)).encode()
         case 2:
-            return "".join(random.choices(WRITTEN, k=length // 4)).encode()
+            return "".join(random.choices(SPECIAL, k=length // 4)).encode()
         case 3:
             return (random.choice(random.choice(ALPHABETS)) * length).encode()
         case 4:

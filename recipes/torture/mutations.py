@@ -1,4 +1,4 @@
-"""Damage to files, by accident and on purpose."""
+"""Functions that damage a file, as accidents and attackers do."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 RAN = "ran"
-"""A file that exists once code of a damaged file has run."""
+"""Name of the file that code in a damaged file creates when it runs."""
 
 
 class Runs:
@@ -24,35 +24,20 @@ class Runs:
         return os.system, (f"touch {RAN}",)
 
 
-def _packed(*members: tuple[str, bytes]) -> bytes:
-    """Return a zip file."""
-    with zipfile.ZipFile(file := io.BytesIO(), "w") as packed:
+def _zipped(*members: tuple[str, bytes]) -> bytes:
+    """Return a zip file with these names and contents."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         for name, content in members:
-            packed.writestr(name, content)
+            archive.writestr(name, content)
     return file.getvalue()
 
 
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1,
-        3.5,
-        1e308,
-        -5,
-        10**6,
-        10**18,
-        10**400,
-        "",
-        "x",
-        "\x1b[2J\x9b",
-        "../../etc/passwd",
-    ),
+    *(None, True, -1, 0, 1, 3.5, 1e308, -5, 10**6, 10**18, 10**400),
+    *("", "x", "\x1b[2J\x9b", "../../etc/passwd"),
     *("/dev/zero", "\ud800", "0" * 100_000, [], [[]], {}, {"x": 1}, ["x"], [0], [-1], [10**12]),
 )
-"""Replacements of values."""
+"""Replacements of values in JSON."""
 
 BYTES = (
     b"\x00" * 100,
@@ -68,15 +53,15 @@ BYTES = (
     b"#version: 0.2\n" + b"a " * 100_000,
     "e\u0301\u0323".encode() * 20_000,
     pickle.dumps(Runs(), protocol=2),
-    _packed(("a/data.pkl", pickle.dumps(Runs(), protocol=2)), ("a/version", b"3\n")),
-    _packed(
+    _zipped(("a/data.pkl", pickle.dumps(Runs(), protocol=2)), ("a/version", b"3\n")),
+    _zipped(
         (
             "special:model.yml.npy",
             b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(128)
             + pickle.dumps([Runs()]),
         )
     ),
-    _packed((f"../{RAN}", b""), (f"../../{RAN}", b"")),
+    _zipped((f"../{RAN}", b""), (f"../../{RAN}", b"")),
     b"<srcset><doc>" + b"<seg id=" * 50_000,
     b"(" * 200_000,
 )
@@ -103,7 +88,7 @@ def empty(path: Path, random: Random) -> None:
 
 
 def swapped(path: Path, random: Random) -> None:
-    """Replace the file by another one of its folder."""
+    """Replace the content by that of another file in the folder."""
     candidates = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
     if candidates:
         _replace(path, random.choice(candidates).read_bytes())
@@ -115,7 +100,7 @@ def missing(path: Path, random: Random) -> None:
 
 
 def special(path: Path, random: Random) -> None:
-    """Replace the file by a pipe, a link or a folder."""
+    """Replace the file by a named pipe, a link to /dev/zero, a link to itself, or a folder."""
     path.unlink()
     match random.randrange(4):
         case 0:
@@ -129,7 +114,7 @@ def special(path: Path, random: Random) -> None:
 
 
 def hostile(path: Path, random: Random) -> None:
-    """Replace the content by a hostile one with correct hashes."""
+    """Replace the content by a hostile one, and update the hashes of the folder and its parent."""
     if path.suffix == ".json" and random.random() < 0.8:
         _hostile_json(path, random)
     elif path.suffix == ".jsonl":
@@ -152,13 +137,14 @@ KINDS: Mapping[str, Callable[[Path, Random], None]] = {
     "special": special,
     "hostile": hostile,
 }
+"""Functions that damage the file at a path, by the name of the fault."""
 
 
 SCARCE: Mapping[str, Callable[[Random], dict[int, int]]] = {
     "disk full": lambda random: {resource.RLIMIT_FSIZE: int(2 ** random.uniform(0, 17))},
     "out of descriptors": lambda random: {resource.RLIMIT_NOFILE: random.randint(4, 40)},
 }
-"""Faults without a damaged file: resource limits. A file that cannot grow acts like a full disk."""
+"""Faults without a damaged file: resource limits. A maximum file size acts like a full disk."""
 
 
 def read_only(folder: Path) -> None:
@@ -168,7 +154,7 @@ def read_only(folder: Path) -> None:
 
 
 def agree(folder: Path) -> None:
-    """Update the hashes in a folder to the current files, like a forger."""
+    """Update the hashes that a folder records to its current files, so that nmt notices no damage."""
     tokenizer = folder / "tokenizer"
     for name in ("config.json", "state.json", "dataset.json"):
         path = folder / name
@@ -193,6 +179,7 @@ def agree(folder: Path) -> None:
 
 
 def _fingerprint(folder: Path) -> str:
+    """Return the fingerprint of a tokenizer folder, as nmt computes it."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
@@ -201,6 +188,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _hostile_json(path: Path, random: Random) -> None:
+    """Remove, add or replace some values of a JSON file."""
     value = json.loads(path.read_bytes())
     entries = list(_entries(value))
     if not entries:
@@ -217,16 +205,15 @@ def _hostile_json(path: Path, random: Random) -> None:
 
 
 def _entries(value: Any) -> list[tuple[Any, Any]]:
-    keys = (
-        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
-    )
-    entries = [(value, key) for key in keys]
-    for key in keys:
-        entries += _entries(value[key])
-    return entries
+    """Return each object or list inside a JSON value with each of its keys or indices."""
+    if not isinstance(value, dict | list):
+        return []
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    return [(value, key) for key in keys] + [entry for key in keys for entry in _entries(value[key])]
 
 
 def _hostile_lines(path: Path, random: Random) -> None:
+    """Replace a line of a JSONL file by one with a hostile value, or by one that is not JSON."""
     lines = path.read_bytes().splitlines(keepends=True)
     number = random.randrange(len(lines))
     entry = json.loads(lines[number])
@@ -238,18 +225,19 @@ def _hostile_lines(path: Path, random: Random) -> None:
 
 
 def _hostile_toml(path: Path, random: Random) -> None:
+    """Replace the value of a setting in a TOML file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     settings = [number for number, line in enumerate(lines) if "=" in line]
     number = random.choice(settings)
     name = lines[number].partition("=")[0]
-    shown = random.choice(
+    value = random.choice(
         ("-1", "0", "1e308", "nan", "true", '""', "[]", "{}", "9" * 5000, "1000000000000", '"\\u001b[2J"')
     )
-    lines[number] = f"{name}= {shown}"
+    lines[number] = f"{name}= {value}"
     _replace(path, "\n".join(lines).encode())
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replace the content. The file is removed first, since it may be a link to another one."""
+    """Write a new file at `path`. Other hard links to the old file keep its content."""
     path.unlink()
     path.write_bytes(content)

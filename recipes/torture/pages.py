@@ -1,11 +1,10 @@
 """Open pages with hostile texts in a real browser. No text may run or leave its element.
 
-python -m recipes.torture.pages --rounds 5      four pages per round: a run report, a comparison, an
-attention page and a filter report
+python -m recipes.torture.pages --rounds 5      all pages, five times
 
-Each page is made twice, with hostile and with harmless texts: names of folders, sets and languages, lines,
-translations, settings, environments. In the browser both must have the same kinds of elements and
-attributes. No hostile text may have set its mark.
+Each page is made twice, with hostile and with harmless texts. These are names of folders, sets and
+languages, lines, translations, settings, and environments. In the browser both pages must have the same kinds
+of elements and attributes. No hostile text may have set the attribute `MARK`, which proves that it ran.
 """
 
 import json
@@ -22,7 +21,7 @@ from typing import Any
 import click
 
 from recipes.torture import forks
-from recipes.torture.cases import GOLDEN, TRAINED, arguments
+from recipes.torture.cases import GOLDEN, TRAIN, arguments
 from recipes.torture.mutations import agree
 from recipes.torture.table import Tally, print_table
 
@@ -48,11 +47,11 @@ HOSTILE = (
 """Texts that would run or leave their element in some part of a page."""
 
 Words = Callable[[], str]
-Maker = Callable[[Path, Words], Path]
+"""Returns the next text of a page."""
 
 
-class Drawn(HTMLParser):
-    """The kinds of elements of a page, with the names of their attributes."""
+class Elements(HTMLParser):
+    """The kinds of elements of a page: each is a name, followed by sorted names of attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -70,7 +69,7 @@ class Drawn(HTMLParser):
 @click.option("--seed", default=1, show_default=True)
 @click.option("--only", type=int, help="Number of one round to reproduce.")
 def main(rounds: int, seed: int, only: int | None) -> None:
-    """Print a table of pages. Exit with 1 if any is wrong. Do nothing without a browser."""
+    """Print a table of pages. Exit with 1 if any is wrong. Without a browser, only print a message."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
         print("No page was opened: chromium or google-chrome is missing (apt-get install chromium).")
@@ -83,38 +82,38 @@ def main(rounds: int, seed: int, only: int | None) -> None:
 
 
 def campaign(folder: Path, browser: str, seed: int, rounds: Any) -> Tally:
-    """Make and check each page in each round."""
+    """Make each page in each round, open it in the browser, and count the outcomes."""
     tally = Tally()
     check_browser(folder, browser)
     for number in rounds:
         for name, make in PAGES.items():
             random = Random(f"{seed} {number} {name}")
             harmless, hostile = folder / f"harmless {name}", folder / f"hostile {name}"
-            expected = Drawn(drawn(browser, make(harmless, lambda: "word"))).kinds
-            page = drawn(browser, make(hostile, lambda random=random: random.choice(HOSTILE)))  # type: ignore[misc]
-            surplus = Drawn(page).kinds - expected
+            expected = Elements(rendered(browser, make(harmless, lambda: "word"))).kinds
+            page = rendered(browser, make(hostile, lambda random=random: random.choice(HOSTILE)))  # type: ignore[misc]
+            additional = Elements(page).kinds - expected
             ran = MARK in page.partition(">")[2].partition(">")[0]
-            message = f"a script ran: {ran}; elements: {sorted(surplus)} (--seed {seed} --only {number})"
-            tally.add(name, "wrong" if ran or surplus else "identical", message)
+            message = f"a script ran: {ran}; elements: {sorted(additional)} (--seed {seed} --only {number})"
+            tally.add(name, "wrong" if ran or additional else "identical", message)
             shutil.rmtree(harmless)
             shutil.rmtree(hostile)
     return tally
 
 
 def check_browser(folder: Path, browser: str) -> None:
-    """Make sure that the browser runs such texts if nothing prevents it."""
+    """Exit if the browser does not run a hostile text that nothing prevents from running."""
     page = folder / "open.html"
     page.write_text(f"<!doctype html><html><body>{HOSTILE[0]}</body></html>", encoding="utf-8")
-    if MARK not in drawn(browser, page):
+    if MARK not in rendered(browser, page):
         sys.exit(f"{browser} runs no scripts, so this would prove nothing")
 
 
-def drawn(browser: str, page: Path) -> str:
+def rendered(browser: str, page: Path) -> str:
     """Return the HTML of a page after the browser has run its scripts."""
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
     with tempfile.TemporaryDirectory() as profile:
-        where = (f"--user-data-dir={profile}", "--virtual-time-budget=3000", "--dump-dom", page.as_uri())
-        done = subprocess.run([browser, *options, *where], capture_output=True, timeout=120, check=True)
+        target = (f"--user-data-dir={profile}", "--virtual-time-budget=3000", "--dump-dom", page.as_uri())
+        done = subprocess.run([browser, *options, *target], capture_output=True, timeout=120, check=True)
     return done.stdout.decode()
 
 
@@ -124,7 +123,7 @@ def _new_path(folder: Path, words: Words) -> Path:
 
 
 def _run(folder: Path, words: Words) -> Path:
-    """Return a run with one step on a forged dataset."""
+    """Train one step on a dataset with hostile languages, names of sets and lines. Return the run."""
     dataset = Path(shutil.copytree(GOLDEN / "dataset", _new_path(folder, words)))
     manifest = json.loads((dataset / "dataset.json").read_bytes())
     manifest |= {"source_lang": words(), "target_lang": words()}
@@ -139,25 +138,19 @@ def _run(folder: Path, words: Words) -> Path:
     (dataset / "dataset.json").write_text(json.dumps(manifest), "utf-8")
     agree(dataset)
     run = _new_path(folder, words)
-    _nmt(["train", str(dataset), *arguments(TRAINED, folder)[:-2], "--validate-every", "1"], run)
+    command = ["train", str(dataset), *arguments(TRAIN, folder), "--validate-every", "1", "--max-steps", "1"]
+    forks.succeed([*command, "--out", str(run)], folder)
     return run
 
 
-def _nmt(words: list[str], out: Path, *more: str) -> None:
-    ended = forks.run([*words, "--out", str(out), *more], out.parent, 60)
-    if ended.code:
-        raise RuntimeError(f"nmt {words}: {ended.errors}")
-
-
 def report(folder: Path, words: Words) -> Path:
-    """Return the report of a run."""
+    """Make the report of a run."""
     folder.mkdir()
-    run = _run(folder, words)
-    return run / "report.html"
+    return _run(folder, words) / "report.html"
 
 
 def comparison(folder: Path, words: Words) -> Path:
-    """Return the comparison of two runs with forged files."""
+    """Make the comparison of two runs with hostile logs, environments and settings."""
     folder.mkdir()
     runs = []
     for _ in range(2):
@@ -175,12 +168,12 @@ def comparison(folder: Path, words: Words) -> Path:
         (run / "environment.jsonl").write_text(json.dumps(environment) + "\n")
         settings = f"{json.dumps(words())} = {json.dumps(words())}\nheads = {json.dumps(words())}\n"
         (run / "config.toml").write_text(f"[{json.dumps(words())}]\n{settings}", "utf-8")
-    _nmt(["report", *map(str, runs)], folder / "page.html")
+    forks.succeed(["report", *map(str, runs), "--out", "page.html"], folder)
     return folder / "page.html"
 
 
 def attention(folder: Path, words: Words) -> Path:
-    """Return the attention page of a model with forged languages."""
+    """Make the attention page of a model with hostile languages."""
     folder.mkdir()
     model = Path(shutil.copytree(GOLDEN / "model", _new_path(folder, words)))
     path = model / "tokenizer" / "tokenizer.json"
@@ -191,14 +184,12 @@ def attention(folder: Path, words: Words) -> Path:
     text.write_text("".join(f"{' '.join(words().split())}\n" for _ in range(4)), "utf-8")
     page = folder / "page.html"
     command = ["translate", str(model), "--input", str(text), "--attention", str(page), "--device", "cpu"]
-    ended = forks.run([*command, "--threads", "1"], folder, 60)
-    if ended.code:
-        raise RuntimeError(f"nmt {command}: {ended.errors}")
+    forks.succeed([*command, "--threads", "1"], folder)
     return page
 
 
 def filters(folder: Path, words: Words) -> Path:
-    """Return the filter report of a corpus."""
+    """Make the filter report of two hostile corpora."""
     folder.mkdir()
     corpora = []
     for _ in range(2):
@@ -212,16 +203,17 @@ def filters(folder: Path, words: Words) -> Path:
         corpora += ["--train", str(prefix)]
     flags = ("--source-lang=en", "--target-lang=de", "--tokenizer=char", "--workers=1")
     filter_settings = ("--set=filter.identical=true", "--set=filter.duplicates=true")
-    _nmt(["preprocess", *flags, *corpora, *filter_settings], folder / "dataset")
+    forks.succeed(["preprocess", *flags, *corpora, *filter_settings, "--out", "dataset"], folder)
     return folder / "dataset" / "filter-report.html"
 
 
-PAGES: dict[str, Maker] = {
+PAGES: dict[str, Callable[[Path, Words], Path]] = {
     "report of a run": report,
     "comparison of runs": comparison,
     "attention": attention,
     "filter report": filters,
 }
+"""Functions that make a page in a new folder and return its path, by the name of the page."""
 
 
 if __name__ == "__main__":

@@ -22,24 +22,22 @@ import click
 
 from recipes.torture.lines import line_of_any_kind
 
-MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
+MODEL = Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
 COMMAND = (
     *("translate", str(MODEL), "--beam", "1", "--threads", "1", "--device", "cpu", "--quiet"),
-    *(
-        "--set",
-        "search.cap_ratio=1",
-        "--set",
-        "search.cap_extra=5",
-    ),  # otherwise most translations would reach the cap
+    # Otherwise the length limit would stop most translations only after many steps.
+    *("--set", "search.cap_ratio=1", "--set", "search.cap_extra=5"),
 )
 LENGTHS, LONG = (0, 1, 3, 3, 10, 10, 30), 0.0002
-"""Characters of usual lines, and the fraction of far longer ones, each of which takes as long as hundreds."""
+"""Lengths of usual lines in characters, and the fraction of far longer lines, which are slow."""
 
 SAMPLES, SHOWN = 100, 10
+"""Number of measurements of memory, and of printed measurements."""
+
 PATIENCE = 120.0
 """Maximum seconds for the translation of a line."""
 
-STEEPEST = 20.0
+MAX_GROWTH = 20.0
 """Maximum growth in megabytes per 100,000 lines."""
 
 Sample = tuple[int, float]
@@ -51,68 +49,72 @@ Sample = tuple[int, float]
 @click.option("--trickle", default=300, show_default=True, help="Number of lines sent one at a time.")
 @click.option("--seed", default=1, show_default=True)
 def main(lines: int, trickle: int, seed: int) -> None:
-    """Print the number of translated lines, the speed and the growth of memory. Exit with 1 if any is
-    wrong."""
+    """Print the translated lines, the time and the growth of memory. Exit with 1 if any is wrong."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    words = [sys.executable, "-m", "nmt_cli", *COMMAND]
+    command = [sys.executable, "-m", "nmt_cli", *COMMAND]
     began = time.monotonic()
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as nmt:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as nmt:
         assert nmt.stdin
         assert nmt.stdout
-        watch = threading.Timer(PATIENCE, nmt.kill)
-        watch.start()
-        came = at_a_trickle(nmt.stdin, nmt.stdout, Random(seed), min(trickle, lines))
-        watch.cancel()
+        timeout = threading.Timer(PATIENCE, nmt.kill)
+        timeout.start()
+        translated = at_a_trickle(nmt.stdin, nmt.stdout, Random(seed), min(trickle, lines))
+        timeout.cancel()
         slow = time.monotonic() - began
-        samples = at_full_speed(nmt, Random(seed + 1), lines - came)
+        samples = at_full_speed(nmt, Random(seed + 1), lines - translated)
     fast = time.monotonic() - began - slow
-    came += samples[-1][0]
+    translated += samples[-1][0]
     growth = slope(samples)
-    print(f"{came:,} of {lines:,} lines came back: {min(trickle, lines):,} one at a time in {slow:.0f} s,")
+    print(
+        f"{translated:,} of {lines:,} lines came back: {min(trickle, lines):,} one at a time in {slow:.0f} s,"
+    )
     print(f"the others in {fast:.0f} s; exit code {nmt.returncode}; {samples[-1][1]:.0f} MB at the end,")
     print("MB: " + ", ".join(f"{megabytes:.0f}" for _, megabytes in samples[:: SAMPLES // SHOWN]))
     print(f"{growth:+.2f} MB per 100,000 lines in the second half")
-    raise SystemExit(came != lines or nmt.returncode != 0 or growth > STEEPEST)
+    raise SystemExit(translated != lines or nmt.returncode != 0 or growth > MAX_GROWTH)
 
 
-def at_a_trickle(to: IO[bytes], back: IO[bytes], random: Random, count: int) -> int:
-    """Send `count` lines, each after the previous one was translated. Return the number of translated
-    lines."""
+def at_a_trickle(stdin: IO[bytes], stdout: IO[bytes], random: Random, count: int) -> int:
+    """Send `count` random lines, each after the translation of the previous one.
+
+    Return the number of translated lines. It is smaller than `count` if the process ends.
+    """
     for number in range(count):
         time.sleep(random.random() * 0.02)
-        to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
-        to.flush()
-        if not back.readline().endswith(b"\n"):
+        stdin.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
+        stdin.flush()
+        if not stdout.readline().endswith(b"\n"):
             return number
     return count
 
 
 def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> list[Sample]:
-    """Send `count` lines and end the input. Return samples of the translated lines and the memory."""
+    """Send `count` random lines and close stdin. Return measurements of translated lines and memory."""
     assert nmt.stdin
     assert nmt.stdout
     feeder = threading.Thread(target=_feed, args=(nmt.stdin, random, count), daemon=True)
     feeder.start()
-    samples, came = [(0, held(nmt.pid))], 0
+    samples, translated = [(0, used_megabytes(nmt.pid))], 0
     for line in nmt.stdout:
-        came += line.endswith(b"\n")
-        if came % max(count // SAMPLES, 1) == 0 and (megabytes := held(nmt.pid)):
-            samples.append((came, megabytes))
+        translated += line.endswith(b"\n")
+        if translated % max(count // SAMPLES, 1) == 0 and (megabytes := used_megabytes(nmt.pid)):
+            samples.append((translated, megabytes))
     feeder.join()
-    return [*samples, (came, samples[-1][1])]  # the process may have ended when its last lines are read
+    return [*samples, (translated, samples[-1][1])]  # the process may have ended when its last lines are read
 
 
-def _feed(to: IO[bytes], random: Random, count: int) -> None:
+def _feed(stdin: IO[bytes], random: Random, count: int) -> None:
+    """Write `count` random lines to `stdin` and close it. Return early if its reader has ended."""
     try:
         for _ in range(count):
-            to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
-        to.close()
+            stdin.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
+        stdin.close()
     except BrokenPipeError:
         return  # the process has ended, and its exit code shows why
 
 
-def held(process: int) -> float:
-    """Return the megabytes that a process and its children use."""
+def used_megabytes(process: int) -> float:
+    """Return the proportional memory (PSS) of a process and its children in megabytes."""
     total = 0
     for pid in (process, *_children(process)):
         try:
@@ -129,7 +131,7 @@ def _children(process: int) -> list[int]:
 
 
 def slope(samples: Sequence[Sample]) -> float:
-    """Return the growth in megabytes per 100,000 lines, by least squares over the second half."""
+    """Return the growth in megabytes per 100,000 lines, by least squares over the later half of the lines."""
     half = [(lines, megabytes) for lines, megabytes in samples[:-1] if 2 * lines >= samples[-1][0]]
     if len({lines for lines, _ in half}) < 2:
         return 0.0

@@ -2,8 +2,8 @@
 
 python -m recipes.torture.preprocess --pairs 2000000 --kills 20 --workers 2 [--out FOLDER] [--seed 1]
 
-This makes a corpus of random words with one duplicate in ten pairs. It makes the dataset without
-interruption, by two shards and a merge, and with kills at random moments after which the command resumes.
+The corpus has random words, and one pair in ten is a duplicate. The dataset is made three times: without
+interruption, from two shards, and with kills at random moments after which the command resumes.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from pathlib import Path
 import click
 
 NMT = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
-WORDS, LEAST, MOST = 50_000, 4, 24
+WORDS, MIN_LENGTH, MAX_LENGTH = 50_000, 4, 24
+"""Number of different words, and limits of the words per line."""
+
 POLL_SECONDS = 0.2
 
 
@@ -40,18 +42,19 @@ class Run:
 @click.option("--pairs", default=2_000_000)
 @click.option("--kills", default=20)
 @click.option("--workers", default=2)
-@click.option("--tokenizer", default="bpe", help="The kind of subwords.")
+@click.option("--tokenizer", default="bpe", help="Kind of subwords.")
 @click.option("--seed", default=1)
-@click.option("--out", type=click.Path(path_type=Path), help="Keep the corpus and the datasets here.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder that keeps the corpus and datasets.")
 def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: Path | None) -> None:
-    """Run all commands and print a table."""
+    """Print time and memory of `nmt preprocess`. Exit with 1 if a dataset differs."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = out or Path(scratch)
         folder.mkdir(exist_ok=True)
         for size in (pairs // 10, pairs):
             _make_corpus(folder / f"corpus-{size}", size, seed)
         print(
-            "| pairs | seconds | CPU seconds | pairs/s a core | peak MB |\n|---|---|---|---|---|", flush=True
+            "| pairs | seconds | CPU seconds | pairs/s per core | peak MB |\n|---|---|---|---|---|",
+            flush=True,
         )
         for size in (pairs // 10, pairs):
             command = _command(folder, size, workers, tokenizer)
@@ -64,11 +67,11 @@ def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: P
             expected = digest(folder / "plain")
             shutil.rmtree(folder / "plain")
         same = _by_shards(command, folder / "sharded") == expected
-        print(f"\ntwo shards at once, and a merge: {'the same bytes' if same else 'OTHER BYTES'}", flush=True)
+        print(f"\ntwo shards at once, and a merge: {'same bytes' if same else 'OTHER BYTES'}", flush=True)
         stopped = _killed(command, folder / "killed", kills, random.Random(seed), run.seconds)
-        again = digest(folder / "killed") == expected
-        print(f"{stopped} kills: {'the same bytes' if again else 'OTHER BYTES'}", flush=True)
-        sys.exit(not (same and again))
+        resumed = digest(folder / "killed") == expected
+        print(f"{stopped} kills: {'same bytes' if resumed else 'OTHER BYTES'}", flush=True)
+        sys.exit(not (same and resumed))
 
 
 def _command(folder: Path, pairs: int, workers: int, tokenizer: str) -> list[str]:
@@ -78,21 +81,24 @@ def _command(folder: Path, pairs: int, workers: int, tokenizer: str) -> list[str
 
 
 def _make_corpus(prefix: Path, pairs: int, seed: int) -> None:
+    """Write `prefix`.en and `prefix`.de, unless they exist."""
     if prefix.with_suffix(".de").exists():
         return
-    chance = random.Random(seed)
-    words = ["".join(chance.choices("abcdefghijklmnoprstuvwz", k=chance.randint(2, 9))) for _ in range(WORDS)]
-    frequent = [
-        words[int(WORDS * chance.random() ** 4)] for _ in range(1 << 20)
-    ]  # most words are rare, as in languages
+    draws = random.Random(seed)
+    words = ["".join(draws.choices("abcdefghijklmnoprstuvwz", k=draws.randint(2, 9))) for _ in range(WORDS)]
+    # Most words are rare, as in languages.
+    running = [words[int(WORDS * draws.random() ** 4)] for _ in range(1 << 20)]
     recent = [("", "")] * 1000
     with prefix.with_suffix(".en").open("w") as source, prefix.with_suffix(".part").open("w") as target:
         for number in range(pairs):
-            if number > len(recent) and chance.random() < 0.1:
-                pair = recent[chance.randrange(len(recent))]
+            if number > len(recent) and draws.random() < 0.1:
+                pair = recent[draws.randrange(len(recent))]
             else:
-                at, length = chance.randrange(len(frequent) - MOST), chance.randint(LEAST, MOST)
-                line = frequent[at : at + length]
+                start, length = (
+                    draws.randrange(len(running) - MAX_LENGTH),
+                    draws.randint(MIN_LENGTH, MAX_LENGTH),
+                )
+                line = running[start : start + length]
                 pair = " ".join(line) + f" {number % 977}.", " ".join(line[::-1]) + f" {number % 977}."
             recent[number % len(recent)] = pair
             source.write(f"{pair[0]}\n")
@@ -101,6 +107,7 @@ def _make_corpus(prefix: Path, pairs: int, seed: int) -> None:
 
 
 def _measured(command: Sequence[str]) -> Run:
+    """Run a command and measure it. Raise ClickException if it fails."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     process = subprocess.Popen(command, start_new_session=True)
     peak = 0.0
@@ -108,18 +115,18 @@ def _measured(command: Sequence[str]) -> Run:
         peak = max(peak, _private_mb(process.pid))
         time.sleep(POLL_SECONDS)
     if process.returncode:
-        raise click.ClickException(f"it ended with {process.returncode}")
+        raise click.ClickException(f"nmt preprocess ended with {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Run(time.monotonic() - start, cpu, peak)
 
 
-def _private_mb(group: int) -> float:
-    """Return the memory of all processes of a session, without that of mapped files."""
+def _private_mb(session: int) -> float:
+    """Return the memory of all processes of the session `session` in MB, without mapped files."""
     total = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if int((entry / "stat").read_text().rpartition(") ")[2].split()[3]) == group:
+            if int((entry / "stat").read_text().rpartition(") ")[2].split()[3]) == session:
                 fields = (entry / "statm").read_text().split()
                 total += int(fields[1]) - int(fields[2])
         except (OSError, IndexError):
@@ -128,6 +135,7 @@ def _private_mb(group: int) -> float:
 
 
 def _by_shards(command: Sequence[str], out: Path) -> str:
+    """Make the dataset from two shards, and return its digest."""
     shutil.rmtree(out, ignore_errors=True)
     shards = [subprocess.Popen([*command, "--shard", f"{number}/2", "--out", str(out)]) for number in (1, 2)]
     if any([shard.wait() for shard in shards]):
@@ -136,29 +144,32 @@ def _by_shards(command: Sequence[str], out: Path) -> str:
     return digest(out)
 
 
-def _killed(command: Sequence[str], out: Path, kills: int, chance: random.Random, whole: float) -> int:
-    """Kill at random moments until the dataset exists. Return the number of killed runs."""
+def _killed(command: Sequence[str], out: Path, kills: int, draws: random.Random, duration: float) -> int:
+    """Kill the command up to `kills` times and run it again until the dataset exists. Return the kills.
+
+    `duration` is that of an uninterrupted run in seconds.
+    """
     shutil.rmtree(out, ignore_errors=True)
     stopped = 0
     while not out.exists():
         process = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
         # All kills together take about one and a half times as long as a run, so that they hit every stage.
-        seconds = chance.uniform(0.3, 3.0) * whole / kills + 1.5 if stopped < kills else None
+        seconds = draws.uniform(0.3, 3.0) * duration / kills + 1.5 if stopped < kills else None
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             stopped += 1
-            number = signal.SIGKILL if chance.random() < 0.7 else signal.SIGTERM
+            number = signal.SIGKILL if draws.random() < 0.7 else signal.SIGTERM
             os.killpg(process.pid, number)
             process.wait()
         else:
             if process.returncode:
-                raise click.ClickException(f"it ended with {process.returncode}")
+                raise click.ClickException(f"nmt preprocess ended with {process.returncode}")
     return stopped
 
 
 def digest(folder: Path) -> str:
-    """Return a checksum of the names and contents of all files."""
+    """Return a checksum of the names and contents of all files in `folder`."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\n".encode())

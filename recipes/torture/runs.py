@@ -1,5 +1,6 @@
-"""Run `nmt` in forks of a process that has loaded it, so that a fault costs one second, and compare runs."""
+"""Run `nmt` in forks of a server process that has loaded all modules, and compare training runs."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -12,10 +13,13 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from recipes.torture.forks import FEW_THREADS
+
 TIMES = ("tokens_per_second", "waiting")
-"""Log fields that differ between all runs."""
+"""Log fields with times, which differ between any two runs."""
 
 FILE_EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.symlink", "shutil.rmtree")
+"""Audit events of Python at which a process can be killed."""
 
 PATIENCE = 300.0
 """Seconds after which a process counts as hung."""
@@ -29,37 +33,35 @@ FORKS.set_forkserver_preload(
 )
 
 
-FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""Settings of OpenMP, before it is loaded. Busy waiting would dominate short commands."""
-
-
 def load() -> None:
-    """Start the process that is forked. It lasts as long as this one."""
-    before = dict(os.environ)
+    """Start the fork server with few threads. It runs until this process ends."""
+    environment = dict(os.environ)
     os.environ |= FEW_THREADS
     try:
         forkserver.ensure_running()
     finally:
         os.environ.clear()
-        os.environ |= before
+        os.environ |= environment
 
 
 class Nmt:
     """A running `nmt` command."""
 
     def __init__(
-        self, words: Sequence[object], environment: Mapping[str, str] | None = None, dies_at: int = 0
+        self, arguments: Sequence[object], environment: Mapping[str, str] | None = None, dies_at: int = 0
     ) -> None:
-        """Start `nmt` with `words`. It kills itself just before its file event number `dies_at`, counted
-        from 1."""
+        """Start `nmt` with these arguments and additional environment variables.
+
+        With `dies_at`, it kills itself just before that file event in `--out`. Events are counted from 1.
+        """
         descriptor, self._errors = tempfile.mkstemp()
         os.close(descriptor)
-        arguments = (list(map(str, words)), self._errors, dict(environment or {}), dies_at)
-        self._process = FORKS.Process(target=_become_nmt, args=arguments, daemon=True)
+        parameters = (list(map(str, arguments)), self._errors, dict(environment or {}), dies_at)
+        self._process = FORKS.Process(target=_run_nmt, args=parameters, daemon=True)
         self._process.start()
 
     def send(self, number: int) -> None:
-        """Send a signal if the process still runs."""
+        """Send the signal `number` if the process still runs."""
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
 
@@ -67,46 +69,46 @@ class Nmt:
         """Wait until the process has ended, for at most `seconds`."""
         self._process.join(seconds)
 
-    def end(self, patience: float = PATIENCE) -> tuple[int | None, str]:
-        """Return the exit code and stderr. The code is None if the process hung and was killed."""
-        self._process.join(patience)
+    def end(self) -> tuple[int | None, str]:
+        """Wait for the end. Return the exit code and stderr. The code is None if the process hung."""
+        self._process.join(PATIENCE)
         code = self._process.exitcode
         if code is None:
             self._process.kill()
             self._process.join()
-        said = Path(self._errors).read_text(encoding="utf-8", errors="replace")
+        stderr = Path(self._errors).read_text(encoding="utf-8", errors="replace")
         Path(self._errors).unlink()
-        return code, said
+        return code, stderr
 
 
-def _become_nmt(words: list[str], errors: str, environment: dict[str, str], dies_at: int) -> None:
+def _run_nmt(arguments: list[str], errors: str, environment: dict[str, str], dies_at: int) -> None:
+    """Run `nmt` in this process, with stderr in the file `errors`."""
     os.environ.update(environment)
     os.dup2(os.open(errors, os.O_WRONLY | os.O_APPEND), 2)
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = ["nmt", *words]
+    sys.argv = ["nmt", *arguments]
     if dies_at:
-        _die_at(dies_at, words[words.index("--out") + 1])
+        _die_at(dies_at, arguments[arguments.index("--out") + 1])
     from nmt_cli.cli.main import main
 
     main()
 
 
 def _die_at(number: int, path: str) -> None:
-    """Kill this process at its file event `number` below `path`."""
-    remaining = [number]
+    """Kill this process just before its file event `number` below `path`."""
+    numbers = itertools.count(1)
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in FILE_EVENTS and str(arguments[0]).startswith(path):
-            remaining[0] -= 1
-            if not remaining[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
+        """Kill this process if the event has the number."""
+        if event in FILE_EVENTS and str(arguments[0]).startswith(path) and next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
 
 
 def rank_environments(world: int) -> list[dict[str, str]]:
-    """Return the environment variables of each of `world` ranks on this machine."""
+    """Return the environment variables of `world` ranks on this machine, in order of rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -116,7 +118,7 @@ def rank_environments(world: int) -> list[dict[str, str]]:
 
 
 def result_of(run: Path) -> dict[str, Any]:
-    """Return the results of a run, except its times."""
+    """Return the newest checkpoint and the log of a run, without times."""
     newest = max((run / "checkpoints").glob("step-*"))
     state = json.loads((newest / "state.json").read_bytes())
     return {
@@ -134,14 +136,16 @@ def _timeless(log: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
 
-def differing(run: Path, whole: Mapping[str, Any]) -> list[str]:
-    """Return the names of the results that differ from those of `whole`."""
+def differing(run: Path, expected: Mapping[str, Any]) -> list[str]:
+    """Return the names in `expected`, a value of `result_of`, whose values differ from those of `run`."""
     result = result_of(run)
-    return [name for name, value in whole.items() if result[name] != value]
+    return [name for name, value in expected.items() if result[name] != value]
 
 
-def refused_plainly(code: int | None, said: str) -> bool:
-    """Return whether a command ended with one line of error that a user can act on. Warnings may precede
-    it."""
-    told = [line for line in said.splitlines() if line.startswith(("Error: ", "Traceback"))]
-    return code == 1 and len(told) == 1 and told[0].startswith("Error: ") and "bug in nmt" not in said
+def refused_plainly(code: int | None, stderr: str) -> bool:
+    """Return whether a command ended with code 1 and one line of error that a user can act on.
+
+    Warnings may precede the error.
+    """
+    errors = [line for line in stderr.splitlines() if line.startswith(("Error: ", "Traceback"))]
+    return code == 1 and len(errors) == 1 and errors[0].startswith("Error: ") and "bug in nmt" not in stderr

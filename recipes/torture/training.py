@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,12 +23,12 @@ from nmt_cli.errors import EXIT_CODES
 from recipes.torture.runs import Nmt, differing, load, rank_environments, refused_plainly, result_of
 from recipes.torture.table import Outcome, Tally, print_table
 
-STEPS, SAVED, HALF = 18, 3, 9
+STEPS, SAVE_EVERY, HALF = 18, 3, 9
 LAST_EVENT = 200
 """Approximate number of file events of a run."""
 
 TINY = (
-    *("--device", "cpu", "--quiet", "--batch-tokens", 400, "--max-steps", STEPS, "--save-every", SAVED),
+    *("--device", "cpu", "--quiet", "--batch-tokens", 400, "--max-steps", STEPS, "--save-every", SAVE_EVERY),
     *("--validate-every", 6, "--set", "validation.sentences=2", "--set", "schedule.warmup=20"),
     *("--set", "model.width=16", "--set", "model.feed_forward=32", "--set", "model.heads=2"),
     *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"),
@@ -37,30 +37,31 @@ TINY = (
 
 DAMAGES = ("one bit", "cut", "empty", "swapped", "foreign", "missing")
 
-OTHERWISE = (
+DIFFERENT = (
     *(("--seed", 2), ("--set", "schedule.factor=2"), ("--batch-tokens", 300)),
     *(("--max-steps", 30), ("--validate-every", 5), ("--set", "loss.smoothing=0.2")),
 )
-"""Arguments that one rank may have and the other not."""
+"""Arguments of one rank only, which make the ranks disagree."""
 
-Found = tuple[str, Outcome, str] | None
+Verdict = tuple[str, Outcome, str] | None
 """A fault, its outcome, and a description. None if the fault came too late."""
 
-
-Fault = Callable[["Site", Random], Found]
+Fault = Callable[["Site", Random], Verdict]
+"""Injects a fault. The random draws select its details."""
 
 
 class Site:
-    """A dataset and undisturbed runs on it. Each run is made at its first use."""
+    """A dataset, and undisturbed runs on it that are trained when they are first used."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder, self._numbers = folder, itertools.count()
         self.dataset = self._make_dataset("dataset", Random(seed))
 
-    def _make_dataset(self, name: str, chosen: Random) -> Path:
-        words = ["".join(chosen.choices("abcdefgäß", k=chosen.randint(1, 6))) for _ in range(200)]
+    def _make_dataset(self, name: str, random: Random) -> Path:
+        """Write random text and return a dataset of it, in which targets are reversed sources."""
+        words = ["".join(random.choices("abcdefgäß", k=random.randint(1, 6))) for _ in range(200)]
         for part, count in (("train", 300), ("dev", 12)):
-            lines = [" ".join(chosen.choices(words, k=chosen.randint(1, 8))) for _ in range(count)]
+            lines = [" ".join(random.choices(words, k=random.randint(1, 8))) for _ in range(count)]
             for ending in ("en", "de"):
                 text = "".join(f"{line[:: 1 if ending == 'en' else -1]}\n" for line in lines)
                 (self._folder / f"{name}-{part}.{ending}").write_text(text, encoding="utf-8")
@@ -74,43 +75,43 @@ class Site:
         """Return an unused path for a run."""
         return self._folder / f"run{next(self._numbers)}"
 
-    def words(self, run: Path, *more: object) -> list[object]:
-        """Return the arguments of `nmt train` for `run`."""
-        return ["train", self.dataset, "--out", run, *TINY, *more]
+    def arguments(self, run: Path, *additional: object) -> list[object]:
+        """Return the arguments of `nmt train` for `run`, with additional ones at the end."""
+        return ["train", self.dataset, "--out", run, *TINY, *additional]
 
-    def ranks(self, run: Path, *otherwise: object) -> list[Nmt]:
-        """Start two processes that train in `run`. The second has the further arguments `otherwise`."""
-        more: tuple[tuple[object, ...], ...] = ((), otherwise)
-        environments = rank_environments(2)
-        return [Nmt(self.words(run, *theirs), env) for theirs, env in zip(more, environments, strict=True)]
+    def ranks(self, run: Path, *additional: object) -> list[Nmt]:
+        """Start two processes that train in `run`. The second one has additional arguments."""
+        first, second = rank_environments(2)
+        return [Nmt(self.arguments(run), first), Nmt(self.arguments(run, *additional), second)]
 
-    def _undisturbed(self, *more: object) -> Path:
-        code, said = Nmt(self.words(run := self.new(), *more)).end()
+    def _undisturbed(self, *additional: object) -> Path:
+        """Train with additional arguments, and return the run. Exit if training fails."""
+        code, stderr = Nmt(self.arguments(run := self.new(), *additional)).end()
         if code != 0:
-            sys.exit(f"an undisturbed run ended with {code}: {said}")
+            sys.exit(f"an undisturbed run ended with {code}: {stderr}")
         return run
 
     @cached_property
     def seconds(self) -> float:
-        """The duration of a run after everything it needs is loaded."""
-        assert self.whole
-        began = time.monotonic()
+        """The duration of a run in seconds, measured when all modules are loaded."""
+        assert self.undisturbed
+        start = time.monotonic()
         self._undisturbed()
-        return time.monotonic() - began
+        return time.monotonic() - start
 
     @cached_property
-    def whole(self) -> Path:
+    def undisturbed(self) -> Path:
         """An undisturbed run."""
         return self._undisturbed()
 
     @cached_property
     def result(self) -> dict[str, Any]:
         """The result of the undisturbed run."""
-        return result_of(self.whole)
+        return result_of(self.undisturbed)
 
     @cached_property
     def foreign(self) -> Path:
-        """The same run with another seed."""
+        """An undisturbed run with another seed."""
         return self._undisturbed("--seed", 7)
 
     @cached_property
@@ -123,194 +124,181 @@ class Site:
 
     @cached_property
     def other_dataset(self) -> Path:
-        """A dataset of other text."""
+        """A dataset with other text."""
         return self._make_dataset("other", Random("other"))
 
     def half(self) -> Path:
         """Copy the undisturbed run and reset the copy to its middle, as if the run had been killed there."""
-        run = Path(shutil.copytree(self.whole, self.new(), symlinks=True))
-        for step in range(HALF + SAVED, STEPS + 1, SAVED):
+        run = Path(shutil.copytree(self.undisturbed, self.new(), symlinks=True))
+        for step in range(HALF + SAVE_EVERY, STEPS + 1, SAVE_EVERY):
             shutil.rmtree(run / f"checkpoints/step-{step:08d}", ignore_errors=True)
         return run
 
-    def finished(self, fault: str, run: Path) -> Found:
-        """Complete a run and compare it with the undisturbed one."""
-        code, said = Nmt(self.words(run)).end()
-        return self._judged(fault, run, code, said, self.result)
-
-    def finished_by_two(self, fault: str, run: Path) -> Found:
-        """Complete a run with two processes and compare it with an undisturbed one."""
-        ended = [rank.end() for rank in self.ranks(run)]
-        code, said = next((end for end in ended if end[0] != 0), ended[0])
-        return self._judged(fault, run, code, said, self.result_of_two)
-
-    def _judged(self, fault: str, run: Path, code: int | None, said: str, whole: dict[str, Any]) -> Found:
+    def resumed(self, fault: str, run: Path, processes: int = 1) -> Verdict:
+        """Complete a run with one or two processes, and compare it with an undisturbed run."""
+        started = [Nmt(self.arguments(run))] if processes == 1 else self.ranks(run)
+        ends = [process.end() for process in started]
+        code, stderr = next((end for end in ends if end[0] != 0), ends[0])
         if code != 0:
-            return fault, "wrong", f"resuming ended with {code}: {said}"
-        other = differing(run, whole)
-        return fault, "wrong" if other else "identical", f"differs in {', '.join(other)}"
+            return fault, "wrong", f"resuming ended with {code}: {stderr}"
+        names = differing(run, self.result if processes == 1 else self.result_of_two)
+        return fault, "wrong" if names else "identical", f"differs in {', '.join(names)}"
 
 
-def killed_at_any_moment(site: Site, chosen: Random) -> Found:
+def killed_at_any_moment(site: Site, random: Random) -> Verdict:
     """Kill a run up to three times at random moments."""
     run = site.new()
     codes = []
-    for _ in range(chosen.randint(1, 3)):
-        nmt = Nmt(site.words(run))
-        nmt.wait(chosen.random() * site.seconds)
+    for _ in range(random.randint(1, 3)):
+        nmt = Nmt(site.arguments(run))
+        nmt.wait(random.random() * site.seconds)
         nmt.send(signal.SIGKILL)
         codes.append(nmt.end()[0])
-    return site.finished("kill at a random moment", run) if codes[0] == -signal.SIGKILL else None
+    return site.resumed("kill at a random moment", run) if codes[0] == -signal.SIGKILL else None
 
 
-def killed_at_a_file_event(site: Site, chosen: Random) -> Found:
+def killed_at_a_file_event(site: Site, random: Random) -> Verdict:
     """Kill a run just before it opens, renames or removes a file."""
-    code, _ = Nmt(site.words(run := site.new()), dies_at=chosen.randint(1, LAST_EVENT)).end()
-    return site.finished("kill at a file event", run) if code == -signal.SIGKILL else None
+    code, _ = Nmt(site.arguments(run := site.new()), dies_at=random.randint(1, LAST_EVENT)).end()
+    return site.resumed("kill at a file event", run) if code == -signal.SIGKILL else None
 
 
-def asked_to_stop(site: Site, chosen: Random) -> Found:
+def asked_to_stop(site: Site, random: Random) -> Verdict:
     """Send a signal to a run at a random moment."""
-    nmt, number = Nmt(site.words(run := site.new())), chosen.choice([*EXIT_CODES])
-    nmt.wait(chosen.random() * site.seconds)
+    nmt, number = Nmt(site.arguments(run := site.new())), random.choice([*EXIT_CODES])
+    nmt.wait(random.random() * site.seconds)
     nmt.send(number)
-    code, said = nmt.end()
+    code, stderr = nmt.end()
     # Before Python runs, a signal ends the process by default.
     if code not in (EXIT_CODES[number], -number):
-        return None if code == 0 else ("signal", "wrong", f"{number} ended it with {code}: {said}")
-    return site.finished("signal", run)
+        return None if code == 0 else ("signal", "wrong", f"{number} ended it with {code}: {stderr}")
+    return site.resumed("signal", run)
 
 
-def rank_killed(site: Site, chosen: Random) -> Found:
-    """Kill one of two ranks."""
-    return _rank_lost(site, chosen, "rank killed", signal.SIGKILL)
-
-
-def rank_stopped(site: Site, chosen: Random) -> Found:
-    """Stop one of two ranks."""
-    return _rank_lost(site, chosen, "rank stopped", signal.SIGSTOP)
-
-
-def _rank_lost(site: Site, chosen: Random, fault: str, number: int) -> Found:
+def rank_lost(fault: str, number: int, site: Site, random: Random) -> Verdict:
+    """Send the signal `number` to one of two ranks at a random moment."""
     ranks = site.ranks(run := site.new())
-    lost = chosen.randrange(2)
-    ranks[0].wait(chosen.random() * 2 * site.seconds)
+    lost = random.randrange(2)
+    ranks[0].wait(random.random() * 2 * site.seconds)
     ranks[lost].send(number)
-    code, said = ranks[1 - lost].end()
+    code, stderr = ranks[1 - lost].end()
     ranks[lost].send(signal.SIGKILL)
     ranks[lost].end()
     if code == 0:
         return None
-    if not refused_plainly(code, said):
-        return fault, "wrong", f"the other rank ended with {code}: {said}"
-    return site.finished_by_two(fault, run)
+    if not refused_plainly(code, stderr):
+        return fault, "wrong", f"the other rank ended with {code}: {stderr}"
+    return site.resumed(fault, run, processes=2)
 
 
-def ranks_disagree(site: Site, chosen: Random) -> Found:
+def ranks_disagree(site: Site, random: Random) -> Verdict:
     """Start two ranks with different settings or datasets."""
     run = site.new()
-    otherwise = chosen.choice([*OTHERWISE, ()])
-    ranks = site.ranks(run, *otherwise)
-    if not otherwise:
-        ranks[1].send(signal.SIGKILL)
-        ranks[0].send(signal.SIGKILL)
+    additional = random.choice([*DIFFERENT, ()])
+    if additional:
+        ranks = site.ranks(run, *additional)
+    else:
         first, second = rank_environments(2)
-        words = ["train", site.other_dataset, *site.words(run)[2:]]
-        ranks = [Nmt(site.words(run), first), Nmt(words, second)]
-    ended = [rank.end() for rank in ranks]
-    clean = all(refused_plainly(*end) and "processes 0 and 1 differ" in end[1] for end in ended)
-    return "ranks disagree", "clean" if clean else "wrong", f"{otherwise} ended with {ended}"
+        arguments = ["train", site.other_dataset, *site.arguments(run)[2:]]
+        ranks = [Nmt(site.arguments(run), first), Nmt(arguments, second)]
+    ends = [rank.end() for rank in ranks]
+    clean = all(refused_plainly(*end) and "processes 0 and 1 differ" in end[1] for end in ends)
+    return "ranks disagree", "clean" if clean else "wrong", f"{additional} ended with {ends}"
 
 
-def run_damaged(site: Site, chosen: Random) -> Found:
-    """Damage one file of a run in its middle."""
+def run_damaged(site: Site, random: Random) -> Verdict:
+    """Damage one file of a half-finished run, and resume the run."""
     run = site.half()
     files = [path for path in run.rglob("*") if path.is_file() and path.name != "report.html"]
     newest = run / f"checkpoints/step-{HALF:08d}"
-    tops = [path for path in files if path.parent == run]
-    path = chosen.choice([*tops, *(path for path in files if newest in path.parents)])
-    damage = chosen.choice(DAMAGES)
+    top_files = [path for path in files if path.parent == run]
+    path = random.choice([*top_files, *(path for path in files if newest in path.parents)])
+    damage = random.choice(DAMAGES)
     fault = f"file of a run: {damage}"
     content = path.read_bytes()
-    if (changed := _damaged(site, run, path, damage, chosen)) == content:
+    if (changed := _damaged(site, run, path, damage, random)) == content:
         return None
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    code, said = Nmt(site.words(run)).end()
-    where = f"{path.relative_to(run)}: {said}"
+    code, stderr = Nmt(site.arguments(run)).end()
+    message = f"{path.relative_to(run)}: {stderr}"
     if code:
-        return fault, "clean" if refused_plainly(code, said) else "wrong", f"{where} ({code})"
-    other = differing(run, site.result) if code == 0 else ["never ended"]
-    warned = other == ["log"] and "Warning: " in said
-    return fault, "clean" if warned else "wrong" if other else "identical", f"{where} differs in {other}"
+        return fault, "clean" if refused_plainly(code, stderr) else "wrong", f"{message} ({code})"
+    names = differing(run, site.result) if code == 0 else ["never ended"]
+    warned = names == ["log"] and "Warning: " in stderr
+    return fault, "clean" if warned else "wrong" if names else "identical", f"{message} differs in {names}"
 
 
-def _damaged(site: Site, run: Path, path: Path, damage: str, chosen: Random) -> bytes | None:
+def _damaged(site: Site, run: Path, path: Path, damage: str, random: Random) -> bytes | None:
     """Return the damaged content of a file, or None for no file."""
     content = path.read_bytes()
     match damage:
         case "one bit":
-            position = chosen.randrange(len(content))
-            flipped = content[position] ^ 1 << chosen.randrange(8)
+            position = random.randrange(len(content))
+            flipped = content[position] ^ 1 << random.randrange(8)
             return content[:position] + bytes([flipped]) + content[position + 1 :]
         case "cut":
-            return content[: chosen.randrange(len(content))]
+            return content[: random.randrange(len(content))]
         case "empty":
             return b""
         case "swapped":
-            before = run / f"checkpoints/step-{HALF - SAVED:08d}"
-            other = run / "environment.jsonl" if path.parent == run else before / path.name
+            previous = run / f"checkpoints/step-{HALF - SAVE_EVERY:08d}"
+            other = run / "environment.jsonl" if path.parent == run else previous / path.name
             return other.read_bytes() if other.is_file() else content
         case "foreign":
             other = site.foreign / path.relative_to(run)
-            return other.read_bytes() if other.is_file() else chosen.randbytes(len(content))
+            return other.read_bytes() if other.is_file() else random.randbytes(len(content))
         case _:
             return None
 
 
-def dataset_changed(site: Site, chosen: Random) -> Found:
+def dataset_changed(site: Site, random: Random) -> Verdict:
     """Write to a file of the dataset while it is in use, and restore it later."""
     fault = "dataset changed in use"
     names = [path.name for path in site.dataset.glob("train.*.npy")]
-    path = site.dataset / chosen.choice(sorted(name for name in names if "lines" not in name))
+    path = site.dataset / random.choice(sorted(name for name in names if "lines" not in name))
     content, run = path.read_bytes(), site.new()
-    nmt = Nmt(site.words(run))
-    nmt.wait(chosen.random() * site.seconds)
-    position = chosen.randrange(200, len(content))
+    nmt = Nmt(site.arguments(run))
+    nmt.wait(random.random() * site.seconds)
+    position = random.randrange(200, len(content))
     with path.open("r+b") as file:
-        if chosen.random() < 0.5:
+        if random.random() < 0.5:
             file.truncate(position)
         else:
             file.seek(position)
             file.write(bytes([content[position] ^ 1]))
-    code, said = nmt.end()
+    code, stderr = nmt.end()
     path.write_bytes(content)
     if code == 0:  # the change came too late or had no effect
-        other = differing(run, site.result)
-        return (fault, "wrong", f"{path.name} at {position}: differs in {other}") if other else None
-    if not refused_plainly(code, said):
-        return fault, "wrong", f"{path.name} at {position} ended it with {code}: {said}"
-    found = site.finished(fault, run)
-    return (fault, "clean", "") if found and found[1] == "identical" else found
+        names = differing(run, site.result)
+        return (fault, "wrong", f"{path.name} at {position}: differs in {names}") if names else None
+    if not refused_plainly(code, stderr):
+        return fault, "wrong", f"{path.name} at {position} ended it with {code}: {stderr}"
+    verdict = site.resumed(fault, run)
+    return (fault, "clean", "") if verdict and verdict[1] == "identical" else verdict
 
 
 FAULTS: tuple[Fault, ...] = (
     *(killed_at_any_moment, killed_at_a_file_event, asked_to_stop, run_damaged, dataset_changed),
-    *(rank_killed, run_damaged, ranks_disagree, run_damaged, rank_stopped),
+    *(partial(rank_lost, "rank killed", signal.SIGKILL), run_damaged, ranks_disagree),
+    *(run_damaged, partial(rank_lost, "rank stopped", signal.SIGSTOP)),
 )
 
 
 def campaign(
     folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = FAULTS, only: int | None = None
 ) -> Tally:
-    """Inject these faults in turn until the time is over, each kind at least once, or inject only one."""
+    """Inject the faults in turn for `minutes`, each at least once. Return the outcomes.
+
+    With `only`, inject only the fault with that number.
+    """
     load()
     tally, site = Tally(), Site(folder, seed)
     end, number = time.monotonic() + 60 * minutes, only or 0
     while number == only or (only is None and (number < len(faults) or time.monotonic() < end)):
-        if found := faults[number % len(faults)](site, Random(f"{seed} {number}")):
-            fault, outcome, message = found
+        if verdict := faults[number % len(faults)](site, Random(f"{seed} {number}")):
+            fault, outcome, message = verdict
             tally.add(fault, outcome, f"{message.strip()} (--seed {seed} --only {number})")
         number += 1
     return tally

@@ -1,4 +1,4 @@
-"""Lines through one process: they all come back, and growth of memory is a slope."""
+"""The program that sends many lines through one process returns all of them and measures memory."""
 
 import os
 import subprocess
@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from recipes.torture.pipe import held, slope
+from recipes.torture.pipe import slope, used_megabytes
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks for memory as Linux tells it")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of processes from /proc")
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_slope_is_that_of_the_second_half() -> None:
+def test_the_growth_of_memory_is_that_of_the_second_half() -> None:
     flat = [(lines, 100.0) for lines in range(50_000, 100_001, 1000)]
     warming = [(lines, lines / 500) for lines in range(0, 50_000, 1000)]
     assert slope([*warming, *flat]) == pytest.approx(0.0)
     assert slope([(lines, 100 + lines / 1000) for lines in range(0, 100_001, 1000)]) == pytest.approx(100.0)
 
 
-def test_what_a_process_holds_is_in_megabytes() -> None:
-    before = held(os.getpid())
-    kept = bytearray(50 << 20)
-    kept[:: 1 << 12] = b"x" * len(kept[:: 1 << 12])
-    assert 30 < held(os.getpid()) - before < 80
+def test_the_memory_of_a_process_is_in_megabytes() -> None:
+    before = used_megabytes(os.getpid())
+    block = bytearray(50 << 20)
+    block[:: 1 << 12] = b"x" * len(block[:: 1 << 12])
+    assert 30 < used_megabytes(os.getpid()) - before < 80
 
 
 @pytest.mark.slow
-def test_a_few_lines_come_back_at_a_trickle_and_at_full_speed() -> None:
+def test_all_lines_are_translated_one_at_a_time_and_at_full_speed() -> None:
     command = [sys.executable, "-m", "recipes.torture.pipe", "--lines", "60", "--trickle", "5"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.startswith("60 of 60 lines came back: 5 one at a time"), done.stderr

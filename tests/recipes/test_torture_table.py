@@ -1,11 +1,11 @@
-"""The table of a fault campaign: every fault is counted once, and what was wrong can be seen again."""
+"""The table of a fault campaign counts each fault once and lists the wrong outcomes."""
 
 import pytest
 
 from recipes.torture.table import Tally, print_table
 
 
-def test_faults_are_counted_by_kind_and_wrong_ones_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_counted_by_kind_and_wrong_outcomes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
     tally.add("kill", "clean")
     tally.add("kill", "clean")
