@@ -151,7 +151,7 @@ class Loop:
         `first_step` is the step at which this process began. Here a failure to save is an error.
         """
         unvalidated = not self.validator.done
-        validates = unvalidated and self.validator.wanted and not stopped
+        validates = unvalidated and self.validator.enabled and not stopped
         if validates:
             self._validate()
         self._flush()

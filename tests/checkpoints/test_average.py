@@ -124,7 +124,7 @@ def test_a_tied_matrix_is_averaged_and_stored_once(
     assert (back.output_matrix is back.source_embedding.matrix) == (tie == "all")
 
 
-def test_the_result_says_which_steps_went_in_and_holds_nothing_else_of_a_checkpoint(
+def test_an_average_records_its_steps_and_has_no_other_files_of_a_checkpoint(
     tmp_path: Path, models: list[Path], digests: Digests
 ) -> None:
     parts = average(models, tmp_path / "out")
@@ -139,7 +139,7 @@ def test_the_result_says_which_steps_went_in_and_holds_nothing_else_of_a_checkpo
     ]
 
 
-def test_an_average_of_averages_still_says_which_steps_went_in(tmp_path: Path, models: list[Path]) -> None:
+def test_an_average_of_averages_records_all_steps(tmp_path: Path, models: list[Path]) -> None:
     average(models[:2], tmp_path / "a")
     average([tmp_path / "a", models[2]], tmp_path / "b")
     first, second = read_model(tmp_path / "b").description["averaged"]
@@ -157,7 +157,7 @@ def test_other_training_data_is_recorded_too(tmp_path: Path, identity: Identity,
 
 
 @pytest.mark.parametrize("setting", [{"residual_dropout": 0.3}, {"init": "smaller"}], ids=["dropout", "init"])
-def test_dropout_and_beginnings_may_differ_and_are_as_in_the_last(
+def test_dropout_and_initialisation_may_differ_and_are_those_of_the_last(
     tmp_path: Path, identity: Identity, models: list[Path], setting: dict[str, Any]
 ) -> None:
     later = replace(identity, config=replace(identity.config, **setting))
@@ -324,7 +324,7 @@ def test_an_earlier_average_or_an_empty_folder_is_replaced(tmp_path: Path, model
 
 
 @pytest.mark.parametrize("kind", ["run", "file", "model", "average with notes"])
-def test_nothing_else_is_ever_replaced(
+def test_other_folders_and_files_are_not_replaced(
     tmp_path: Path, models: list[Path], digests: Digests, kind: str
 ) -> None:
     out = tmp_path / "out"
@@ -344,7 +344,7 @@ def test_nothing_else_is_ever_replaced(
     assert digests(tmp_path) == before
 
 
-def test_an_average_never_takes_the_place_of_what_it_is_made_of(tmp_path: Path, models: list[Path]) -> None:
+def test_an_average_does_not_replace_one_of_its_models(tmp_path: Path, models: list[Path]) -> None:
     average(models, tmp_path / "out")
     message = refusal(average, [models[0], tmp_path / "out"], tmp_path / "out")
     assert message == f"{tmp_path / 'out'} is one of the models to average. Choose another --out."

@@ -22,7 +22,7 @@ def test_only_whole_checkpoints_count_oldest_first(save: Save, tmp_path: Path) -
     assert checkpoints(tmp_path / "nowhere") == {}
 
 
-def test_of_a_run_the_best_checkpoint_is_found_or_else_the_last(save: Save, tmp_path: Path) -> None:
+def test_the_model_of_a_run_is_its_best_checkpoint_or_else_the_last(save: Save, tmp_path: Path) -> None:
     first, second = save(1), save(2)
     assert find_model(tmp_path).resolve() == second
     assert find_model(first) == first

@@ -222,11 +222,11 @@ def test_all_other_checkpoints_are_removed(save: Save, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "parts", [("state.json", "optimizer.safetensors"), ("config.json", "model.safetensors")]
 )
-def test_parts_of_another_step_are_not_taken_for_a_checkpoint(save: Save, parts: tuple[str, ...]) -> None:
-    ours, theirs = save(40), save(80)
+def test_a_checkpoint_with_files_of_another_step_is_refused(save: Save, parts: tuple[str, ...]) -> None:
+    checkpoint, other = save(40), save(80)
     for part in parts:
-        (ours / part).write_bytes((theirs / part).read_bytes())
-    assert "step-00000040" in refusal(read_whole, ours)
+        (checkpoint / part).write_bytes((other / part).read_bytes())
+    assert "step-00000040" in refusal(read_whole, checkpoint)
 
 
 def test_a_description_of_the_model_is_not_a_training_state(save: Save) -> None:

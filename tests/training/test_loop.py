@@ -82,7 +82,7 @@ def test_a_run_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> No
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "nll"])
-def test_the_best_checkpoints_are_kept_and_found(go: Go, run: Path, metric: str) -> None:
+def test_the_best_checkpoints_stay_and_the_best_of_them_is_the_model(go: Go, run: Path, metric: str) -> None:
     keep = ("checkpoints.keep_last=1", "checkpoints.keep_best=2", "training.max_steps=8")
     _, events = go(*keep, f"validation.metric={metric}", "validation.every_steps=1", "schedule.warmup=3")
     lines = [line for line in lines_of(run) if "valid" in line]

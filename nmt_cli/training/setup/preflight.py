@@ -29,7 +29,7 @@ def preflight(
     `trial` is the trial of the longest batch of `split`. Raise `UserError` if the run would fail.
     """
     start = time.perf_counter()
-    if validator.wanted:
+    if validator.enabled:
         validator.try_out(SENTENCES)
     checkpoint = snapshot.checkpoint()
     if not snapshot.trainer.group.process.first:

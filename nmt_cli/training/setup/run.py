@@ -160,7 +160,7 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
     settings = trainer.config.validation, translating(trainer.config)
     judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
     validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
-    if validator.wanted and (reason := judge.in_characters):
+    if validator.enabled and (reason := judge.in_characters):
         report(Warned(reason))
     return validator
 

@@ -58,9 +58,9 @@ class Scalars:
         with suppress(OSError):  # a full disk was reported already
             self._file.close()
 
-    def _put(self, **what: Any) -> None:
-        """Write a TensorBoard event with the fields `what` and the current time."""
-        self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
+    def _put(self, **fields: Any) -> None:
+        """Write a TensorBoard event with `fields` and the current time."""
+        self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

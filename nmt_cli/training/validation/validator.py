@@ -30,14 +30,14 @@ class Validator:
     position: Position
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """True if this run validates at all."""
         return bool(self.config.validation.every_steps and self.judge.sets)
 
     @property
     def due(self) -> bool:
         """True if a validation is due after the last step."""
-        return self.wanted and self.position.step % self.config.validation.every_steps == 0
+        return self.enabled and self.position.step % self.config.validation.every_steps == 0
 
     @property
     def done(self) -> bool:

@@ -12,9 +12,9 @@ from nmt_cli.training.tracking.events import Event
 from tests.training.runs import Tiny, warnings
 
 
-@pytest.mark.parametrize(("wanted", "actual"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
-def test_precision_on_a_cpu(wanted: str, actual: str) -> None:
-    assert precision_for(wanted, torch.device("cpu")) == actual
+@pytest.mark.parametrize(("setting", "precision"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_precision_on_a_cpu(setting: str, precision: str) -> None:
+    assert precision_for(setting, torch.device("cpu")) == precision
 
 
 @pytest.mark.parametrize(

@@ -144,16 +144,16 @@ def test_rows_of_shared_vocabulary_entries_are_copied_from_a_model_with_another_
     assert all(name.endswith("matrix") for name in differing(after, before))
     (note,) = (text for text in notes(events) if text.startswith("starting from"))
     for side in SIDES[1:] if tie == "all" else SIDES:
-        ours, theirs = (
+        entries, parent_entries = (
             load_tokenizers(datasets[size] / "tokenizer").side(side).vocabulary.entries for size in (60, 40)
         )
         name = "source_embedding.matrix" if side == "source" else "output_matrix"
-        shared = [entry for entry in ours if entry and entry in theirs]
-        for i, entry in enumerate(ours):
-            expected = before[name][theirs.index(entry)] if entry in shared else drawn[name][i]
+        shared = [entry for entry in entries if entry and entry in parent_entries]
+        for i, entry in enumerate(entries):
+            expected = before[name][parent_entries.index(entry)] if entry in shared else drawn[name][i]
             assert torch.equal(after[name][i], expected)
-        assert 2 < len(shared) < sum(map(bool, ours))
-        assert f"{len(shared)} of {sum(map(bool, ours))} " in note
+        assert 2 < len(shared) < sum(map(bool, entries))
+        assert f"{len(shared)} of {sum(map(bool, entries))} " in note
 
 
 def test_a_model_is_needed(complaint: Complaint, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_frozen_parameters_stay_and_the_others_are_trained(
     before, after = tensors_of(parent), tensors_of(run)
     frozen = {name for name in after if name.startswith("encoder.") or name == "output_matrix"}
     assert differing(after, before) == after.keys() - frozen
-    count, total = (sum(after[name].numel() for name in which) for which in (frozen, after))
+    count, total = (sum(after[name].numel() for name in names) for names in (frozen, after))
     note = f"frozen: {count:,} of {total:,} parameters (encoder.*, source_embedding.matrix)"
     assert note in notes(events)
     assert 0 < count < total

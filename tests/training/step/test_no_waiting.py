@@ -107,9 +107,9 @@ def test_nothing_waits_for_the_device_from_forward_to_gradients(
 def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         x, weight, targets = torch.empty(10, 4), torch.empty(7, 4), torch.zeros(10, dtype=torch.int64)
-        given = (x, weight, targets, 0.1, torch.ones(()), True, True)
+        arguments = (x, weight, targets, 0.1, torch.ones(()), True, True)
         with Strict():
-            chunked.walk(*given, rows=lambda *_: None, chunk=4, unit=8)
+            chunked.walk(*arguments, rows=lambda *_: None, chunk=4, unit=8)
 
 
 @pytest.mark.parametrize(

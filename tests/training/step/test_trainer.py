@@ -293,7 +293,7 @@ def test_a_pair_that_does_not_fit_ends_the_run_in_one_line(
     assert torch.equal(flat(trainer.model), before)
 
 
-def test_another_error_is_not_taken_for_a_lack_of_memory(
+def test_an_error_other_than_a_lack_of_memory_is_raised(
     loader: Loader, split: Split, new_trainer: NewTrainer
 ) -> None:
     def broken(*_: object) -> Tensor:

@@ -36,7 +36,7 @@ def test_a_line_is_added_only_for_a_change(tmp_path: Path) -> None:
     assert [(line["step"], line["host"]) for line in lines(tmp_path)] == [(0, "a"), (20, "b"), (30, "a")]
 
 
-def test_a_name_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
+def test_a_command_that_is_not_utf8_is_stored(tmp_path: Path) -> None:
     stored(tmp_path, 0, {"command": ["nmt", "caf\udce9"]})
     assert "caf" in lines(tmp_path)[0]["command"][1]
 

@@ -170,9 +170,9 @@ def valid(number: int, **changes: object) -> bytes:
 
 def at(step: int, *validated: int, log: bytes | None = None) -> Position:
     """Return a position with the hash of this log, or without one as in older versions."""
-    known = (0, "") if log is None else (len(log), hashlib.sha256(log).hexdigest())
+    size, digest = (0, "") if log is None else (len(log), hashlib.sha256(log).hexdigest())
     scores = {str(number): 1.0 for number in validated}
-    return Position(step=step, scores=scores, log_bytes=known[0], log_sha256=known[1])
+    return Position(step=step, scores=scores, log_bytes=size, log_sha256=digest)
 
 
 @pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
@@ -305,7 +305,7 @@ def test_a_log_that_is_not_an_ordinary_file_is_refused_without_blocking(path: Pa
 
 
 @pytest.mark.parametrize("line", [b"3", b"null", b"[]", b'""', b'{"step": 1}', b'{"format": 1, "files": {}}'])
-def test_another_file_instead_of_the_log_is_reported_and_kept(path: Path, line: bytes) -> None:
+def test_another_file_instead_of_the_log_is_reported_and_copied(path: Path, line: bytes) -> None:
     path.write_bytes(line + b"\n")
     assert "3 missing steps" in cut_behind(path, Position(3))
     assert read_history(path) == History()

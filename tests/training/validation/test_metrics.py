@@ -199,9 +199,9 @@ def test_ranks_share_the_work_and_all_get_the_result_of_one(
     ranks = [cast(Group, Thread(Process(rank, world), values, barrier)) for rank in range(world)]
     with ThreadPoolExecutor(world) as threads:
         actual = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
-    assert all(theirs.translations == judgement.translations for theirs in actual)
-    assert all(theirs.scores == judgement.scores for theirs in actual)
-    assert {theirs.nll for theirs in actual} == {actual[0].nll}
+    assert all(result.translations == judgement.translations for result in actual)
+    assert all(result.scores == judgement.scores for result in actual)
+    assert {result.nll for result in actual} == {actual[0].nll}
     assert actual[0].nll == pytest.approx(judgement.nll, rel=1e-12)
     shares = [sum(tokens for _, tokens in losses) for losses, _ in cast(list[Any], values)]
     assert sum(shares) == len(valid.target.tokens)

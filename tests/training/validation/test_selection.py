@@ -201,15 +201,15 @@ def test_test_sets_are_not_used(
 def test_a_moved_dataset_is_reported_with_a_remedy(
     go: Go, run: Path, tmp_path: Path, toy_dataset: Path
 ) -> None:
-    there = tmp_path / "dataset"
-    shutil.copytree(toy_dataset, there)
-    go("training.max_steps=1", dataset=there)
-    there.rename(tmp_path / "elsewhere")
+    data = tmp_path / "dataset"
+    shutil.copytree(toy_dataset, data)
+    go("training.max_steps=1", dataset=data)
+    data.rename(tmp_path / "elsewhere")
     assert refusal(tried, run) == (
-        f"{run} was trained on {there}, which does not exist any more. "
+        f"{run} was trained on {data}, which does not exist any more. "
         "Put the dataset back, or a link to its new path."
     )
-    there.symlink_to(tmp_path / "elsewhere")
+    data.symlink_to(tmp_path / "elsewhere")
     assert len(tried(run)) == 1
 
 
@@ -217,12 +217,12 @@ def test_a_moved_dataset_is_reported_with_a_remedy(
 def test_a_dataset_with_other_contents_is_refused(
     go: Go, run: Path, tmp_path: Path, make: Make, toy: str, dev: str, setting: str
 ) -> None:
-    there = tmp_path / "dataset"
-    make(there, [toy], valid=[dev])
-    go("training.max_steps=1", dataset=there)
-    make(there, [toy], setting, valid=[dev], overwrite=True)
+    data = tmp_path / "dataset"
+    make(data, [toy], valid=[dev])
+    go("training.max_steps=1", dataset=data)
+    make(data, [toy], setting, valid=[dev], overwrite=True)
     assert refusal(tried, run) == (
-        f"{there} has changed since {run} was trained on it, so it cannot validate the run. "
+        f"{data} has changed since {run} was trained on it, so it cannot validate the run. "
         "Choose with --last or --best."
     )
 

@@ -42,8 +42,8 @@ def test_validations_are_due_every_n_steps(validator: Validators, step: int, due
 
 
 def test_without_a_set_or_at_an_interval_of_0_none_is_wanted(validator: Validators) -> None:
-    assert not validator(10, sets=()).wanted
-    assert not validator(10, "validation.every_steps=0").wanted
+    assert not validator(10, sets=()).enabled
+    assert not validator(10, "validation.every_steps=0").enabled
 
 
 @pytest.mark.parametrize(("metric", "score"), [("bleu", 20.0), ("chrf", 40.0), ("nll", -2.0)])
