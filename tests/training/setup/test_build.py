@@ -50,7 +50,7 @@ def test_a_cpu_that_emulates_bf16_is_warned_about(
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
     texts = warned(tiny(f'training.precision="{precision}"'), "cpu")
-    assert ["fp32 is much faster" in text for text in texts] == [True] * count
+    assert ["fp32, which is much faster" in text for text in texts] == [True] * count
 
 
 @pytest.mark.parametrize(("ranks", "device", "count"), [(4, "cpu", 1), (2, "cpu", 0), (4, "cuda", 0)])
