@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,8 @@ from nmt_cli.cli.commands import train as train_module
 from nmt_cli.cli.commands.train import Stop
 from nmt_cli.cli.reports.train import Reporter
 from nmt_cli.errors import EXIT_CODES
-from nmt_cli.scoring.metrics import score
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.tracking.events import Doing, Note, Progress, Saved, Spent, Validated
-from nmt_cli.training.validation.metrics import Judgement
+from nmt_cli.training.tracking.events import Progress
 from tests.cli.conftest import TINY, Nmt, assert_one_line
 
 
@@ -233,90 +230,6 @@ def test_a_signal_saves_and_explains_how_to_resume(
     assert result.stderr.splitlines()[-1:] == [
         f"{out}: stopped and saved. Run the same command again to resume."
     ]
-
-
-def a_progress(**changes: float) -> Progress:
-    values: dict[str, float] = {
-        "step": 1200,
-        "max_steps": 100_000,
-        "epoch": 3,
-        "loss": 4.56789,
-        "nll": 3.1,
-        "learning_rate": 0.00021,
-        "tokens_per_second": 12_345.6,
-        "seconds": 600,
-        "seconds_left": 49_400,
-        "waiting": 0.012,
-        "filler": 0.0,
-        "skipped": 0,
-        "memory": 10**9,
-        **changes,
-    }
-    return Progress(**values, bleu=None)  # type: ignore[arg-type]
-
-
-JUDGEMENT = Judgement(
-    name="dev",
-    nll=1.0,
-    perplexity=2.71828,
-    word_perplexity=9.9,
-    scores=score(["a b c d e"], [["a b c d e"]]),
-    translations=["a b c d e"],
-)
-
-
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        (Note("changed: a.b: 1 -> 2"), "changed: a.b: 1 -> 2"),
-        (
-            a_progress(),
-            "step 1,200 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
-            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
-        ),
-        (
-            replace(a_progress(), epoch_of="news\x1b[2J"),
-            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.568, perplexity 22.20, "
-            "learning rate 2.10e-04, "
-            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
-        ),
-        (
-            a_progress(step=99_000, seconds_left=100, skipped=3),
-            "step 99,000 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
-            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 1.7 min to go, 3 steps skipped (not finite)",
-        ),
-        (
-            Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),
-            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718; "
-            "dev: BLEU 100.00, chrF2 100.00, perplexity 2.718, the best so far (12 s)",
-        ),
-        (
-            Validated(5000, [JUDGEMENT], False, 12.3),
-            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
-        ),
-        (
-            Validated(5000, [replace(JUDGEMENT, subset="300 of 1,014 sentences")], False, 12.3),
-            "step 5,000: dev: BLEU 100.00, chrF2 100.00 on 300 of 1,014 sentences, perplexity 2.718 (12 s)",
-        ),
-        (
-            Validated(5000, [JUDGEMENT], False, 12.3, "ema"),
-            "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
-        ),
-        (
-            Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
-            "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
-        ),
-    ],
-    ids=["note", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
-)
-def test_each_event_is_a_plain_line(
-    capsys: pytest.CaptureFixture[str], event: Note | Progress | Validated | Spent, line: str
-) -> None:
-    Reporter(quiet=False)(event)
-    Reporter(quiet=False)(Doing("training", 1, 0))
-    Reporter(quiet=False)(Saved(12_000, Path("run/x")))
-    Reporter(quiet=True)(event)
-    assert capsys.readouterr() == ("", f"{line}\n")
 
 
 def test_threads_sets_the_number_of_threads(run: Nmt, tmp_path: Path, toy_dataset: Path) -> None:

@@ -1,4 +1,4 @@
-"""The progress of a run on a terminal: a panel, and lines above it that stay."""
+"""The progress of a run: plain lines, or on a terminal a panel, and lines above it that stay."""
 
 import io
 import os
@@ -70,6 +70,63 @@ def reporter() -> LiveReporter:
 def judgement(bleu_of: str) -> Judgement:
     scores = score([bleu_of], [["a b c d e f"]])
     return Judgement("dev", 1.0, 2.71828, 9.9, scores, [bleu_of])
+
+
+JUDGEMENT = judgement("a b c d e f")
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Note("changed: a.b: 1 -> 2"), "changed: a.b: 1 -> 2"),
+        (
+            PROGRESS,
+            "step 1,200 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
+            "12,346 tokens/s, waiting 3.4%, filler 1.2%, 14 h to go",
+        ),
+        (
+            replace(PROGRESS, epoch_of="news\x1b[2J"),
+            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.568, perplexity 22.20, "
+            "learning rate 2.10e-04, "
+            "12,346 tokens/s, waiting 3.4%, filler 1.2%, 14 h to go",
+        ),
+        (
+            replace(PROGRESS, step=99_000, seconds_left=100, skipped=3),
+            "step 99,000 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
+            "12,346 tokens/s, waiting 3.4%, filler 1.2%, 1.7 min to go, 3 steps skipped (not finite)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718; "
+            "dev: BLEU 100.00, chrF2 100.00, perplexity 2.718, the best so far (12 s)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
+        ),
+        (
+            Validated(5000, [replace(JUDGEMENT, subset="300 of 1,014 sentences")], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00 on 300 of 1,014 sentences, perplexity 2.718 (12 s)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT], False, 12.3, "ema"),
+            "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
+        ),
+        (
+            Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
+            "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
+        ),
+    ],
+    ids=["note", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
+)
+def test_each_event_is_a_plain_line(
+    capsys: pytest.CaptureFixture[str], event: Note | Progress | Validated | Spent, line: str
+) -> None:
+    Reporter(quiet=False)(event)
+    Reporter(quiet=False)(Doing("training", 1, 0))
+    Reporter(quiet=False)(Saved(12_000, Path("run/x")))
+    Reporter(quiet=True)(event)
+    assert capsys.readouterr() == ("", f"{line}\n")
 
 
 @pytest.mark.parametrize(
