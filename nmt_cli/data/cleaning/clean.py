@@ -52,7 +52,7 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """The kept pairs of a block as prepared text, and counts of the dropped pairs by reason."""
+    """The kept pairs of a block as prepared text, and the counts of dropped and noted pairs by reason."""
 
     source: Lines
     target: Lines
@@ -80,8 +80,11 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, prepare and filter the pairs of one block. Return the kept pairs and counts of the others.
-    Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error".
+    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of the dropped
+    pairs by reason.
+
+    Drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores before all other filters. Repetitions
+    are found later. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error".
     """
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
@@ -123,7 +126,9 @@ def clean(task: CleanTask) -> CleanBlock:
 
 
 def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
-    """Return both sides as prepared text, from which subwords are learned, without the tag."""
+    """Return source and target as prepared text, from which subwords are learned. Mask placeholders. Prepare
+    the source with its tag in front, but return it without the tag.
+    """
     source, target = task.recipe.masked(*pair)
     if task.tag:  # must be the first symbol
         source = f"{task.tag} {source}"
@@ -131,7 +136,9 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return the block of the kept `pairs`, with the hashes and qualities that find repetitions."""
+    """Return a block of the kept `pairs`, with the tag of the task before each source. Compute only those
+    hashes and qualities that the task needs to find repetitions.
+    """
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -157,7 +164,9 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return the score and the closeness of the lengths of each pair. A missing score is the lowest."""
+    """Return two arrays with a value per pair: the score, and the closeness of the lengths of both sides. A
+    missing score becomes minus infinity.
+    """
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
     return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]
@@ -165,15 +174,16 @@ def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
-    """Return the preparer and the filters of a worker process, made once for all its blocks."""
+    """Return the preparer and the filters for these settings, made once per process."""
     return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return a pair as text, or None to skip it for invalid UTF-8. Add a skipped pair to `dropped`, and a
-    pair with replaced bytes or NUL bytes to `noted`.
+    """Return the pair as text. Return None, and count the pair in `dropped`, if invalid UTF-8 is to be
+    skipped. Count a pair with replaced bytes, and a pair with NUL bytes, in `noted`. Raise `UserError` for
+    invalid UTF-8 if `task.invalid_utf8` is "error".
     """
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
@@ -192,8 +202,8 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Return a pair with its invalid UTF-8 replaced, or None if `task.invalid_utf8` is "skip". Raise
-    `UserError` if it is "error".
+    """Return a pair that has invalid UTF-8 as text with U+FFFD in its place. Return None if
+    `task.invalid_utf8` is "skip". Raise `UserError` if it is "error".
     """
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
@@ -201,7 +211,9 @@ def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    """Return `lines`, which contain no line feeds, as bytes with a line feed after each."""
+    """Return `lines` as bytes with a line feed after each, and the bytes of each line. No line may contain a
+    line feed.
+    """
     # Encoding all at once takes a quarter of the time.
     content = "\n".join([*lines, ""]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))

@@ -27,23 +27,27 @@ HASHES_AT_ONCE = 1 << 20
 
 
 def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
-    """Return the kinds of text whose repetitions the filters in `config` look for."""
+    """Return which texts the filters in `config` compare. "pair" is for `duplicates`, "target" for
+    `one_per_target`, and "source" for `one_per_source`.
+    """
     enabled = (config.duplicates, config.one_per_target, config.one_per_source)
     return frozenset(name for name, is_on in zip(HASHED, enabled, strict=True) if is_on)
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Return a hash that only equal pairs share. The sides must not contain line feeds."""
+    """Return a hash of `HASH_BYTES` bytes, which only equal pairs share. No side may contain a line feed."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
 def side_hash(text: str) -> bytes:
-    """Return a hash that only equal texts share."""
+    """Return a hash of `HASH_BYTES` bytes that only equal texts share."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def closeness(source: str, target: str) -> float:
-    """Return the similarity of the lengths of both sides: 0 if they are equal, else a negative number."""
+    """Return how close the lengths of both sides are, in characters. Equal lengths give 0. The value falls
+    below 0 with the ratio of the lengths.
+    """
     return -abs(log((len(source) + 1) / (len(target) + 1)))
 
 
@@ -53,12 +57,13 @@ def find_repeated(
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of hashes that repeat another hash. Numbers count over all files, from 0.
+    """Yield, in several arrays, the numbers of hashes that repeat another hash. Numbers count from 0 over all
+    files.
 
-    `hashes` are files of concatenated hashes. `qualities` has a sequence for each quality, the most important
-    one first, with an array file for each hash file. Of equal hashes, the hash with the highest quality is
-    not a repetition. If all qualities are equal, the first hash is not. Hashes whose entry in `left_out` is
-    not 0 are ignored. Hashes are distributed over bucket files in `work`, and each bucket is sorted alone.
+    `hashes` are files of concatenated hashes. `qualities` has, for each quality, one array file per hash
+    file. The most important quality comes first. Among equal hashes, all but the one with the highest
+    qualities are repetitions. If qualities are equal, the first hash stays. Hashes whose entry in `left_out`
+    is not 0 are ignored. Bucket files are written to `work`, and one bucket at a time is in memory.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
@@ -80,7 +85,7 @@ def find_repeated(
 
 
 def _entry_type(qualities: int) -> np.dtype[Any]:
-    """Return the type of a bucket's entries: the hash as two words, its number, and its qualities."""
+    """Return the type of a bucket's entries: the hash as two words, its number, and `qualities` floats."""
     return np.dtype(
         [("words", np.uint64, (2,)), ("number", np.int64), ("qualities", np.float32, (qualities,))]
     )
@@ -89,7 +94,9 @@ def _entry_type(qualities: int) -> np.dtype[Any]:
 def _distribute(
     hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int
 ) -> None:
-    """Write each hash to one of `buckets` files in `folder`, so that equal hashes share a file."""
+    """Write each hash, with its number and qualities, to one of `buckets` files in `folder`. The files are
+    named 0, 1, and so on. Equal hashes go to the same file.
+    """
     with ExitStack() as stack:
         files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
         for entries in _entries(hashes, qualities):
@@ -98,7 +105,9 @@ def _distribute(
 
 
 def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:
-    """Yield the hashes of all files with their numbers and qualities, `HASHES_AT_ONCE` at a time."""
+    """Yield the hashes of all files in order, with their numbers and qualities. Each array has up to
+    `HASHES_AT_ONCE` hashes.
+    """
     number = 0  # of the first hash in the file
     for path, *quality_paths in zip(hashes, *qualities, strict=True):
         columns = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]

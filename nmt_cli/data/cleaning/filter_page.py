@@ -12,7 +12,9 @@ SCRIPTS = ("histograms.js", "page.js")
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """Return the HTML page. It contains neither time nor path, so that equal datasets have equal pages."""
+    """Return the HTML page with the counts and samples of `report`. Add histograms for training corpora, with
+    the thresholds in `config`. The page has neither time nor path, so equal datasets have equal pages.
+    """
     content = {
         "languages": [source_lang, target_lang],
         "corpora": [

@@ -56,10 +56,12 @@ LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that judge each pair alone."""
+    """The filters that decide about each pair without comparing it with other pairs. Those in `config` that
+    are off do nothing.
+    """
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
-        """Raise `UserError` for an unknown script, and for a language filter without py3langid."""
+        """Raise `UserError` for an unknown script, and for a language filter without py3langid installed."""
         self._config = config
         self._max_words = config.max_words or sys.maxsize
         self._languages = source_lang, target_lang
@@ -87,29 +89,37 @@ class Filters:
         self._raw_checks = [(reason, holds) for setting, reason, holds in raw_checks if setting]
 
     def too_long(self, source: str, target: str) -> bool:
-        """Return whether a side has more words than `max_words`. The text may be raw or prepared."""
+        """Return whether either side has more than `max_words` words. The text may be raw or prepared."""
         limit = self._max_words
         # No text has more words than characters, so few texts need to be split.
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Return whether `score` is below `min_score`. A missing score, which is NaN, is not."""
+        """Return whether `score` is below `min_score`. A missing score (NaN) is never too low. A `min_score`
+        of 0 turns this off.
+        """
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop a pair of prepared text, or None to keep it."""
+        """Return the first reason to drop a pair of prepared text, or None to keep it. Check for an empty
+        side, words, ratio, identical sides, scripts and letters, in this order.
+        """
         if not (source and target):
             return EMPTY
         return next((reason for reason, holds in self._checks if holds(source, target)), None)
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop a pair of raw text, or None to keep it."""
+        """Return the first reason to drop a pair of raw text, or None to keep it. Check for identical sides,
+        markup, numbers, repetition, sentences and language, in this order.
+        """
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
     def _repetitive(self, source: str, target: str) -> bool:
+        """Return whether a side repeats a phrase more than `max_repeats` times in a row."""
         return max(_max_repeats(source), _max_repeats(target)) > self._config.max_repeats
 
     def _unequal_sentences(self, source: str, target: str) -> bool:
+        """Return whether both sides have different numbers of sentences."""
         counts = [
             len(sentences(text.strip(), lang))
             for text, lang in zip((source, target), self._languages, strict=True)
@@ -117,19 +127,26 @@ class Filters:
         return counts[0] != counts[1]
 
     def _in_wrong_language(self, source: str, target: str) -> bool:
+        """Return whether either side is certainly in another language. A short text, or a language that
+        py3langid does not support, never is.
+        """
         return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
 
     def _unequal_lengths(self, source: str, target: str) -> bool:
         # Prepared text has single spaces between words. Counting them is faster than splitting.
+        """Return whether the side with more words has over `max_ratio` times as many as the other side."""
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
 
     def _with_few_letters(self, source: str, target: str) -> bool:
+        """Return whether either side has a share of letters below `min_letters`."""
         return min(_letter_share(source), _letter_share(target)) < self._config.min_letters
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the digits of all numbers above `SPELLED_OUT`, sorted. 1,000.50 and 1.000,50 are equal."""
+    """Return the digits of each number in `text` above `SPELLED_OUT`, sorted as text. Leave out thousands
+    separators and leading zeros, and use ASCII digits. A decimal point ends a number.
+    """
     numbers = []
     for match in NUMBER.finditer(text):
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
@@ -141,8 +158,8 @@ def _numbers(text: str) -> list[str]:
 
 
 def _max_repeats(text: str) -> int:
-    """Return how often a phrase of 1 to `PHRASE` words occurs in a row at most, 1 without repetition. In text
-    without spaces, characters count in place of words.
+    """Return how many times in a row a phrase of 1 to `PHRASE` words occurs, at most. It is 1 without
+    repetition. If the text has no spaces, characters count as words.
     """
     words: Sequence[str] = text.split()
     if len(words) == 1:
@@ -157,14 +174,17 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    """Return the share of letters among the characters other than spaces. `text` must not be empty."""
+    """Return the share, from 0 to 1, of letters and combining marks among the characters other than spaces.
+    The text must not be empty.
+    """
     # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a function that checks whether at least half of a text's letters are in the script `name`.
-    Without `name`, it accepts all text. For an unknown script, raise a `UserError` about `setting`.
+    """Return a function that checks a text: whether at least half of its letters are in the script `name`. A
+    text without letters passes. If `name` is "", every text passes. Raise `UserError` about filter.`setting`
+    for an unknown script.
     """
     if not name:
         return lambda text: True

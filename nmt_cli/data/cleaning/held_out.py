@@ -21,7 +21,9 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The file with the keys of all held-out pairs, and its SHA-256."""
+    """The file that has the keys of all held-out pairs, and its SHA-256. Held-out pairs are those that the
+    training set must not have.
+    """
 
     path: Path
     sha256: str
@@ -30,15 +32,17 @@ class HeldOut:
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a key for each line. Lines that differ in case, spaces or punctuation share a key. The key of a
-    line with only punctuation is empty. No line may contain a line feed. Many lines at once are several times
-    as fast as single ones.
+    """Return a key for each line. Lines that differ only in case, spaces, common punctuation or Unicode form
+    share a key. A line with only punctuation has an empty key. No line may contain a line feed. One call for
+    many lines is several times as fast as a call per line.
     """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return the keys of up to `AT_ONCE` lines, which are processed as one text."""
+    """Return the keys of up to `AT_ONCE` lines. They are processed as one text, in lower case, without the
+    punctuation in `ASCII` and `MARKS`, and in Unicode form NFKC.
+    """
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():
         text = text.lower()
@@ -52,21 +56,20 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
-    """Return the lines without all words in `symbols` at their start."""
+    """Return each line without the words in `symbols` at its start."""
     return [_without(line, symbols) for line in lines] if symbols else list(lines)
 
 
 def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
-    """Return a line without all words in `symbols` at its start."""
+    """Return a line without the words in `symbols` at its start. Later words that are in `symbols` stay."""
     while (words := line.split(maxsplit=1)) and words[0] in symbols:
         line = b"".join(words[1:])
     return line
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of all pairs to `path`, one line `source<TAB>target` per pair, as `keys` returns them.
-
-    Pairs with two empty keys are left out. Words in `symbols` at the start of sources are ignored.
+    """Write a line `source<TAB>target` to `path` for each pair, with the keys that `keys` returns. Leave out
+    pairs with two empty keys. Ignore words in `symbols` at the start of sources.
     """
     with path.open("wb") as file:
         for corpus in corpora:
@@ -76,8 +79,9 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers, in the corpus, of the pairs in `block` that are held out. `by` is the side that
-    must be equal: "pair" (both), "source", "target" or "either".
+    """Return the numbers in the corpus, from 1, of the pairs of `block` that are held out. `by` is the side
+    that must be equal: "pair" (both in one held-out pair), "source", "target" or "either". An empty target
+    key never matches. An empty source key matches only in a pair.
     """
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
@@ -102,7 +106,9 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return the source keys of each target key, and all source keys. Each process reads the file once."""
+    """Return, for each target key, the keys of its sources, and also the set of all source keys. Empty target
+    keys and empty source keys are left out. A process reads the file once.
+    """
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")

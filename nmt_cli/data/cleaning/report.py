@@ -13,7 +13,7 @@ from nmt_cli.data.cleaning.tally import Tally
 
 @dataclass(slots=True)
 class CorpusReport:
-    """The counts of one input."""
+    """The counts of one input: the pairs that were read, kept, dropped and noted."""
 
     role: str
     name: str
@@ -30,14 +30,14 @@ class CorpusReport:
     """Lengths, ratios and scores of a training set."""
 
     def add(self, block: CleanBlock) -> None:
-        """Add the counts of a cleaned block."""
+        """Add the kept pairs, tallies and shapes of a cleaned block."""
         self.kept += len(block.numbers)
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
         self.shapes.merge(block.shapes)
 
     def state(self) -> dict[str, Any]:
-        """Return the counts for JSON. `merge` reads them."""
+        """Return all counts as values for JSON, except `role`, `name` and `read`. `merge` reads them."""
         return {
             "kept": self.kept,
             "dropped": self.dropped.state(),
@@ -46,7 +46,9 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the counts in `state`, which `state()` of another report of the same input returned."""
+        """Add the counts in `state`, the result of `state()` of another report of the same input. `read`
+        stays.
+        """
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))
@@ -60,23 +62,27 @@ class FilterReport:
     corpora: list[CorpusReport] = field(default_factory=list)
 
     def of_role(self, role: str) -> list[CorpusReport]:
-        """Return the reports of all "train", "valid" or "test" inputs, as `role` says."""
+        """Return the reports of all inputs whose role is `role`: "train", "valid" or "test"."""
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """Return the number of dropped training pairs per reason as text, the most frequent first."""
+        """Return "reason: number, ..." for the dropped training pairs of all corpora. The most frequent
+        reason comes first.
+        """
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts
         return ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
 
     def as_json(self) -> str:
-        """Return the content of `filter-report.json`."""
+        """Return the text of `filter-report.json`: a list with one object per input."""
         return json.dumps([described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
 
 
 def described(corpus: CorpusReport) -> dict[str, Any]:
-    """Return the part of `filter-report.json` for one input."""
+    """Return the object for one input in `filter-report.json`. It has role, name, and the number of read and
+    kept pairs. For each reason, it has the number of dropped or noted pairs and samples of them.
+    """
     tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
     return {
         "role": corpus.role,

@@ -23,33 +23,37 @@ SCORES = 2000
 
 
 def _zeros(maximum: int) -> Counts:
-    """Return a count of 0 for each value from 0 to `maximum`."""
+    """Return an array of zeros, one for each value from 0 to `maximum`."""
     return np.zeros(maximum + 1, np.int64)
 
 
 @dataclass(slots=True)
 class Shape:
-    """Counts of pairs by the words of the longer side, and by the ratio of longer to shorter side."""
+    """Counts of pairs. `words` counts by the words of the longer side, up to `MOST_WORDS`. `ratios` counts by
+    `RATIO_STEP` times the ratio of longer to shorter side.
+    """
 
     words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
     ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))
 
     def add(self, source: Counts, target: Counts) -> None:
-        """Count pairs. `source` and `target` have the number of words of each pair."""
+        """Count more pairs. `source` and `target` have the number of words of each pair."""
         longer, shorter = np.maximum(source, target), np.minimum(source, target)
         steps = -(-longer * RATIO_STEP // np.maximum(shorter, 1))
         for counts, values in ((self.words, longer), (self.ratios, steps)):
             counts += np.bincount(np.minimum(values, len(counts) - 1), minlength=len(counts))
 
     def merge(self, other: Self) -> None:
-        """Add the counts of `other` to this shape."""
+        """Add the counts of `other` to this shape, in place."""
         self.words += other.words
         self.ratios += other.ratios
 
 
 @dataclass(slots=True)
 class Shapes:
-    """The shapes of the kept and of the dropped pairs of a corpus, and a sample of all scores."""
+    """The shapes of the kept and of the dropped pairs of a corpus, and a sample of its scores. `numbers` has
+    the numbers of the pairs in the sample, and `scores` their scores.
+    """
 
     kept: Shape = field(default_factory=Shape)
     dropped: Shape = field(default_factory=Shape)
@@ -57,7 +61,9 @@ class Shapes:
     scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def add_scores(self, numbers: Counts, scores: NDArray[np.float32]) -> None:
-        """Add scores to the sample, at most `SCORES` in all. The numbers of pairs decide the sample."""
+        """Add the scores of the pairs in `numbers` to the sample. Ignore missing scores. Keep at most
+        `SCORES` scores. The numbers of the pairs decide which ones, so the order of calls does not matter.
+        """
         has_score = ~np.isnan(scores)
         numbers = np.concatenate([self.numbers, numbers[has_score]])
         scores = np.concatenate([self.scores, scores[has_score]])
@@ -65,20 +71,20 @@ class Shapes:
         self.numbers, self.scores = numbers[sample], scores[sample]
 
     def merge(self, other: Self) -> None:
-        """Add the counts of `other` to these shapes, and its scores to the sample."""
+        """Add the counts and scores of `other` to these shapes, in place."""
         self.kept.merge(other.kept)
         self.dropped.merge(other.dropped)
         self.add_scores(other.numbers, other.scores)
 
     def state(self) -> dict[str, Any]:
-        """Return the shapes as values for JSON, from which `of` restores them."""
+        """Return the shapes as values for JSON. `Shapes.of` makes them again."""
         counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
         scored = [self.numbers.tolist(), self.scores.tolist()]
         return {"counts": [values.tolist() for values in counts], "scored": scored}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """Return the shapes whose method `state` returned `state`."""
+        """Return the shapes that `state`, a result of `Shapes.state`, describes."""
         words, ratios, dropped_words, dropped_ratios = (
             np.array(values, np.int64) for values in state["counts"]
         )
@@ -91,7 +97,9 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the content for the page: counts without zeros at their ends, and sorted scores."""
+        """Return the data for the page, by name. "words" and "ratios" each have the counts of "kept" and
+        "dropped", without zeros at the end. "scores" has the finite scores of the sample, sorted and rounded.
+        """
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},
@@ -101,7 +109,9 @@ class Shapes:
 
 
 def words_of(content: bytes, lengths: Counts) -> Counts:
-    """Return the number of words in each prepared line. `lengths` are its bytes, line feed included."""
+    """Return the number of words in each line of `content`, prepared text. `lengths` has the bytes of each
+    line, line feed included. An empty line counts as one word.
+    """
     if not len(lengths):
         return np.zeros(0, np.int64)
     # Prepared text has single spaces between words.
@@ -110,5 +120,5 @@ def words_of(content: bytes, lengths: Counts) -> Counts:
 
 
 def _trimmed(counts: Counts) -> list[int]:
-    """Return the counts without zeros at the end."""
+    """Return the counts as a list without the zeros at its end."""
     return [int(count) for count in np.trim_zeros(counts, "b")]

@@ -15,7 +15,7 @@ Ranks are in a shuffled order, so the pairs with the lowest ranks are spread eve
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sample:
-    """A pair, its number in its corpus, and its rank. The samples with the lowest ranks are kept."""
+    """A pair, its number in its corpus, and its rank. A tally keeps the samples with the lowest ranks."""
 
     rank: int
     number: int
@@ -25,45 +25,53 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and samples by reason. Neither depends on the order in which pairs are added."""
+    """Counts of pairs by reason, and up to `SAMPLES` samples of each. The order in which pairs are added does
+    not matter.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair under `reason`. If the result is true, pass the pair to `keep` as a sample."""
+        """Count a pair under `reason`. Return whether it belongs to the samples so far. If so, pass it to
+        `keep`.
+        """
         self.counts[reason] += 1
         samples = self.samples.setdefault(reason, [])
         return len(samples) < SAMPLES or _rank(number) < samples[-1].rank
 
     def keep(self, reason: str, number: int, source: str, target: str) -> None:
-        """Keep a pair as a sample. Its sides are cut, and samples with higher ranks are dropped."""
+        """Add a pair to the samples of `reason`, with each side cut to `LONGEST_SAMPLE` characters. Drop the
+        sample with the highest rank if there are more than `SAMPLES`.
+        """
         sample = Sample(_rank(number), number, source[:LONGEST_SAMPLE], target[:LONGEST_SAMPLE])
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
 
     def add(self, reason: str, number: int, source: str, target: str) -> None:
-        """Count a pair under `reason`, and keep it if it is a sample."""
+        """Count a pair under `reason`, and add it to the samples if its rank is low enough."""
         if self.count(reason, number):
             self.keep(reason, number, source, target)
 
     def merge(self, other: "Tally") -> None:
-        """Add the counts of `other`, and keep the samples of both tallies with the lowest ranks."""
+        """Add the counts of `other`, in place. Of the samples of both, keep the `SAMPLES` with the lowest
+        ranks for each reason.
+        """
         self.counts += other.counts
         for reason, samples in other.samples.items():
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
 
     def state(self) -> dict[str, Any]:
-        """Return the tally as values for JSON, from which `of` restores it."""
+        """Return the tally as values for JSON. `Tally.of` makes it again."""
         samples = {name: [astuple(sample) for sample in samples] for name, samples in self.samples.items()}
         return {"counts": dict(self.counts), "samples": samples}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "Tally":
-        """Return the tally whose method `state` returned `state`."""
+        """Return the tally that `state`, a result of `Tally.state`, describes."""
         samples = {name: [Sample(*fields) for fields in rows] for name, rows in state["samples"].items()}
         return cls(Counter(state["counts"]), samples)
 
 
 def _rank(number: int) -> int:
-    """Return the rank of pair `number`. See `SPREAD`."""
+    """Return the rank of the pair with this number, from 0 to 2^64 - 1. See `SPREAD`."""
     return number * SPREAD & (1 << 64) - 1

@@ -23,7 +23,9 @@ REPORT = "report.json"
 
 
 class CleanWriter(ExitStack):
-    """Writes the cleaned blocks of a part, and at the end of the `with` block their counts."""
+    """Writes the cleaned blocks of a part to its folder. The end of the `with` block writes the counts per
+    corpus to report.json.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -35,7 +37,9 @@ class CleanWriter(ExitStack):
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
-        """Write a block of corpus number `owner`. Blocks of one corpus must follow each other."""
+        """Write the text, numbers, hashes and qualities of a block of corpus number `owner`, and add its
+        counts. Blocks of one corpus must be consecutive.
+        """
         self._texts["source"].append(block.source.content, block.source.lengths)
         self._texts["target"].append(block.target.content, block.target.lengths)
         self._numbers.append(block.numbers)
@@ -46,31 +50,35 @@ class CleanWriter(ExitStack):
         self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
 
     def _write_counts(self, path: Path) -> None:
-        """Write the counts of each corpus to `path`."""
+        """Write the counts of each corpus to the JSON file `path`, by the number of the corpus."""
         counts = {owner: count.state() for owner, count in self._counts.items()}
         path.write_text(json.dumps(counts))
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return the number of each cleaned pair of a part in its corpus, from 1."""
+    """Return, for each cleaned pair of a part, its number in its corpus, from 1. The array is mapped from
+    disk.
+    """
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
-    """Return the path of the hashes of one kind in `folder`, the folder of a part."""
+    """Return the path of the file with the hashes `name` in `folder`, the folder of a cleaned part."""
     return folder / f"{name}-hashes.bin"
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the counts of each corpus with pairs in a part, in order."""
+    """Yield (number of the corpus, counts) for each corpus that has blocks in a part, in order.
+    `CorpusReport.merge` reads the counts.
+    """
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """Open the prepared text of a part in a `with` block, by side. The end of the block closes the files."""
+    """Yield the readers of the prepared text of a part, by side. The end of the `with` block closes them."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -20,11 +20,11 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 
 
 def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
-    """Draw the sets that the settings ask for from the training corpora. Write them to `folder`.
+    """Draw the sets that `corpus.valid_size` and `corpus.test_size` ask for from the training corpora of
+    `inputs`. Write their lines to `folder`. Return an input for each set, or [] if both sizes are 0.
 
-    Return one input per set, or none without such settings. Equal corpora give equal sets. No two pairs share
-    a side, and every pair passes the filters. Raise `UserError` if too few pairs do, or if a training corpus
-    has filter.decontaminate off.
+    Equal corpora give equal sets. No two pairs share a side, and every pair passes the filters. Raise
+    `UserError` if too few pairs are left, or if a training corpus has filter.decontaminate off.
     """
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
@@ -60,7 +60,9 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
 def _usable(
     job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
-    """Yield each of the ascending `numbers` whose pair passes the filters, together with the pair."""
+    """Yield (number, (pair, keys)) for each of `numbers` whose pair passes the filters. `numbers` count over
+    all training corpora from 0, and ascend. Results ascend too.
+    """
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
@@ -74,7 +76,9 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return pair `row` of a block, with `tag` in its source, and its keys, or None if a filter drops it."""
+    """Return the raw pair in row `row` of a block, with `tag` before its source, and the keys of its sides.
+    Return None if a filter drops it, a key is empty or it is not UTF-8.
+    """
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)

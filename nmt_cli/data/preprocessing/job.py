@@ -43,14 +43,16 @@ class Job:
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
-        """The filters of each named training corpus, or of all corpora."""
+        """The filters of each named training corpus. If no corpora are named, a list with the filters for all
+        corpora.
+        """
         general = self.config.filter
         return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A corpus of a run, with its number of pairs and the hashes of its files."""
+    """A corpus of a run, with its number of pairs and the SHA-256 of each of its files."""
 
     role: Part
     corpus: Corpus
@@ -63,11 +65,15 @@ class Input:
     """How to change the pairs of an evaluation set."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Return this corpus's own filters, or without a `[[corpus]]` section the filters in `config`."""
+        """Return the filters of this corpus: those in `config`, with the values of its `[[corpus]]` section,
+        if it has one.
+        """
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
-        """Return the manifest entry of this corpus."""
+        """Return the manifest entry of this corpus: role, name, pairs, files with hashes, its variation, and
+        the settings of its `[[corpus]]` section. Settings and variation appear only if they are set.
+        """
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         return {
@@ -81,14 +87,17 @@ class Input:
 
 
 def _own_settings(named: NamedCorpus) -> dict[str, Any]:
-    """Return the settings of a `[[corpus]]` section except its name and path."""
+    """Return the settings of a `[[corpus]]` section by name. Leave out name, path and empty values."""
     return {key.name: value for key in fields(named)[2:] if (value := getattr(named, key.name))}
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Return every corpus of the run, the training corpora first. This reads all of them to count and hash.
-    Inputs that can be read only once, such as stdin, are copied to `spool_folder`. Raise `UserError` for
-    options that contradict each other, and for files that cannot be used.
+    """Return every corpus of the run, the training corpora first. Read all of them to count pairs and hash
+    files. Copy stdin and pipes to `spool_folder`.
+
+    Raise `UserError` for training text named in no or two ways, and for stdin given twice. Also raise it for
+    equal names of sets, and for a minimum score without scores. Also raise it for a missing or damaged
+    corpus, and for invalid UTF-8 in an evaluation set if the setting is "error".
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -119,7 +128,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
 
 def _refuse_no_training(job: Job) -> None:
-    """Raise `UserError` unless training text is named in exactly one way."""
+    """Raise `UserError` unless exactly one of --train and `[[corpus]]` sections names training corpora."""
     named = job.config.corpus.named
     if named and job.train:
         raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
@@ -130,7 +139,9 @@ def _refuse_no_training(job: Job) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` for a minimum score without effect, since the corpora have no scores."""
+    """Raise `UserError` if `filter.min_score` is set and no training corpus has scores. Also raise it if a
+    `[[corpus]]` section sets `min_score` but its corpus has no scores.
+    """
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:
@@ -143,8 +154,9 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation for a `spec` such as valid+upper, else None.
-    Raise `UserError` if there is no such corpus, and for a training corpus with a variation.
+    """Return the corpus that `spec` names, and its variation or None. "valid+upper" means the corpus "valid"
+    with the variation "upper". Raise `UserError` if there is no such corpus, or for a training corpus with a
+    variation.
     """
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
@@ -159,7 +171,7 @@ def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Read all pairs. Raise `UserError` for invalid UTF-8 now, and not after hours of other work."""
+    """Read all pairs of a corpus. Raise `UserError` for the first line that is not UTF-8."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.location("source", number))
@@ -167,7 +179,9 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """Return everything that decides the dataset. `reused` identifies reused tokenizers, or is None."""
+    """Return the description of a run for the manifest: languages, settings, `reused` and inputs. It decides
+    the dataset. `reused` identifies reused tokenizers, or is None.
+    """
     settings = asdict(job.config)
     del settings["corpus"]["named"]  # the inputs have it
     return {
@@ -180,7 +194,9 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two results of `describe_job`, each as "name: old -> new"."""
+    """Return the differences between two results of `describe_job`, each as "name: old -> new". A side
+    without a value says "nothing". Paths of files do not count.
+    """
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -190,8 +206,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value, as text, of each fact in a result of `describe_job`. Files count by their
-    content, so that they may move.
+    """Yield (name, value as text) for each fact in a result of `describe_job`: languages, reused tokenizers,
+    settings and inputs. A missing setting has its default. A file counts by its hash, so it may move.
     """
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
@@ -209,7 +225,7 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise `UserError` if two sets have the same name, or one is named like the training set."""
+    """Raise `UserError` if two validation or test sets have the same name, or if one is named "train"."""
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(

@@ -47,9 +47,10 @@ class _Block(NamedTuple):
 
 
 def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
-    """Write the ids and text of all parts to `folder`, without repeated and overlong pairs. Return the
-    description of the split for the manifest. Count pairs that are left out in `report`. Raise `UserError` if
-    none stays.
+    """Write the ids and text of all cleaned parts to `folder`, without repeated and overlong pairs. Count
+    these pairs in `report`.
+
+    Return the description of the split for the manifest. Raise `UserError` if no pair is left.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(run, report)
@@ -78,7 +79,9 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
 
 
 def _blocks(work: Path, parts: int) -> Iterator[_Block]:
-    """Yield the pairs of all parts in order, in blocks that each belong to one corpus."""
+    """Yield the cleaned pairs of all parts in order, in blocks of up to `BLOCK_PAIRS`. Each block belongs to
+    one corpus.
+    """
     first = 0
     for part in range(parts):
         numbers = numbers_of(work, part)
@@ -91,7 +94,9 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
 
 
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the blocks of a part, each of one corpus: the number of the corpus, first line and end."""
+    """Yield (number of the corpus, first line, exclusive end) for each block of a part. A block has up to
+    `BLOCK_PAIRS` pairs of one corpus.
+    """
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -101,14 +106,15 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
-    """Copy the ids of sentences [`start`, `stop`) from the mapped file into memory."""
+    """Return the ids of sentences [`start`, `stop`), copied from the mapped files into memory."""
     offsets = np.array(sentences.offsets[start : stop + 1])
     return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return, for each cleaned pair, the number of the reason in `SKIPPED` to leave it out, or 0. The array
-    is mapped from a file. The result is None if no filter looks for repetitions.
+    """Return, for each cleaned pair, the number of the reason in `SKIPPED` for which to leave it out. 0 keeps
+    the pair. Return None if no filter looks for repetitions. The array is mapped from a file in the work
+    folder, which this function writes.
     """
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
@@ -130,8 +136,8 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return the range, weight and tag of each corpus for the manifest. The result is empty for a single
-    corpus and for corpora with equal names, unless `[[corpus]]` names them.
+    """Return name, first pair, pairs, weight and tag of each training corpus, for the manifest. Without
+    `[[corpus]]` sections, return [] for a single corpus and for corpora with equal names.
     """
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
@@ -159,7 +165,9 @@ class _SideWriter(TokensWriter):
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
     ) -> None:
-        """Add the `kept` sentences of `encoded`, whose lines in `text` begin at line `start`."""
+        """Write the ids and text of the sentences of `encoded` for which `kept` is true. Their text is in
+        `text`, from line `start`.
+        """
         self.append(encoded.only(kept))
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
         # Most blocks are kept whole, and need not be split into lines.
@@ -173,8 +181,11 @@ class _SideWriter(TokensWriter):
 def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
-    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples of them. `repeats` has the
-    number of the reason in `SKIPPED` by pair. Without it, all of these pairs are overlong.
+    """Count each pair of a block that is not `kept` in the drops of `corpus`, and keep samples. Lower
+    `corpus.kept` by one for each.
+
+    `repeats` has the number of the reason in `SKIPPED` for each pair, or 0. A pair with 0, and every pair if
+    `repeats` is None, is overlong.
     """
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])

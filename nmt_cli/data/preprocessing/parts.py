@@ -40,7 +40,7 @@ THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The parts that one of several machines makes. `number` counts from 1."""
+    """The parts that one of several machines makes. `number` is the number of this machine, from 1."""
 
     number: int = 1
     machines: int = 1
@@ -51,15 +51,17 @@ class Share:
 
 
 def work_folder(out: Path) -> Path:
-    """Return the path of the work folder of the dataset `out`. The folder may not exist."""
+    """Return the path `.NAME.work` beside the dataset `out`, its work folder. The folder may not exist."""
     resolved = out.resolve()
     return resolved.with_name(f".{resolved.name}.work")
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder for `job`, with finished parts of the same job. Create it if it is missing.
-    `shared` marks it for several machines. Parts of another job are removed. If those are shared, raise
-    `UserError` unless `overwrite` is true.
+    """Return the work folder of `out` for the job in `job`. Create it, or keep it with its finished parts if
+    it is for an equal job.
+
+    Remove a work folder of another job. If it is shared by several machines, raise `UserError` instead,
+    unless `overwrite` is true. With `shared`, mark the folder as shared.
     """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
@@ -75,8 +77,8 @@ def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: boo
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """Remove the work folder if the `with` block fails with fewer than `WORTH_KEEPING` cleaned parts. A
-    shared folder stays.
+    """If the `with` block fails, remove the work folder unless it has `WORTH_KEEPING` cleaned parts or is
+    shared. The error passes on.
     """
     try:
         yield
@@ -87,13 +89,14 @@ def kept_if_worth_it(work: Path) -> Iterator[None]:
 
 
 def drop_work(work: Path) -> None:
-    """Remove a work folder if it exists."""
+    """Remove a work folder with all its content. Ignore errors, such as a missing folder."""
     shutil.rmtree(work, ignore_errors=True)
 
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Remove a work folder of another job than `described`, the JSON text of a job. If the folder is shared
-    by several machines, raise `UserError` unless `overwrite` is true.
+    """Do nothing if `folder` has no job, or if its job is equal to `described`, the JSON text of a job.
+    Otherwise, remove the folder. But if it is shared by several machines and `overwrite` is false, raise
+    `UserError`.
     """
     if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return
@@ -109,8 +112,10 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to write in. After the block, rename it to `folder`, together with its checksums.
-    If another process has made `folder` by then, that folder stays. After an error, nothing is left.
+    """Yield an empty folder to write in. If the `with` block ends without an error, add checksums, flush it
+    to the disk, and rename it to `folder`.
+
+    If another process has made `folder` by then, its folder stays. After an error, nothing is left.
     """
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
@@ -130,8 +135,8 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Remove the folders of a share whose files do not match their checksums. Return their names. Folders
-    without a number, such as the tokenizers, belong to every share.
+    """Check the folders of a share by their checksums. Remove those that do not match or have none, and
+    return their names. Folders without a number, such as the tokenizers, belong to every share.
     """
     damaged = []
     for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
@@ -143,7 +148,7 @@ def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
 
 
 def _is_undamaged(folder: Path) -> bool:
-    """Return whether the files in `folder` match its checksums. Without checksums, they do not."""
+    """Return whether the files in `folder` match its checksums. Without readable checksums, they do not."""
     try:
         return bool(parsed_json(read_ordinary(folder / CHECKSUMS)) == _checksums(folder))
     except (OSError, ValueError, UserError):
@@ -151,7 +156,9 @@ def _is_undamaged(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of each file in `folder`, by its path in the folder."""
+    """Return the size and SHA-256 of each file in `folder`, by path relative to it. Leave out the checksums
+    file.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 

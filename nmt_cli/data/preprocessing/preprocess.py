@@ -64,7 +64,7 @@ EVERYTHING = Share()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A dataset that was made or was already up to date."""
+    """The result of a run: a dataset that was made, was already up to date, or is not merged yet."""
 
     manifest: dict[str, Any]
     """Empty for a share of the work."""
@@ -84,9 +84,9 @@ def preprocess(
 ) -> Outcome:
     """Make the dataset `out`, unless it is complete and comes from the same inputs and settings.
 
-    A run with a `share` makes the parts of one machine, and leaves them beside `out`. The run without a share
-    merges the parts of all machines. An interrupted run resumes. Raise `UserError` if `out` comes from other
-    inputs or settings, unless `overwrite` is true.
+    With a `share`, only make the parts of one machine, and leave them beside `out`. A run without a share
+    merges all parts. An interrupted run resumes. Raise `UserError` if `out` is damaged or comes from other
+    inputs or settings, unless `overwrite` is true. Also raise it for unusable inputs or settings.
     """
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
@@ -131,9 +131,11 @@ def preprocess(
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write all files of the dataset except the manifest to `folder`, from the finished parts in the work
-    folder as far as they are there. Return the filter report, the description of each split for the manifest,
-    and the tokenizers.
+    """Write all files of the dataset except the manifest to `folder`. Make only those parts in the work
+    folder that are missing.
+
+    Return the filter report, the description of each split for the manifest, and the tokenizers. Raise
+    `UserError` if no training pair is left.
     """
     clean_parts(run, EVERYTHING)
     report = gather_report(run)
@@ -155,8 +157,9 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the parts of one machine, and encode them if the run reuses tokenizers. Return the number of
-    parts that all machines have cleaned so far, and the number of all parts.
+    """Clean the missing parts of one machine. If the run reuses finished tokenizers, also encode them.
+
+    Return the number of parts that all machines have cleaned so far, and the number of all parts.
     """
     clean_parts(run, share)
     parts = parts_of(run.training)
@@ -167,7 +170,9 @@ def _make_share(run: Run, share: Share) -> tuple[int, int]:
 
 
 def _tokenizers_in(run: Run) -> Path:
-    """Return the tokenizer folder in the work folder. Make the tokenizers if they are missing."""
+    """Return the tokenizer folder in the work folder of `run`. If it is missing, learn, adopt or copy the
+    tokenizers first. SentencePiece learns in a child process.
+    """
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
@@ -182,7 +187,10 @@ def _tokenizers_in(run: Run) -> Path:
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Save tokenizers in the first folder of `task`. Reuse, adopt or learn them, as the plan in it says."""
+    """Save tokenizers to the first folder in `task`. Save those of the plan in `task` if it has some.
+    Otherwise, build them from the files of the plan. Without files, learn them from a sample of the cleaned
+    text.
+    """
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready
@@ -196,8 +204,8 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 
 def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
-    """Return job and plan with the tags of the named corpora as tokenizer symbols. Raise `UserError` if
-    reused tokenizers lack a tag.
+    """Return `job` and `plan` with the tags of the named corpora added to the tokenizer symbols. Without
+    tags, and with reused tokenizers, both stay unchanged. Raise `UserError` if reused tokenizers lack a tag.
     """
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
@@ -214,8 +222,8 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether `out` must be made again for the job in `description`. Raise `UserError` if it must but
-    `overwrite` is false. A damaged dataset must be made again.
+    """Return whether `out` must be made again for the job in `description`: it has other inputs or settings,
+    or is damaged. Raise `UserError` in these cases if `overwrite` is false.
     """
     try:
         manifest = read_manifest(out)
@@ -238,7 +246,9 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
 
 
 def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
-    """Return the differences between the manifest and the job. Raise `UserError` for a damaged manifest."""
+    """Return the differences between the manifest of `out` and the job in `description`, as texts. Raise
+    `UserError` for a damaged manifest.
+    """
     try:
         return differences(manifest, description)
     except (LookupError, TypeError, AttributeError) as error:

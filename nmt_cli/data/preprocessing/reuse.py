@@ -27,7 +27,9 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tokenizers of a run: `ready`, or built from `models`. Without either, they are learned."""
+    """How a run gets its tokenizers: from `ready` if it is set, else built from `models` if they are set,
+    else learned.
+    """
 
     recipe: Recipe
     ready: Tokenizers | None = None
@@ -41,9 +43,11 @@ class Plan:
 
 
 def plan(job: Job) -> Plan:
-    """Return the plan of the tokenizers: learn them, reuse those in the folder `job.reuse`, or build them
-    from its files. Raise `UserError` for settings that would have no effect, and for unusable folders and
-    files.
+    """Return the plan of the tokenizers. Without `job.reuse`, learn them. If it is a folder, reuse its
+    tokenizers. If it is one or two files, build tokenizers from them.
+
+    Raise `UserError` for settings that would have no effect, and for an unusable folder or file. Also raise
+    it if merges and a vocabulary size are both given.
     """
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
@@ -57,8 +61,8 @@ def plan(job: Job) -> Plan:
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
-    """Return the tokenizer folder in a dataset or model folder, or None for a file. Raise `UserError` for
-    another folder.
+    """Return the tokenizer folder of a dataset or model folder `path`, or `path` itself if it holds
+    tokenizers. Return None if `path` is not a folder. Raise `UserError` for a folder without tokenizers.
     """
     if not path.is_dir():
         return None
@@ -69,8 +73,10 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
-    """Return the plan to reuse the tokenizers of a folder. Raise `UserError` if they are for other languages,
-    or if a setting would have no effect.
+    """Return the plan to reuse the tokenizers of `folder` unchanged.
+
+    Raise `UserError` if they are for other languages, or do not match the fingerprint of their dataset or
+    model. Also raise it for a tokenizer or text setting that has another value.
     """
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
@@ -86,7 +92,9 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
-    """Raise `UserError` if the dataset or model folder around `folder` names another fingerprint."""
+    """Raise `UserError` if the dataset or model folder around the tokenizer `folder` names another
+    fingerprint. Do nothing if there is no readable fingerprint.
+    """
     for name in (MANIFEST, MODEL):
         try:
             entry = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
@@ -100,8 +108,10 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    """Return the plan to build tokenizers. `spec` is one file for both sides, or SOURCE:TARGET. Raise
-    `UserError` for files of different kinds, and for settings without effect.
+    """Return the plan to build tokenizers from `spec`: one file for both sides, or SOURCE:TARGET.
+
+    Raise `UserError` if two files are of different kinds, or for a setting that the files decide. Also raise
+    it if a file is in a tokenizer folder that does not match its dataset or model.
     """
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
@@ -120,8 +130,9 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for a setting in `section` that the user gave but that has no effect. `decided` are
-    the values that follow from the reused tokenizers. Settings in `free` still have an effect.
+    """Raise `UserError` for the first setting in `section` that the user gave but that has no effect.
+    `decided` has the values that follow from the reused tokenizers. A setting equal to its value there is
+    fine. Settings in `free` still have an effect.
     """
     config = getattr(job.config, section)
     for field in fields(config):
@@ -135,7 +146,9 @@ def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[s
 
 
 def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
-    """Return the recipe of new tokenizers. `joint` means one vocabulary for both sides."""
+    """Return the recipe of new tokenizers, from the languages and settings of `job`. `joint` means one
+    vocabulary for both sides.
+    """
     config = job.config
     return Recipe(
         kind=kind,

@@ -1,4 +1,4 @@
-"""A `preprocess` run whose inputs are found, as all its stages see it."""
+"""A `preprocess` run after its inputs are found. All later stages take it as argument."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,5 +29,5 @@ class Run:
 
     @property
     def training(self) -> list[Input]:
-        """The training corpora, in order."""
+        """The training corpora among `inputs`, in order."""
         return [item for item in self.inputs if item.role == TRAIN]

@@ -37,14 +37,16 @@ KEYS = "keys.txt"
 
 
 def parts_of(inputs: Sequence[Input]) -> int:
-    """Return the number of parts into which all corpora of `inputs` together are divided."""
+    """Return the number of parts for all corpora of `inputs` together. A part has `BLOCKS_A_PART` blocks."""
     return -(-len(_owners(inputs)) // BLOCKS_A_PART)
 
 
 def clean_parts(run: Run, share: Share) -> None:
-    """Clean each missing part in `share`: write the prepared text of all pairs that pass the filters. Each
-    part also gets the number of each pair in its corpus, the hashes to find repetitions, and the counts of
-    dropped pairs by reason. Training pairs that occur in other inputs of the run are dropped.
+    """Clean the parts of `share` that are missing in the work folder, in parallel.
+
+    For each part, write the prepared text of all pairs that pass the filters, with their numbers. Also write
+    hashes to find repetitions, and counts of dropped pairs by reason. Drop pairs that occur in validation,
+    test or held-out inputs, if the filters ask for it.
     """
     work, training = run.work, run.training
     owners = _owners(training)
@@ -65,7 +67,9 @@ def clean_parts(run: Run, share: Share) -> None:
 
 
 def gather_report(run: Run) -> FilterReport:
-    """Return the report with the counts of all cleaned parts. Raise `UserError` if no pair is left."""
+    """Return the filter report of the training corpora, added up over all cleaned parts. Raise `UserError` if
+    no pair is kept.
+    """
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in run.training]
     for part in range(parts_of(run.training)):
         for owner, state in counts_of(run.work, part):
@@ -77,8 +81,8 @@ def gather_report(run: Run) -> FilterReport:
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return up to `config.sample_lines` lines from which to learn subwords, half of them on each side. The
-    corpus is divided into equal stretches, and one pair is drawn from each.
+    """Return up to `config.sample_lines` lines of cleaned text from which to learn subwords, half of them per
+    side. One pair is drawn from each of equal stretches of the corpus. Equal text gives an equal sample.
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
@@ -96,8 +100,8 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 
 def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
-    """Write the ids of each part in `parts` that has none yet. Include duplicates and overlong pairs.
-    `folder` holds `tokenizers` for the workers.
+    """Encode each part in `parts` that is missing, in parallel, and write its ids. Include duplicates and
+    overlong pairs. Workers load the tokenizers from `folder`, where they must be equal to `tokenizers`.
     """
     work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
@@ -123,8 +127,9 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """Return the held-out pairs, those of all inputs but the training corpora, or None if no filter needs
-    them. Write their keys to `work` if they are not there.
+    """Return the pairs of all inputs except the training corpora, which training must not have. Return None
+    if there are no such inputs, or if no filter `decontaminate` is on. Write their keys to the work folder if
+    they are missing.
     """
     corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
@@ -138,7 +143,9 @@ def _held_out(run: Run) -> HeldOut | None:
 
 
 def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the task of each block in `numbers`, which count over all corpora from 0."""
+    """Yield the cleaning task of each block in `numbers`, in order. Numbers count over all training corpora
+    from 0. With drawn sets, a pair is held out if either side occurs in them.
+    """
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
@@ -160,7 +167,9 @@ def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) ->
 def _encode_tasks(
     folder: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
 ) -> Iterator[EncodeTask]:
-    """Yield the encoding tasks of all parts. `starts` has the first lines of the blocks, by part."""
+    """Yield the encoding tasks of all parts in order. `starts` has the first line of each block, by part. A
+    block has up to `BLOCK_PAIRS` lines.
+    """
     for part, part_starts in starts.items():
         with texts_of(work, part) as texts:
             for start in part_starts:
@@ -170,22 +179,28 @@ def _encode_tasks(
 
 
 def _owners(inputs: Sequence[Input]) -> list[int]:
-    """Return, for each block of all `inputs`, the position of its corpus in `inputs`."""
+    """Return a number for each block of all `inputs`, in order: the position in `inputs` of the corpus it
+    belongs to.
+    """
     return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
 
 
 def _blocks_of(part: int, blocks: int) -> range:
-    """Return the numbers of the blocks in a part. `blocks` is the number of blocks in all parts."""
+    """Return the numbers of the blocks in part number `part`. `blocks` is the number of blocks in all parts
+    together.
+    """
     return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
 def _blocks(pairs: int) -> int:
-    """Return the number of blocks that `pairs` fill."""
+    """Return the number of blocks for `pairs` pairs: `BLOCK_PAIRS` in each, with fewer in the last."""
     return -(-pairs // BLOCK_PAIRS)
 
 
 def nothing_left(report: FilterReport) -> UserError:
-    """Return the error for filters that keep no training pair."""
+    """Return the error for a training set of which the filters keep no pair. It lists the reasons in
+    `report`.
+    """
     has_held_out = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
     remedy = " filter.decontaminate=false keeps pairs of validation and test sets." if has_held_out else ""
     return UserError(
