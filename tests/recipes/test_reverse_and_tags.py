@@ -1,4 +1,4 @@
-"""The lines of recipes/README.md on the other direction and on many languages, run as they stand there."""
+"""Run the documented commands for the other direction and for many languages, as written."""
 
 import os
 import re
@@ -11,7 +11,8 @@ import pytest
 from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
 
-README = Path(__file__).resolve().parents[2] / "recipes" / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README, LANGUAGES = ROOT / "recipes" / "README.md", ROOT / "nmt_cli" / "docs" / "how-to" / "many-languages.md"
 SMALL = """#!/bin/sh
 case $1 in
 train)
@@ -24,10 +25,9 @@ exec $NMT "$@"
 """
 
 
-def lines_under(heading: str) -> str:
-    """The commands of a section."""
-    section = README.read_text("utf-8").split(f"\n## {heading}\n")[1]
-    block = re.search(r"```\n(.*?)```", section, re.DOTALL)
+def first_block(text: str) -> str:
+    """Return the commands of the first code block."""
+    block = re.search(r"```\n(.*?)```", text, re.DOTALL)
     assert block
     return block[1]
 
@@ -72,7 +72,8 @@ def test_the_other_direction_takes_over_the_tokeniser(
     write(tmp_path / "data", ("en", "de"), 40)
     there = "nmt preprocess --source-lang en --target-lang de --train data/train --out en-de/dataset"
     shell(there, "--vocab-size 24")
-    shell(lines_under("The other direction"), "")
+    section = README.read_text("utf-8").split("\n## The other direction\n")[1]
+    shell(first_block(section), "")
     first, second = (tmp_path / name / "dataset" for name in ("en-de", "de-en"))
     assert (second / "train.source.txt").read_bytes() == (first / "train.target.txt").read_bytes()
     vocabularies = [
@@ -87,7 +88,7 @@ def test_a_tag_before_each_line_says_into_which_language(
 ) -> None:
     for lang in ("de", "fr"):
         write(tmp_path / "data" / lang, ("en", lang), 20)
-    printed = shell(lines_under("Many languages"), "--vocab-size 24")
+    printed = shell(first_block(LANGUAGES.read_text("utf-8")), "--vocab-size 24")
     assert printed.count("\n") == 1
     entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.vocabulary.entries
     source = open_dataset(tmp_path / "tagged" / "dataset").splits["train"].source
