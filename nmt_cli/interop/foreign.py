@@ -120,10 +120,9 @@ def write(foreign: Foreign, out: Path) -> None:
 
 def _for_training(config: ModelConfig) -> str:
     """Return the text of a TOML file with which `nmt train` continues to train the model."""
-    lines = [f"{name} = {toml_literal(value)}" for name, value in asdict(config).items()]
-    # With other positions, this setting has no effect and would be refused.
-    left_out = ["longest"] if config.positions != "learned" else []
-    lines = [line for line in lines if line.split(" ")[0] not in left_out]
-    return "\n".join(
-        ["# nmt train DATASET --config this file --init-from this folder", "[model]", *lines, ""]
-    )
+    settings = asdict(config)
+    if config.positions != "learned":
+        del settings["longest"]  # it has no effect with other positions, and would be refused
+    lines = [f"{name} = {toml_literal(value)}" for name, value in settings.items()]
+    header = "# nmt train DATASET --config this file --init-from this folder"
+    return "\n".join([header, "[model]", *lines, ""])

@@ -29,31 +29,31 @@ class ForeignSettings:
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, or `default` if it is missing. Raise `UserError` if both are missing."""
+        """Return a whole number, or else `default`. Raise `UserError` for another type or for neither."""
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
-        """Return a finite number, or `default` if it is missing."""
+        """Return a finite number, or else `default`. Raise `UserError` for another value."""
         return cast(float, self._read(name, float, default))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or `default` if it is missing."""
+        """Return true or false, or else `default`. Raise `UserError` for another type."""
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or `default` if it is missing. Raise `UserError` if both are missing."""
+        """Return a text, or else `default`. Raise `UserError` for another type or for neither."""
         return cast(str, self._read(name, str, default))
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers, empty if the setting is missing."""
+        """Return a list of whole numbers, empty for none. Raise `UserError` for another type."""
         return list(self._read(name, tuple[int, ...], ()))
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty if the setting is missing."""
+        """Return a list of texts, empty for none. Raise `UserError` for another type."""
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings in each object of a JSON list, empty if the list is missing."""
+        """Return the settings in each object of a JSON list, empty for none. Others raise `UserError`."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
@@ -65,8 +65,8 @@ class ForeignSettings:
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value in `choices` whose key is the setting, or else `default`. Raise `UserError` if
-        there is none.
+        """Return the value in `choices` whose key is the setting, or `default` if it is missing. Raise
+        `UserError` if `choices` lacks the key.
         """
         key = self.text(name, default)
         if key not in choices:

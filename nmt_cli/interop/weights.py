@@ -40,7 +40,7 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under their common names, which `rename` gives them.
+    """Return the tensors under the names that Hugging Face and fairseq share, which `rename` gives them.
 
     Raise `UserError` for the first tensor that is not a dense vector or matrix of real numbers. Views that
     repeat numbers are also refused. The output projection must exist. It and the embeddings must be matrices
@@ -82,8 +82,9 @@ def import_tensors(
 ) -> dict[str, Tensor]:
     """Return our tensors in fp32 by our names, for vocabularies of `source` and `target` entries.
 
-    `tensors` have common names. An embedding that `config.tie` makes equal to the output is ignored. Raise
-    `UserError`, which names the file `where`, for a missing, unexpected, misshaped or infinite tensor.
+    `tensors` have the names of Hugging Face and fairseq. An embedding that `config.tie` makes equal to the
+    output is ignored. Raise `UserError`, which names the file `where`, for a tensor that is missing, not
+    expected, not finite or of another shape.
     """
     order = channel_order(config.width)
     imported: dict[str, Tensor] = {}
@@ -116,7 +117,7 @@ def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: s
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our `tensors` under their common names, with channels in the other toolkits' order.
+    """Return our `tensors` under the names of Hugging Face and fairseq, with channels in their order.
 
     Source and target embeddings are always present, even if tied. Attention always gets biases, zeros if the
     model has none.

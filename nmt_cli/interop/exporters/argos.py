@@ -31,7 +31,9 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the `.argosmodel` package into `folder`. `precision` is fp32, fp16 or int8. Return no notes."""
+    """Write an `.argosmodel` package into `folder`. `precision` is fp32, fp16 or int8. Return no notes. Raise
+    `UserError` if CTranslate2 is not installed.
+    """
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
     name = f"{codes[0]}_{codes[1]}"
@@ -51,6 +53,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
+    """Return the content of `metadata.json`. `codes` has the source and the target language."""
     return {
         "package_version": "1.0",
         "argos_version": "1.9.0",

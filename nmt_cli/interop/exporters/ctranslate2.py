@@ -56,7 +56,9 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write model, tokenisers and README into `folder`. `precision` is a key of `KINDS`. Return no notes."""
+    """Write model, tokenisers and README into `folder`. `precision` is fp32, fp16 or int8. Return no notes.
+    Raise `UserError` if CTranslate2 is not installed.
+    """
     spec = specification(model)
     spec.validate()
     spec.optimize(quantization=KINDS[precision])

@@ -197,6 +197,7 @@ def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    """Return a bool, a number or a text as YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 

@@ -101,7 +101,9 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side. Raise `UserError` if a dictionary `dict.LANG.txt` is missing."""
+    """Return the language of each side. Raise `UserError` if it is unknown, or if `folder` lacks its
+    dictionary `dict.LANG.txt`.
+    """
     languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
     for lang in languages:
         if not (folder / f"dict.{lang}.txt").is_file():
@@ -111,7 +113,8 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 def _vocabulary(path: Path) -> Vocabulary:
     """Read a dictionary: the special tokens, then the pieces, one per line before its count. Filler pieces
-    and pieces spelt like special tokens become empty. Raise `UserError` for another line or a repeated piece.
+    and pieces spelt like special tokens become empty. Raise `UserError` for a malformed line or a repeated
+    piece.
     """
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):

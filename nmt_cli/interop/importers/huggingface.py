@@ -219,12 +219,14 @@ def _vocabularies(
 
 
 def _separate(folder: Path) -> bool:
-    """Return whether each side has its own vocabulary."""
+    """Return whether each side of the model in `folder` has its own vocabulary."""
     return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
 
 
 def _ids(path: Path, rows: int) -> dict[str, int]:
-    """Return the id of each piece in a JSON file. Raise `UserError` for ids not below `rows` or repeated."""
+    """Return the id of each piece in a JSON file. Raise `UserError` for a damaged file, for an id that is not
+    below `rows`, and for a repeated id.
+    """
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
         raise UserError(f"{path} is not a vocabulary. Copy it again.")

@@ -132,6 +132,7 @@ def is_model(path: Path) -> bool:
 
 
 def _binaries(folder: Path) -> list[Path]:
+    """Return the files in `folder` in Marian's binary form, sorted."""
     return [path for path in sorted(folder.glob("*.bin")) if is_marian_binary(path)]
 
 
@@ -140,7 +141,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
-    tensors = _each_layers_own(tensors, settings)
+    tensors = _unshared(tensors, settings)
     config = _config(settings, tensors, options)
     decoder = _decoder(file)
     tokenizers = _tokenizers(file.parent, decoder, options, tensors)
@@ -150,6 +151,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _of_browsers(path: Path) -> UserError:
+    """Return the error for a file in Marian's binary form."""
     return UserError(
         f"{path} is a binary of marian-conv for browsers and small machines, which nmt cannot "
         "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's "
@@ -208,20 +210,22 @@ def _renamed(name: str) -> str:
     return OUTSIDE_LAYERS.get(name, name)
 
 
-def _each_layers_own(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names. If decoder layers share weights, each gets its own names."""
+def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
+    """Return `tensors`, which have common names. If layers of the decoder share weights, each layer has them
+    under its own names. `settings` say which layers do.
+    """
     origins = settings.integers("transformer-tied-layers")
     if not origins:
         return tensors
-    unshared = {name: tensor for name, tensor in tensors.items() if not name.startswith("decoder.layers.")}
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith("decoder.layers.")}
     for number, origin in enumerate(origins):
         prefix = f"decoder.layers.{origin - 1}."  # Marian counts layers from 1
-        unshared |= {
+        own |= {
             f"decoder.layers.{number}.{name.removeprefix(prefix)}": tensor
             for name, tensor in tensors.items()
             if name.startswith(prefix)
         }
-    return unshared
+    return own
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
@@ -321,7 +325,9 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
 
 
 def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
-    """Return the SentencePiece file of a side: `vocabulary` if it is one, or else SIDE.spm in `folder`."""
+    """Return the content of a side's SentencePiece file: `vocabulary` if it is one, or else SIDE.spm in
+    `folder`. Raise `UserError` if it is missing.
+    """
     path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
     if not path.is_file():
         raise UserError(f"{path} is missing, and {vocabulary.name} cannot segment text. Copy it there.")
