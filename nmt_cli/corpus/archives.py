@@ -13,8 +13,10 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """Return the number of lines of the two files of `languages` (source, target) in the archive. Raise
-    `UserError` if the numbers differ or are 0, or if a file is missing."""
+    """Return the number of lines that the two files of `languages` (source, target) in the archive each have.
+    Raise `UserError` for a damaged archive, or if a language has no or several files. Also raise it if the
+    numbers of lines differ or are 0.
+    """
     names, counts = [], []
     with explained(path), opened(path) as archive:
         for info in [_member(path, archive, language) for language in languages]:
@@ -25,8 +27,10 @@ def count(path: Path, languages: tuple[str, str]) -> int:
 
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield up to `size` source lines and their target lines at a time. Check the numbers of lines with
-    `count` before, because different ones raise `ValueError` here."""
+    """Yield (source lines, target lines) in lists of `size` lines. The last lists may be shorter. Raise
+    `UserError` for a damaged archive, or if one file has more lists than the other. Call `count` first to
+    compare all lines.
+    """
     with explained(path), opened(path) as archive:
         source, target = (_member(path, archive, language) for language in languages)
         with archive.open(source) as sources, archive.open(target) as targets:
@@ -38,8 +42,9 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
-    """Return the only file with the ending `language`, or else with another code for it, such as .deu for
-    "de". Raise `UserError` if there is none, if there are several, or if the file is unsafe to read."""
+    """Return the only file in the archive whose ending is `language`. If there is none, take other codes for
+    it, such as .deu for "de". Raise `UserError` unless there is exactly one, or if it is unsafe to read.
+    """
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
     members = [info for info, ending in endings if ending == language] or [
         info for info, ending in endings if ending and fits(ending, language)

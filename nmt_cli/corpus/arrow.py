@@ -25,13 +25,18 @@ MAX_COLUMN_BYTES = 1 << 29
 
 
 def is_folder_of_rows(path: Path) -> bool:
-    """Return whether `save_to_disk` of Hugging Face's `datasets` wrote the folder."""
+    """Return whether `path` is a folder that `save_to_disk` of Hugging Face's `datasets` wrote, with one or
+    several splits.
+    """
     return (path / STATE).is_file() or (path / SPLITS).is_file()
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder with one split, in the order of its rows. Raise `UserError` for several
-    splits, for damaged metadata, and for rows that are stored in another order."""
+    """Return the files of a folder with one split, in the order of its rows.
+
+    Raise `UserError` for a folder with several splits or none, and for damaged metadata. Also raise it for
+    rows that an index reorders, and for files outside the folder.
+    """
     if not (folder / STATE).is_file():
         names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
         splits = f"the splits {', '.join(names)}" if names else "no split"
@@ -49,12 +54,14 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 def count(files: Sequence[Path]) -> int:
-    """Return the total number of rows of all files. In Parquet files, only the metadata is read."""
+    """Return the total number of rows of all files. Of Parquet files, read only the metadata. Raise
+    `UserError` if a file can't be read or pyarrow is missing.
+    """
     return sum(map(_count, files))
 
 
 def _count(file: Path) -> int:
-    """Return the number of rows of one file. Raise `UserError` if it can't be read."""
+    """Return the number of rows of one file. Raise `UserError` if it can't be read or pyarrow is missing."""
     with _explained(file):
         if file.suffix.lower() == PARQUET:
             return int(_library().parquet.ParquetFile(file).metadata.num_rows)
@@ -63,16 +70,18 @@ def _count(file: Path) -> int:
 
 
 def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of all files. Raise `UserError` for a damaged file, and for a
-    value of another type. Messages count the rows of each file from 1."""
+    """Yield (source, target, score) for each row of all files. Raise `UserError` for a damaged file, a
+    missing column, or a value of another type. Messages count the rows of each file from 1.
+    """
     for file in files:
         with _explained(file):
             yield from _rows(file, languages, config)
 
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of one file. At the end, raise `UserError` if the number of
-    rows is not that of the metadata."""
+    """Yield (source, target, score) for each row of one file. After the last row, raise `UserError` if the
+    number of rows differs from the metadata.
+    """
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
@@ -89,7 +98,9 @@ def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
 def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
-    """Yield the sources, targets and scores of up to `BATCH_ROWS` rows at a time. Missing scores are None."""
+    """Yield (sources, targets, scores) of up to `BATCH_ROWS` rows at a time. Missing scores are None. Raise
+    `UserError` if a column is missing or would be too large in memory.
+    """
     if file.suffix.lower() == PARQUET:
         parquet = _library().parquet.ParquetFile(file)
         columns = _chosen(file, parquet.schema_arrow, languages, config)
@@ -106,7 +117,9 @@ def _columns(
 
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` if a column in `names` becomes too large when it is decompressed."""
+    """Raise `UserError` if a column in `names` is too large in any row group, once decompressed. Too large is
+    more than `MAX_COLUMN_BYTES`, or more than both `SMALL` and `DENSEST` times the compressed size.
+    """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):
@@ -120,8 +133,11 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the names of the columns of source, target and score. A field of a struct is a column
-    "outer.inner". Raise `UserError` if a column is missing."""
+    """Return the names of the source, target and score column in `schema`. The score is None if no column is
+    set.
+
+    A field of a struct is a column "outer.inner". Raise `UserError` if a column is missing.
+    """
     arrow = _library()
     names = []
     for field in schema:
@@ -131,7 +147,9 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the sources, targets and scores of a batch. All scores are None if `columns` has no score."""
+    """Return (sources, targets, scores) of a batch as lists. All scores are None if `columns` has no score
+    column. Raise an error of pyarrow if the batch is damaged.
+    """
     batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
         [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns
@@ -140,7 +158,9 @@ def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[An
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return the column `name`, which may be "outer.inner", of a batch."""
+    """Return the column `name` of a batch. If there is none, `name` is "outer.inner": the field "inner" of
+    the struct column "outer".
+    """
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")
@@ -149,7 +169,9 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _stream(file: Path) -> Iterator[Any]:
-    """Open a file that `save_to_disk` wrote, inside a `with` block, as an iterator over its batches."""
+    """Yield an iterator over the batches of a file that `save_to_disk` wrote. The end of the `with` block
+    closes the file.
+    """
     arrow = _library()
     with arrow.memory_map(os.fspath(file)) as mapped, arrow.ipc.open_stream(mapped) as batches:
         yield batches
@@ -157,7 +179,9 @@ def _stream(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Raise `UserError` for any error of pyarrow inside the `with` block."""
+    """Turn errors of pyarrow, of the system and of memory inside the `with` block into a `UserError` about
+    `file`.
+    """
     arrow = _library()
     try:
         yield

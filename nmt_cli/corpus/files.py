@@ -40,15 +40,19 @@ LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open `path` for reading inside a `with` block, and decompress it if necessary. The first bytes show the
-    compression, not the name. Errors of reading inside the block become `UserError`."""
+    """Yield `path` open for reading, decompressed if its first bytes show gzip, bzip2, xz or zstd. The end of
+    the `with` block closes it. Errors of reading inside the block become `UserError`, as in `explained`.
+    """
     with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise `UserError` with a remedy for errors of reading `path` inside the `with` block."""
+    """Turn errors of reading `path` inside the `with` block into a `UserError` with a remedy. These are a
+    missing file, a directory, no permission, compressed data that ends early, and other damage. Other system
+    errors pass on.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -67,22 +71,29 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file. Only a line feed ends a line. Lines do not include the
-    line feed, a carriage return before it, or a byte-order mark of the file. Raise `UserError` for a damaged
-    file, for UTF-16 and for a line that is too long."""
+    """Yield the lines of a plain or compressed file, without line feeds. Only a line feed ends a line. Also
+    remove a carriage return before the line feed, and a byte-order mark of the file.
+
+    Raise `UserError` for a file that is missing or damaged or is UTF-16, and for a line of over
+    `LONGEST_BYTES`.
+    """
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
     """Yield the same lines as `lines`, in lists of `size`. The last list may be shorter. Messages call the
-    file `name`, or `path` if `name` is empty."""
+    file `name`, or `path` if `name` is "". Raise `UserError` as `lines` does, and for a list of over
+    `MOST_BYTES_HELD` bytes.
+    """
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of an open stream in lists of `size`. The last list may be shorter. Raise `UserError`,
-    which calls the stream `name`, if a line or a list has too many bytes."""
+    which calls the stream `name`, for UTF-16, a line of over `LONGEST_BYTES` or a list of over
+    `MOST_BYTES_HELD` bytes.
+    """
     block: list[bytes] = []
     first, held_bytes = 1, 0
     for content in _whole_lines(stream, name):
@@ -99,19 +110,24 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines of `path`, and raise the errors of `lines`. Messages call the file `name`,
-    or `path` if `name` is empty."""
+    """Return the number of lines of `path`, as `lines` yields them, and raise its errors. Messages call the
+    file `name`, or `path` if `name` is "".
+    """
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
 
 def count_lines_of(stream: IO[bytes], name: str) -> int:
-    """Read an open stream to its end and return its number of lines. Messages call the stream `name`."""
+    """Read an open stream to its end and return its number of lines. Raise `UserError`, which calls the
+    stream `name`, for UTF-16 and a line that is too long.
+    """
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
 def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
-    """Return the number of lines of one or two files, `counts`. Raise `UserError` if they differ or are 0."""
+    """Return the first of `counts`, the numbers of lines of one or two files. Raise `UserError`, which calls
+    the files `names`, if the numbers differ or are 0.
+    """
     if counts[0] != counts[-1]:
         raise UserError(
             f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
@@ -123,7 +139,10 @@ def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
 
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield a stream in large parts of complete lines. Only the last part may lack a line feed at its end."""
+    """Yield the content of a stream in large parts that end with a line feed. Only the last part may lack it.
+    Remove a byte-order mark. Raise `UserError`, which calls the stream `name`, for UTF-16 or a line of over
+    `LONGEST_BYTES`.
+    """
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
     while block:
@@ -142,19 +161,25 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
-    """Raise `UserError`, beginning with `location`, for more than `limit` bytes (0 for `LONGEST_BYTES`)."""
+    """Raise `UserError`, beginning with `location`, if `length`, a number of bytes, is above `limit`. A
+    `limit` of 0 means `LONGEST_BYTES`.
+    """
     if length > (limit or LONGEST_BYTES):
         raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit. Split the text.")
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of the file as stored, without decompression."""
+    """Return the SHA-256 of the file as stored, without decompression, in hexadecimal. Raise `UserError` as
+    `explained` does.
+    """
     with explained(path):
         return sha256_of(path)
 
 
 def _decompressed(raw: BufferedReader) -> BinaryIO:
-    """Return a stream of decompressed content, or `raw` if its first bytes are not of a known compression."""
+    """Return a stream of the decompressed content of `raw`. Its first bytes show gzip, bzip2, xz or zstd.
+    Otherwise, return `raw`.
+    """
     start = raw.peek(6)  # not read, because a pipe can't seek back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
@@ -168,7 +193,9 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
 
 
 def _without_mark(block: bytes, name: str) -> bytes:
-    """Return the first block of a file without its byte-order mark. Raise `UserError` for UTF-16."""
+    """Return `block`, the first block of a file, without a UTF-8 byte-order mark. Raise `UserError`, which
+    calls the file `name`, for a mark of UTF-16.
+    """
     if block.startswith(UTF16_MARKS):
         raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
     return block.removeprefix(BOM_UTF8)

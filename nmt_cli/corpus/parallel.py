@@ -46,7 +46,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. They are the same if one file contains both."""
+    """A parallel text, given by the files of its two sides. `source` and `target` are equal if one file
+    contains both sides.
+    """
 
     name: str
     source: Path
@@ -73,12 +75,13 @@ class Corpus:
 
     @property
     def has_scores(self) -> bool:
-        """True if blocks have scores."""
+        """Whether its pairs have scores: the form may have a column of scores, and the settings name it."""
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
-        """Return the number of pairs. Raise `UserError` if there are none, or if the sides differ in length.
-        This reads all files, so that most damage is an error before any work begins."""
+        """Return the number of pairs. Raise `UserError` if there are none, or if the sides do not match. This
+        reads all files except the rows of Parquet, so that most damage is an error before any work begins.
+        """
         match self.form:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
@@ -92,19 +95,24 @@ class Corpus:
                 return self._count_lines()
 
     def _at_least_one(self, count: int) -> int:
-        """Return `count`. Raise `UserError` if it is below 1."""
+        """Return `count`, a number of pairs. Raise `UserError` if it is below 1."""
         if count < 1:
             raise UserError(f"{self._name('source')} holds no pair. Give one with at least one.")
         return count
 
     def _count_lines(self) -> int:
-        """Return the number of lines, which must be the same in all files and at least 1."""
+        """Return the number of lines of each file. Raise `UserError` if the files differ in it, or have no
+        line.
+        """
         names = self.names or tuple(map(str, self.files))
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         return files.equal_count(names, counts)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield all pairs in order, in blocks of `size`. The last block may be smaller."""
+        """Yield all pairs in order, in blocks of `size` pairs. The last block may be smaller. Raise
+        `UserError` for a damaged file or an invalid line. Raise `ValueError` if two files of lines no longer
+        have equally many blocks.
+        """
         blocks: Iterator[tuple[list[Any], ...]]
         if self.form == "lines":
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
@@ -120,22 +128,28 @@ class Corpus:
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:
-        """Return the file and the line, row or segment of pair `number`, counted from 1, for a message."""
+        """Return the file and the line, segment or row of pair `number` for a message, such as "a.de line 3".
+        `number` counts from 1.
+        """
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     @property
     def _header(self) -> int:
-        """The number of lines before the first pair."""
+        """The number of lines before the first pair: 1 for a .tsv file with names of columns, else 0."""
         return int(self.form == "tsv" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
-        """Return the name of the file of a side, for messages."""
+        """Return the name of the file of a side for messages. For copies, such as of stdin, it is the
+        original name.
+        """
         if self.names:
             return self.names[0 if side == "source" else -1]  # one name if one file contains both sides
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield each pair, with its score if the corpus has scores. Not for the forms "lines" and "zip"."""
+        """Yield (source, target) for each pair, or (source, target, score) if the corpus has scores. Do not
+        call this for the forms "lines" and "zip".
+        """
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -152,7 +166,9 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield `size` pairs at a time as lists of sources, of targets and, if pairs have them, of scores."""
+        """Yield `size` pairs at a time as two lists: sources and targets. If pairs have scores, the third
+        list has them. Raise `UserError` if one group has over `MOST_BYTES_HELD` bytes.
+        """
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
@@ -168,18 +184,21 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names. Raise `UserError` if it does not exist.
+    """Return the corpus that `spec` names. Raise `UserError` if it names nothing, or files of an unknown or
+    unequal form.
 
-    `spec` is - for stdin, a file with both sides, a folder, SOURCE:TARGET for two files, or PREFIX. For
+    `spec` is - for stdin, a file or folder with both sides, SOURCE:TARGET for two files, or PREFIX. For
     PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or not. The default
-    `config` has no columns.
+    `config` names no columns.
     """
     corpus = _find(spec, source_lang, target_lang)
     return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """Return the corpus without languages and settings. Raise `UserError` if `spec` names nothing."""
+    """Return the corpus that `spec` names, with empty languages and the default settings. Raise `UserError`
+    if it names nothing.
+    """
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
@@ -193,7 +212,10 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of a pipe, a file or a folder, or None if `path` is none of them."""
+    """Return the corpus of a pipe, a file or a folder. Raise `UserError` for a file with an unknown ending.
+    Return None if `path` does not exist, or is a folder with neither dataset rows nor the files train.LANG of
+    both sides.
+    """
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():
@@ -208,7 +230,9 @@ def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
 
 
 def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
-    """Return the error for a `spec` that names nothing, with the forms that it may have."""
+    """Return the error for a `spec` that names nothing. It lists the forms of `spec`, and names the missing
+    file.
+    """
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(
@@ -219,10 +243,11 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """Return the corpus with stdin and pipes replaced by copies in `folder`, which is created if necessary.
+    """Return the corpus with stdin and pipes replaced by copies in `folder`, which is created if necessary. A
+    corpus of ordinary files stays unchanged. Original names stay in `names`.
 
     A corpus is read several times, and stdin and pipes can be read only once. Several corpora may share the
-    folder. A corpus of ordinary files stays unchanged.
+    folder.
     """
     streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not streams:
@@ -239,13 +264,18 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing."""
+    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`. Return None if either file is
+    missing. Raise `UserError` if only one is a WMT test set.
+    """
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """For "de", return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists."""
+    """Return the file PREFIX.LANG, compressed or not. If it does not exist, take the three-letter code, such
+    as deu for "de". Return None if neither exists. Raise `UserError` if both a plain and a compressed file
+    exist.
+    """
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
             return path
@@ -253,7 +283,9 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 
 def _one_of(name: str) -> Path | None:
-    """Return the file `name`, compressed or not, or None. Raise `UserError` if there are several."""
+    """Return the existing file `name`, or `name` with an ending of compression. Return None if there is none.
+    Raise `UserError` if there are several.
+    """
     paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
     if len(paths) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} both exist. Name the two files as SOURCE:TARGET.")
@@ -261,7 +293,9 @@ def _one_of(name: str) -> Path | None:
 
 
 def _single_file(file: Path) -> Corpus:
-    """Return the corpus of a file that contains both sides. Raise `UserError` for an unknown ending."""
+    """Return the corpus of a file that contains both sides, in the form that its ending shows. Raise
+    `UserError` for an unknown ending.
+    """
     for suffix in _suffixes(file):
         if suffix in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[suffix])
@@ -273,7 +307,9 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
-    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
+    """Return "sgm" if both files are WMT test sets, and "lines" if neither is. Raise `UserError` if only one
+    is.
+    """
     are_test_sets = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if are_test_sets[0] != are_test_sets[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
@@ -281,12 +317,16 @@ def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
 
 
 def _suffixes(file: Path) -> list[str]:
-    """Return the endings of format and compression: .tsv and .gz for `corpus.tsv.gz`."""
+    """Return those of the last two endings of `file` that are a format or a compression, in lower case. For
+    `corpus.tsv.gz`, they are .tsv and .gz.
+    """
     return [end for end in map(str.lower, file.suffixes[-2:]) if end in (*FORMATS, *files.COMPRESSIONS)]
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """Return the name of the file without endings of format, compression and language, and without "-src"."""
+    """Return the name of a file without its endings of format, compression and `lang`. Also remove "-src" at
+    the end.
+    """
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem

@@ -33,21 +33,23 @@ Columns = tuple[str, str, str | None]
 
 
 def wants_columns(config: CorpusConfig) -> bool:
-    """Return whether a setting names the column of the source, the target or the score."""
+    """Return whether the settings choose a column for the source, the target or the score."""
     return bool(config.source_column or config.target_column or config.score_column)
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether all columns in the settings, if any, are numbers. If so, the first line is a pair."""
+    """Return whether no column in the settings is a name. This holds if each is a number or is empty. If so,
+    the first line is a pair.
+    """
     columns = [config.source_column, config.target_column, config.score_column]
     return all(name.isdecimal() for name in columns if name)
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Choose the columns of source, target and score among `names`. The score is None if it is not set.
-
-    The settings decide, or else the two `languages` (source, target) and usual names. Raise `UserError`,
-    beginning with `location`, if a column is missing or would be both source and target.
+    """Return the columns of source, target and score among `names`. Take those that the settings name. For
+    the source and target, fall back on `languages` (source, target) and names such as "src". The score falls
+    back on None. Raise `UserError`, beginning with `location`, if a column is missing, or if source and
+    target would be the same.
     """
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
@@ -60,8 +62,10 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
-    """Return the column of a side (0 source, 1 target). The first of these names wins: translation.LANG,
-    LANG, a usual name such as "src", and another code for LANG. Raise `UserError` if there is none."""
+    """Return the column of a side (0 source, 1 target) among `names`. Take the first of translation.LANG,
+    LANG, a name such as "src", and another code for LANG. Raise `UserError`, beginning with `location`, if
+    there is none.
+    """
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
     matching = [name for name in preferred if name in names]
@@ -76,13 +80,16 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return up to 20 names, each cut to 50 characters, for a message."""
+    """Return the first 20 names, each cut to 50 characters, as text for a message. Return "nothing" for no
+    names.
+    """
     return ", ".join(name[:50] for name in names[:20]) or "nothing"
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield source and target of each line of `path`. A line is two columns with a tab between, and no line
-    contains names of columns. Raise `UserError`, which calls the file `name`, for another line."""
+    """Yield (source, target) of each line of `path`, a file without names of columns. Raise `UserError`,
+    which calls the file `name`, for a line that does not have exactly two columns with one tab between.
+    """
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
         if len(columns) != 2:
@@ -94,11 +101,12 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of tab-separated text.
+    """Yield (source, target, score) of each row of the tab-separated text in `path`.
 
-    The first line contains the names of the columns, unless all columns are chosen by number. There is no
-    quoting: a tab always ends a column, and a line feed a row. A score that is empty or not chosen is
-    `NO_SCORE`. Raise `UserError`, which calls the file `name`, for a row with another number of columns.
+    The first line has the names of the columns, unless the settings choose columns only by number. The
+    defaults are then 1 and 2. There is no quoting: a tab always ends a column. The score is `NO_SCORE` if it
+    is empty, or if the settings name no score column. Raise `UserError`, which calls the file `name`, for
+    another number of columns, a missing column or an invalid score.
     """
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
@@ -125,11 +133,11 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each line of `path`, which is one JSON object.
+    """Yield (source, target, score) of each line of `path`, a JSON object per line.
 
-    The settings name the fields, or else the two `languages` (source, target) or usual names such as "src"
-    do. The fields of the first object apply to all lines. A score that is null or not chosen is `NO_SCORE`.
-    Raise `UserError`, which calls the file `name`, for an invalid line or a missing field.
+    Choose the fields in the first object: those in the settings, else the `languages`, else names such as
+    "src". The score is `NO_SCORE` if it is null, or if the settings name no score field. Raise `UserError`,
+    which calls the file `name`, for an invalid line, a missing field or a value of another type.
     """
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
@@ -147,7 +155,9 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
-    """Return the JSON object in a line. Raise `UserError`, beginning with `location`, for anything else."""
+    """Return the JSON object in a line. Raise `UserError`, beginning with `location`, if the line is not
+    JSON, is nested too deeply or is not an object.
+    """
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
@@ -164,7 +174,9 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """Return the names of a record's fields. A field of a record inside another is named "outer.inner"."""
+    """Return the names of a record's fields. A field of a record inside another is named "outer.inner". Look
+    at no more than `MAX_FIELDS` fields of each.
+    """
     names = []
     for key, value in islice(record.items(), MAX_FIELDS):
         inner = [f"{key}.{name}" for name in islice(value, MAX_FIELDS)] if isinstance(value, dict) else []
@@ -173,7 +185,9 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the field `name` (or "outer.inner") of a record. Raise `UserError` if there is no such field."""
+    """Return the value of the field `name` in a record. If there is none, `name` is "outer.inner". Raise
+    `UserError`, beginning with `location`, if there is no such field either.
+    """
     if name in record:  # the name of a field may contain a full stop
         return record[name]
     value: Any = record
@@ -185,8 +199,10 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 
 def text_of(value: object, name: str, location: str) -> bytes:
-    """Return `value`, the text of the field `name`, encoded on one line. None becomes an empty text. Raise
-    `UserError`, beginning with `location`, for another type or a text that is too long."""
+    """Return `value`, the text of the field `name`, as bytes with each line break replaced by a space. None
+    gives an empty text. Raise `UserError`, beginning with `location`, if it is not a text or has over
+    `LONGEST_BYTES` bytes.
+    """
     if value is None:
         return b""
     if not isinstance(value, str):
@@ -201,8 +217,9 @@ def text_of(value: object, name: str, location: str) -> bytes:
 
 
 def as_score(value: object, location: str) -> float:
-    """Return `value` as a number, or `NO_SCORE` if it is empty or None. Raise `UserError`, beginning with
-    `location`, for other text."""
+    """Return `value` as a number, or `NO_SCORE` if it is None or an empty text. Raise `UserError`, beginning
+    with `location`, if it is not a number.
+    """
     if value is None or value in ("", b""):
         return NO_SCORE
     try:

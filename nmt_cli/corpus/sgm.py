@@ -42,16 +42,16 @@ class Segment:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Document and number in lower case, which are the same on both sides of a test set."""
+        """Document and number in lower case. They are equal for the two segments of a pair."""
         return self.document.lower(), self.number.lower()
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the sentences of one side in the order of the file. Raise `UserError` if there are none, and for
-    a file that is cut off or too large.
+    """Return the segments of one side of a test set, in the order of the file.
 
-    An sgm has one side, so `side` and `lang` have no effect. In each document of an xml, the first element of
-    the side in `lang` counts. Without `lang`, the language does not matter.
+    An sgm file has only one side, so `side` and `lang` have no effect. In an xml file, the first element of
+    the side in `lang` counts in each document. An empty `lang` accepts every language. Raise `UserError` if
+    there are no segments, or if the file is cut off or too large.
     """
     content = _content(path)
     tags = list(TAG.finditer(content))
@@ -74,8 +74,9 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
-    """Return the texts of both sides in order. Raise `UserError`, which calls the source file `name`, if a
-    segment of `target` has another document or number. `languages` are source and target."""
+    """Return (source, target) of each segment of two test sets, in order. Raise `UserError`, which calls the
+    source file `name`, if the sets differ in a document or number. `languages` are source and target.
+    """
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
@@ -91,7 +92,9 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a test set. Raise `UserError` if it has more than `MOST_BYTES_HELD` bytes."""
+    """Return the decompressed content of a test set. Raise `UserError` if it has more than `MOST_BYTES_HELD`
+    bytes.
+    """
     with open_bytes(path) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
@@ -99,7 +102,7 @@ def _content(path: Path) -> bytes:
 
 
 def id_and_source_language(path: Path) -> tuple[str, str]:
-    """Return the id and the source language of a test set, each "" if the file lacks it."""
+    """Return the id and the source language in the tag of a test set. Each is "" if the tag lacks it."""
     match = SET.search(_content(path))
     attributes = match[1] if match else b""
     name = _attribute(attributes, b"setid") or _attribute(attributes, b"id")
@@ -107,8 +110,8 @@ def id_and_source_language(path: Path) -> tuple[str, str]:
 
 
 def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
-    """Yield the tags of each element called `name`, from its opening tag to its closing tag. An element
-    without content, such as <seg id="3"/>, is one tag. An element without a closing tag is left out.
+    """Yield each element called `name` as the list of its tags, from the opening to the closing tag. An
+    element without content, such as <seg id="3"/>, is one tag. Leave out an element that has no closing tag.
     """
     begin = None
     for index, tag in enumerate(tags):
@@ -123,7 +126,9 @@ def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
 
 
 def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
-    """Yield the segments among `tags`, which belong to the document with the opening tag `document`."""
+    """Yield the segments among `tags`. `document` is the opening tag of their document, and `content` the
+    text of the file.
+    """
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
     for element in _elements(tags, b"seg"):
         text = content[element[0].end() : element[-1].start()]
@@ -131,8 +136,8 @@ def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags of the first element of `side` that fits `lang`, or [] if the document has none. An
-    element without a language fits. An empty `lang` fits every element.
+    """Return the tags of the first element of `side` in `document` whose language fits `lang`. An element
+    without a language fits, and an empty `lang` fits every element. Return [] if there is none.
     """
     for element in _elements(document, SIDES[side]):
         label = _attribute(element[0][3], b"lang").decode(errors="replace")
@@ -152,7 +157,9 @@ def _ends(tag: Tag, name: bytes) -> bool:
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
-    """Raise `UserError` if `tags` show that a file was cut off. It would look like a shorter test set."""
+    """Raise `UserError` if documents or segments have different numbers of opening and closing tags. A file
+    that is cut off would look like a shorter test set.
+    """
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -162,18 +169,24 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    """Return the value of an attribute of a tag, or b"" if it has none of this name."""
+    """Return the value of the attribute `name` in `attributes`, the text of a tag. Return b"" if there is
+    none. Ignore the case of the name.
+    """
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text of an element on one line, with entities replaced once: &amp;lt; becomes &lt;."""
+    """Return the text of an element with its whitespace replaced by single spaces. Replace entities once:
+    &amp;lt; becomes &lt;.
+    """
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
 def _character(match: re.Match[bytes]) -> bytes:
-    """Return the character of an entity, or the entity unchanged if it is not a printable character."""
+    """Return the character of the entity in `match`. Return the entity unchanged if its number is a control
+    character below U+0020, half of a surrogate pair or beyond Unicode.
+    """
     name, decimal, hexadecimal = match.groups()
     if name:
         return NAMES[name.lower()]

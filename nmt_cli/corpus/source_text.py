@@ -23,7 +23,7 @@ class Lines:
     """Content of the file after the last translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return the line of the translation `text` in the file. `number` and `source` are not used."""
+        """Return the translation `text` with a line feed, in UTF-8. `number` and `source` have no effect."""
         return f"{text}\n".encode()
 
 
@@ -31,7 +31,9 @@ class Columns(Lines):
     """The format of tab-separated pairs: source, tab, translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return the row of `source` and `text`. Tabs in `text` become spaces. `number` is not used."""
+        """Return `source`, a tab and `text` as a line in UTF-8. Tabs in `text` become spaces. `number` has no
+        effect.
+        """
         return "\t".join([source, text.replace("\t", " ")]).encode() + b"\n"
 
 
@@ -90,10 +92,11 @@ class TestSet:
         return (self.markup.document_end + self.markup.end).encode()
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return the <seg> element of segment `number`, counted from 1, with the translation `text`.
+        """Return the <seg> element of segment `number`, from 1, with the translation `text`. `source` has no
+        effect.
 
-        If this segment is the first of its document, tags precede the element. They end the previous
-        document, if any, and begin the new one. `source` is not used.
+        If the segment is the first of its document, tags come before it. They end the document before, if
+        any, and begin the new one.
         """
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
@@ -110,13 +113,16 @@ Form = Lines | TestSet
 
 
 def _escaped(text: str) -> str:
-    """Return `text` with the entities that mteval-v13a.pl decodes. It does not decode apostrophes."""
+    """Return `text` with &, <, > and double quotes as entities. Apostrophes stay, because mteval-v13a.pl does
+    not decode them.
+    """
     return escape(text).replace("&#x27;", "'")
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format by the last two endings of a name. It is "lines" for other endings, and for None,
-    which means stdin or stdout."""
+    """Return the format that the last two endings of a name show: "tsv", "sgm" or "xml". Return "lines" for
+    other endings and for None, which means stdin or stdout.
+    """
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"
@@ -126,7 +132,9 @@ def kind_of(path: Path | None) -> Kind:
 
 
 def first_columns(path: Path) -> Iterator[bytes]:
-    """Yield the text before the first tab of each line."""
+    """Yield the text of each line of `path` up to its first tab, or the whole line. Raise the errors of
+    `files.lines`.
+    """
     return (line.partition(b"\t")[0] for line in files.lines(path))
 
 
@@ -137,11 +145,12 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format of the output by the name of `target`, or of `source` if `target` is None.
+    """Return the format of the output: that of the name of `target`, or of `source` if `target` is None.
 
-    `segments` are the segments of `source` if it is a test set, otherwise empty. The output is a test set or
-    tab-separated only if `source` is too. `languages` are source and target. If the set lacks its id or
-    source language, the file name or `languages` replaces it, and `warn` gets a message.
+    `segments` has the segments of `source` if it is a test set, else nothing. The output is a test set or
+    tab-separated only if `source` is too, and else lines. If the set lacks its id, take the file name. If it
+    lacks its source language, take that of `languages` (source, target). Call `warn` for each that a scorer
+    compares.
     """
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind

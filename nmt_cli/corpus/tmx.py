@@ -30,10 +30,11 @@ Side = Literal["source", "target"]
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield source and target of each unit that has a segment in both languages, in order.
+    """Yield (source, target) of each unit that has a segment in both languages, in order.
 
     The first segment in a language counts. A region, as in "de-AT", matters only if the file and the option
-    have one. Raise `UserError` if there is no pair, or if the file is damaged.
+    have one. Raise `UserError` if there is no pair, or if the file is damaged or defines entities. Also raise
+    it for a part that is too large.
     """
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
@@ -49,7 +50,9 @@ def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[byte
 
 
 class _Reader:
-    """The state of reading a file block by block. Messages list `languages`, up to `MAX_LISTED`."""
+    """The state of reading a file block by block. `count` is the number of pairs so far. `languages` has up
+    to `MAX_LISTED` languages in the file, for messages.
+    """
 
     def __init__(self, path: Path, source_lang: str, target_lang: str) -> None:
         self.count = 0
@@ -73,7 +76,9 @@ class _Reader:
         self._parser.SkippedEntityHandler = lambda name, *_: self._refuse(f"&{name}; is not defined")
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
-        """Parse a block and return the pairs that it completes. At the end, pass b"" with `last`."""
+        """Parse the next block and return the pairs that it completes. At the end, call this with b"" and
+        `last`. Raise `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
+        """
         self._pairs = []
         try:
             self._parser.Parse(block, last)
@@ -87,12 +92,17 @@ class _Reader:
         return self._pairs
 
     def _refuse(self, reason: str, line: int = 0) -> None:
-        """Raise `UserError` about `reason` in `line`, or in the current line of the parser if it is 0."""
+        """Raise `UserError` with `reason` and a line number: `line`, or the current line of the parser if
+        `line` is 0.
+        """
         line = line or self._parser.CurrentLineNumber
         raise UserError(f"{self._path} line {line:,}: {reason}. It can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin a unit, a segment or an element inside a segment. Raise `UserError` if it is not allowed."""
+        """Take the start of an element. Begin a unit, its variant in one language, a segment, or an element
+        inside a segment. Raise `UserError` if the first element is not <tmx>, or if the nesting is deeper
+        than `MAX_DEPTH`.
+        """
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"elements are nested more than {MAX_DEPTH} deep")
@@ -108,7 +118,9 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
-        """End an element. Keep the text of a segment, and the pair of a unit that has both languages."""
+        """Take the end of an element. At the end of a segment, store its text on one line, unless its side
+        has one already. At the end of a unit with both sides, add its pair.
+        """
         self._depth -= 1
         if self._native:
             self._native -= 1
@@ -125,7 +137,9 @@ class _Reader:
             self._pairs.append((self._unit["source"], self._unit["target"]))
 
     def _characters(self, text: str) -> None:
-        """Add text to the current segment, unless it is inside an element in `NATIVE`."""
+        """Add text to the current segment. Ignore text outside a segment, and inside an element in `NATIVE`.
+        Raise `UserError` if the segment has over `LONGEST_LINE` characters.
+        """
         if self._text is not None and not self._native:
             self._length += len(text)
             if self._length > LONGEST_LINE:
@@ -133,7 +147,9 @@ class _Reader:
             self._text.append(text)
 
     def _matching(self, language: str) -> list[Side]:
-        """Return the sides whose language `language` fits. Keep the language for messages."""
+        """Return the sides whose language fits `language`, the label of a segment: none, one or both.
+        Remember the result, and list the label for messages, up to a limit.
+        """
         if language not in self._sides_of:
             if len(self.languages) < MAX_LISTED:
                 self.languages.add(language)

@@ -4,8 +4,9 @@ from nmt_cli.errors import UserError
 
 
 def decoded(raw: bytes, rule: str, location: str) -> str | None:
-    """Return the text of one line. If it is not UTF-8, apply `rule`, a value of `corpus.invalid_utf8`.
-    "error" raises `UserError` that begins with `location`. "replace" inserts U+FFFD. "skip" returns None."""
+    """Return the text of the line `raw`. If it is not UTF-8, `rule` decides. "error" raises `UserError`,
+    beginning with `location`. "replace" puts U+FFFD in place of invalid bytes. "skip" returns None.
+    """
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
