@@ -88,3 +88,16 @@ def test_unknown_options_and_commands_are_reported() -> None:
         ["--bean"],
         ["--lr"],
     ]
+
+
+def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
+    package = Path(nmt_cli.__file__).parent
+    sources = (path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    code = "\n".join(re.sub(r'"\s*\n\s*f?"', "", source) for source in sources)
+    page = (package / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = [message.split() for message in re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)]
+    long = [words for words in messages if len(words) > 4]
+    assert len(long) > 10
+    # A message has values, so only some of its words appear together in the code.
+    runs = {" ".join(words): {" ".join(words[n : n + 3]) for n in range(len(words) - 2)} for words in long}
+    assert [message for message, parts in runs.items() if not any(part in code for part in parts)] == []
