@@ -9,21 +9,14 @@ import numpy
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import (
-    EXCLUDED_BIAS,
-    OVER_LENGTHS,
-    SPMS,
-    model_losses,
-    named_entries,
-    write_sentencepiece,
-)
+from nmt_cli.interop.exporters import exported
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 
 NAME = "CTranslate2"
-SEARCH: Mapping[str, Any] = {**OVER_LENGTHS, "stop_early": True}
+SEARCH: Mapping[str, Any] = {**exported.OVER_LENGTHS, "stop_early": True}
 """The toolkit stops when the number of finished hypotheses reaches the beam size."""
 
 PRECISIONS: Sequence[Precision] = ("fp32", "fp16", "int8")
@@ -50,8 +43,8 @@ def losses(model: Model) -> list[str]:
     """Return the features of the model that CTranslate2 lacks, one message each. Empty if none."""
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
-    ends = {named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
-    messages = model_losses(model.identity.config, any_epsilon=True)
+    ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
+    messages = exported.model_losses(model.identity.config, any_epsilon=True)
     return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
@@ -63,7 +56,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     spec.validate()
     spec.optimize(quantization=KINDS[precision])
     spec.save(str(folder))
-    write_sentencepiece(model.identity.tokenizers, folder)
+    exported.write_sentencepiece(model.identity.tokenizers, folder)
     (folder / "README.md").write_text(README)
     return []
 
@@ -88,7 +81,7 @@ def filled(model: Transformer) -> Any:
     excluded = list(model.target_vocabulary.never)
     if excluded or "output_bias" in tensors_by_name:
         bias = tensors_by_name.get("output_bias", numpy.zeros(len(output), numpy.float32)).copy()
-        bias[excluded] = EXCLUDED_BIAS
+        bias[excluded] = exported.EXCLUDED_BIAS
         spec.decoder.projection.bias = bias
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         _fill_stack(stack, name, tensors_by_name, config)
@@ -100,8 +93,8 @@ def specification(model: Model) -> Any:
     """Return CTranslate2's specification of the whole model, with weights and vocabularies."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
     target, start = tokenizers.target.vocabulary, model.transformer.start
-    entries = named_entries(target)
-    spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
+    entries = exported.named_entries(target)
+    spec.register_source_vocabulary(exported.named_entries(tokenizers.source.vocabulary))
     spec.register_target_vocabulary(entries)
     spec.config.unk_token = entries[target.unknown]
     spec.config.bos_token = spec.config.eos_token = entries[target.end]
@@ -167,7 +160,7 @@ def translated(folder: Path, lines: list[str], kind: str, **options: object) -> 
     """Translate with a beam of 4 and compute type `kind` on the CPU. `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
-    source, target = (Pieces((folder / name).read_bytes()).processor for name in SPMS.values())
+    source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())
     translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type=kind)
     results = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **options)
     return [str(target.decode(result.hypotheses[0])) for result in results]

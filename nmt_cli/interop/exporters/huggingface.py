@@ -20,13 +20,7 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import (
-    EXCLUDED_BIAS,
-    OVER_LENGTHS,
-    model_losses,
-    named_entries,
-    write_sentencepiece,
-)
+from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers.huggingface import (
     CONFIG,
     GENERATION,
@@ -43,7 +37,7 @@ from nmt_cli.model.positions import sinusoids
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizers import Tokenizers
 
-NAME, SEARCH = "transformers", OVER_LENGTHS
+NAME, SEARCH = "transformers", exported.OVER_LENGTHS
 PRECISIONS: Sequence[Precision] = ("fp32", "fp16")
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
@@ -80,7 +74,7 @@ Written by `nmt export`. `nmt import` restores the original model.
 def losses(model: Model) -> list[str]:
     """Return the features of the model that `transformers` lacks, one message each. Empty if none."""
     config = model.identity.config
-    messages = model_losses(config, positions="sinusoidal", first_position=0)
+    messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
@@ -132,7 +126,9 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
     """Write the files of the tokeniser. The target's entries begin at id `first`."""
     recipe = tokenizers.recipe
-    source, target = (named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
+    source, target = (
+        exported.named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target)
+    )
     tokenizer_config: dict[str, Any] = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
@@ -154,7 +150,7 @@ def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
         del ids[TARGET_VOCABULARY]
     for file, entry_ids in ids.items():
         _write_json(folder / file, entry_ids)
-    write_sentencepiece(tokenizers, folder)
+    exported.write_sentencepiece(tokenizers, folder)
     _write_json(folder / TOKENIZER, tokenizer_config)
 
 
@@ -169,10 +165,10 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     bias = common.pop(BIAS, torch.zeros(len(output)))
     if first_of_target(config, len(source)):
         output = torch.cat([source, output])
-        bias = torch.cat([bias.new_full((len(source),), EXCLUDED_BIAS), bias])
+        bias = torch.cat([bias.new_full((len(source),), exported.EXCLUDED_BIAS), bias])
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
     tensors_by_name = {f"model.{name}": tensor for name, tensor in common.items()}
-    tensors_by_name["final_logits_bias"] = F.pad(bias, (0, 1), value=EXCLUDED_BIAS)[None]
+    tensors_by_name["final_logits_bias"] = F.pad(bias, (0, 1), value=exported.EXCLUDED_BIAS)[None]
     if config.norm == "pre":  # Pegasus can compute these, but warns if they are missing
         table = to_halves(sinusoids(LONGEST, config.width))
         tensors_by_name |= {

@@ -11,12 +11,7 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import (
-    OVER_LENGTHS,
-    model_losses,
-    named_entries,
-    sentencepiece_with_rules,
-)
+from nmt_cli.interop.exporters import exported
 from nmt_cli.interop.importers import marian_yaml
 from nmt_cli.interop.importers.marian import IN_LAYER, OUTSIDE_LAYERS, SETTINGS
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
@@ -26,7 +21,7 @@ from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
-NAME, SEARCH = "Marian", OVER_LENGTHS
+NAME, SEARCH = "Marian", exported.OVER_LENGTHS
 PRECISIONS: Sequence[Precision] = ("fp32",)
 
 WEIGHTS, DECODER = "model.npz", "decoder.yml"
@@ -90,7 +85,7 @@ UNUSED: Mapping[str, Any] = {
 def losses(model: Model) -> list[str]:
     """Return the features of the model that Marian lacks, one message each. Empty if none."""
     config = model.identity.config
-    messages = model_losses(config, positions="marian", first_position=0)
+    messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
         messages.append("model.start is mark")
     return messages + (["model.activation is gelu"] if config.activation == "gelu" else [])
@@ -119,7 +114,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     are SentencePiece models if these number pieces as our model does, or else YAML files.
     """
     sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
-    models = [sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
+    models = [exported.sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
     if all(map(_numbered_alike, sides)):
         files = [JOINT, JOINT] if joint else [*SIDES]
         for file, model in zip(files, models, strict=True):
@@ -128,7 +123,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     files = ["vocab.yml", "vocab.yml"] if joint else ["vocab.source.yml", "vocab.target.yml"]
     for name, file, side, model in zip(("source", "target"), files, sides, models, strict=True):
         (folder / f"{name}.spm").write_bytes(model)
-        entries = enumerate(named_entries(side.vocabulary))
+        entries = enumerate(exported.named_entries(side.vocabulary))
         lines = "".join(f"{marian_yaml.quoted(entry)}: {i}\n" for i, entry in entries)
         (folder / file).write_text(lines, encoding="utf-8")
     return files, [len(side.vocabulary) for side in sides]
