@@ -91,8 +91,8 @@ def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
 
 def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of an open stream in lists of `size`. The last list may be shorter. Raise `UserError`,
-    which calls the stream `name`, for UTF-16, a line of over `LONGEST_BYTES` or a list of over
-    `MOST_BYTES_HELD` bytes.
+    which calls the stream `name`, for UTF-16 or a line of over `LONGEST_BYTES` bytes. Also raise it for a
+    list of over `MOST_BYTES_HELD` bytes.
     """
     block: list[bytes] = []
     first, held_bytes = 1, 0

@@ -75,7 +75,7 @@ class Corpus:
 
     @property
     def has_scores(self) -> bool:
-        """Whether its pairs have scores: the form may have a column of scores, and the settings name it."""
+        """True if pairs have scores: the form may have a column of scores, and the settings name it."""
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
@@ -213,8 +213,8 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of a pipe, a file or a folder. Raise `UserError` for a file with an unknown ending.
-    Return None if `path` does not exist, or is a folder with neither dataset rows nor the files train.LANG of
-    both sides.
+    Return None if `path` does not exist. Also return None for a folder with neither dataset rows nor the
+    files train.LANG of both sides.
     """
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")

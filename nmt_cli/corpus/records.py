@@ -87,8 +87,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each line of `path`, a file without names of columns. Raise `UserError`,
-    which calls the file `name`, for a line that does not have exactly two columns with one tab between.
+    """Yield (source, target) of each line of `path`, a file without names of columns. A line must be two
+    columns with one tab between. Raise `UserError`, which calls the file `name`, for any other line.
     """
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")

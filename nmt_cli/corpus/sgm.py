@@ -184,8 +184,8 @@ def _text(inner: bytes) -> bytes:
 
 
 def _character(match: re.Match[bytes]) -> bytes:
-    """Return the character of the entity in `match`. Return the entity unchanged if its number is a control
-    character below U+0020, half of a surrogate pair or beyond Unicode.
+    """Return the character of the entity in `match`. Return the entity unchanged if its number is not a legal
+    character: a control character below U+0020, half of a surrogate pair or beyond Unicode.
     """
     name, decimal, hexadecimal = match.groups()
     if name:

@@ -144,8 +144,8 @@ def open_dataset(folder: Path) -> Dataset:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the content of `dataset.json`. Raise `UserError` if it is missing, is not JSON or has another
-    format number. Also raise it if the entry of a file or split is incomplete or unsafe, or if there is no
-    split "train".
+    format number. Also raise it if there is no split "train", or if an entry of a file or split is incomplete
+    or unsafe.
     """
     path = folder / MANIFEST
     try:

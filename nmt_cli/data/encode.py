@@ -59,8 +59,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return a boolean for each pair: whether to keep it. A pair is dropped if its entry in `skip` is not 0,
-    or if a side has more than `max_subwords` tokens. End tokens count. A `skip` of None drops no pair. A
+    """Return a boolean for each pair: whether to keep it. A `skip` that is not 0 drops its pair. A side with
+    more than `max_subwords` tokens, end token included, also drops it. A `skip` of None drops no pair. A
     `max_subwords` of 0 means no limit.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0

@@ -16,8 +16,8 @@ AT_ONCE = 1 << 20
 
 
 def verify(dataset: Dataset) -> None:
-    """Raise `UserError` for the first problem of a dataset. Problems are a wrong hash, offsets that do not
-    increase, a missing end token, a token outside the vocabulary, and sides with different numbers of
+    """Raise `UserError` for the first problem of a dataset: a wrong hash, offsets that do not increase, or a
+    missing end token. Other problems are a token outside the vocabulary, and sides with different numbers of
     sentences.
     """
     check_hashes(dataset.folder, dataset.manifest)

@@ -102,9 +102,9 @@ class Mixture:
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
 
-    Raise `UserError` for unknown names, for weights that are all 0, and for a corpus with a weight but size
-    0. Also raise it for a stage whose `until` is not after its start, or names a corpus without share. The
-    last stage must contain the corpus whose epochs are counted.
+    Raise `UserError` for unknown names, weights that are all 0, and a corpus with a weight but size 0. Also
+    raise it for a stage whose `until` is not after its start, or names a corpus without share. The last stage
+    must contain the corpus whose epochs are counted.
     """
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
@@ -124,8 +124,8 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether to mix: a setting in `config` is not the default, or a corpus of the dataset has a
-    weight. Without mixing, each epoch has every pair once.
+    """Return whether to mix. This is true if a setting in `config` is not the default, or if a corpus of the
+    dataset has a weight. Without mixing, each epoch has every pair once.
     """
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 

@@ -114,8 +114,8 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key for each pair: its length times a random factor of 1 to 1 + 1 / `NOISE_REACH`. Keys
-    are in fixed-point units. `noise` has 64 random bits per pair.
+    """Return a sort key for each pair: its length, raised by a random share of up to 1 / `NOISE_REACH`. Keys
+    are integers in a larger unit than tokens. `noise` has 64 random bits per pair.
     """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)

@@ -196,6 +196,7 @@ class Resegmented:
             )
 
     def _epoch_folder(self, epoch: int) -> Path:
+        """Return the folder of the files of an epoch."""
         return self._folder / f"epoch-{epoch:06}"
 
 

@@ -141,6 +141,7 @@ class Batches:
         """
 
         def work() -> None:
+            """Plan the shard and write its file."""
             self._folder.mkdir(parents=True, exist_ok=True)
             split = self.split(epoch)
             if self._mixed:
@@ -185,6 +186,7 @@ class Batches:
             path.unlink()
 
     def _path(self, epoch: int, index: int) -> Path:
+        """Return the path of the file of a shard."""
         return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
 
 

@@ -40,8 +40,8 @@ def keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return the keys of up to `AT_ONCE` lines. They are processed as one text, in lower case, without the
-    punctuation in `ASCII` and `MARKS`, and in Unicode form NFKC.
+    """Return the keys of up to `AT_ONCE` lines, which are processed as one text. Keys are in lower case and
+    in Unicode form NFKC. The punctuation in `ASCII` and `MARKS` is removed.
     """
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():

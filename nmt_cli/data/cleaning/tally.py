@@ -33,8 +33,8 @@ class Tally:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair under `reason`. Return whether it belongs to the samples so far. If so, pass it to
-        `keep`.
+        """Count a pair under `reason`. Return whether it belongs to the samples so far. If so, the caller
+        must pass the pair to `keep`.
         """
         self.counts[reason] += 1
         samples = self.samples.setdefault(reason, [])

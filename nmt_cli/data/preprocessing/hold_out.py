@@ -76,8 +76,8 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return the raw pair in row `row` of a block, with `tag` before its source, and the keys of its sides.
-    Return None if a filter drops it, a key is empty or it is not UTF-8.
+    """Return the raw pair in row `row` of a block, and the keys of its sides. Put `tag` before its source.
+    Return None if a filter drops the pair, a key is empty or it is not UTF-8.
     """
     pair = block.sources[row], block.targets[row]
     try:

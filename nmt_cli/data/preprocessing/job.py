@@ -71,8 +71,8 @@ class Input:
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
-        """Return the manifest entry of this corpus: role, name, pairs, files with hashes, its variation, and
-        the settings of its `[[corpus]]` section. Settings and variation appear only if they are set.
+        """Return the manifest entry of this corpus: role, name, pairs and files with hashes. Add the
+        variation and the settings of its `[[corpus]]` section if they are set.
         """
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)

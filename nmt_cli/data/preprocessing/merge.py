@@ -112,9 +112,9 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
 
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return, for each cleaned pair, the number of the reason in `SKIPPED` for which to leave it out. 0 keeps
-    the pair. Return None if no filter looks for repetitions. The array is mapped from a file in the work
-    folder, which this function writes.
+    """Return a number for each cleaned pair: that of the reason in `SKIPPED` to leave it out, or 0 to keep
+    it. Return None if no filter looks for repetitions. The array is mapped from a file in the work folder,
+    which this function writes.
     """
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):

@@ -77,8 +77,8 @@ def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: boo
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """If the `with` block fails, remove the work folder unless it has `WORTH_KEEPING` cleaned parts or is
-    shared. The error passes on.
+    """If the `with` block fails, remove the work folder unless it has at least `WORTH_KEEPING` cleaned parts
+    or is shared. The error passes on.
     """
     try:
         yield
@@ -94,9 +94,8 @@ def drop_work(work: Path) -> None:
 
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Do nothing if `folder` has no job, or if its job is equal to `described`, the JSON text of a job.
-    Otherwise, remove the folder. But if it is shared by several machines and `overwrite` is false, raise
-    `UserError`.
+    """Do nothing if `folder` has no job or the job `described`, which is JSON text. Otherwise, remove the
+    folder. But if it is shared by several machines and `overwrite` is false, raise `UserError`.
     """
     if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return

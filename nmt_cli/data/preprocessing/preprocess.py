@@ -222,8 +222,8 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether `out` must be made again for the job in `description`: it has other inputs or settings,
-    or is damaged. Raise `UserError` in these cases if `overwrite` is false.
+    """Return whether to make `out` again: it is damaged, or comes from another job than `description`. Raise
+    `UserError` in these cases if `overwrite` is false.
     """
     try:
         manifest = read_manifest(out)

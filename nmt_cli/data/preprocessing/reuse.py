@@ -27,8 +27,8 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a run gets its tokenizers: from `ready` if it is set, else built from `models` if they are set,
-    else learned.
+    """How a run gets its tokenizers. `ready` are finished ones. Otherwise, they are built from `models`.
+    Without either, they are learned.
     """
 
     recipe: Recipe

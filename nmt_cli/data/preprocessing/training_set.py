@@ -179,9 +179,7 @@ def _encode_tasks(
 
 
 def _owners(inputs: Sequence[Input]) -> list[int]:
-    """Return a number for each block of all `inputs`, in order: the position in `inputs` of the corpus it
-    belongs to.
-    """
+    """Return, for each block of all `inputs` in order, the position in `inputs` of its corpus."""
     return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
 
 
@@ -199,7 +197,7 @@ def _blocks(pairs: int) -> int:
 
 def nothing_left(report: FilterReport) -> UserError:
     """Return the error for a training set of which the filters keep no pair. It lists the reasons in
-    `report`.
+    `report`. If held-out pairs were dropped, it also names filter.decontaminate.
     """
     has_held_out = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
     remedy = " filter.decontaminate=false keeps pairs of validation and test sets." if has_held_out else ""
