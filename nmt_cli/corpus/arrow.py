@@ -158,8 +158,8 @@ def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[An
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return the column `name` of a batch. If there is none, `name` is "outer.inner": the field "inner" of
-    the struct column "outer".
+    """Return the column `name` of a batch. If no column has that name, split it at the first full stop:
+    "outer.inner" is the field "inner" of the struct column "outer".
     """
     if name in batch.schema.names:
         return batch.column(name)

@@ -177,7 +177,7 @@ def sha256(path: Path) -> str:
 
 
 def _decompressed(raw: BufferedReader) -> BinaryIO:
-    """Return a stream of the decompressed content of `raw`. Its first bytes show gzip, bzip2, xz or zstd.
+    """Return a stream of decompressed content if the first bytes of `raw` show gzip, bzip2, xz or zstd.
     Otherwise, return `raw`.
     """
     start = raw.peek(6)  # not read, because a pipe can't seek back

@@ -265,7 +265,7 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`. Return None if either file is
-    missing. Raise `UserError` if only one is a WMT test set.
+    missing. Raise `UserError` if a file exists in two compressions, or if only one is a WMT test set.
     """
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None

@@ -185,8 +185,9 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the value of the field `name` in a record. If there is none, `name` is "outer.inner". Raise
-    `UserError`, beginning with `location`, if there is no such field either.
+    """Return the value of the field `name` in a record. If no field has that name, split it at the first full
+    stop: "outer.inner" is the field "inner" of the record "outer". Raise `UserError`, beginning with
+    `location`, if there is no such field either.
     """
     if name in record:  # the name of a field may contain a full stop
         return record[name]

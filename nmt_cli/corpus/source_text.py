@@ -95,7 +95,7 @@ class TestSet:
         """Return the <seg> element of segment `number`, from 1, with the translation `text`. `source` has no
         effect.
 
-        If the segment is the first of its document, tags come before it. They end the document before, if
+        If the segment is the first of its document, tags come before it. They end the previous document, if
         any, and begin the new one.
         """
         segment = self.segments[number - 1]
@@ -148,9 +148,9 @@ def form_of(
     """Return the format of the output: that of the name of `target`, or of `source` if `target` is None.
 
     `segments` has the segments of `source` if it is a test set, else nothing. The output is a test set or
-    tab-separated only if `source` is too, and else lines. If the set lacks its id, take the file name. If it
-    lacks its source language, take that of `languages` (source, target). Call `warn` for each that a scorer
-    compares.
+    tab-separated only if `source` is too, and else lines. If the set lacks its id, use the file name up to
+    its first full stop. If it lacks its source language, use that of `languages` (source, target). Call
+    `warn` for each that a scorer compares.
     """
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind

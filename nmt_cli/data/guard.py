@@ -102,8 +102,8 @@ class DatasetGuard(ExitStack):
             raise UserError(problem)
 
     def is_gone(self) -> bool:
-        """Return whether `_is_gone_here` is true on any rank. All ranks must call this, and all get the same
-        result.
+        """Return whether any rank finds the folder missing, damaged or replaced by another dataset. All ranks
+        must call this, and all get the same result.
         """
         return any(self._gather(self._is_gone_here()))
 
@@ -120,8 +120,8 @@ class DatasetGuard(ExitStack):
         return ""
 
     def _is_gone_here(self) -> bool:
-        """Return whether the folder no longer holds this dataset. It may be missing, damaged, have a file of
-        another size or list other files.
+        """Return whether this rank finds the folder missing or damaged, with a file of another size, or with
+        other files in its manifest.
         """
         try:
             manifest = read_manifest(self._folder)

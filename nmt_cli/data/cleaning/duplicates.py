@@ -45,8 +45,8 @@ def side_hash(text: str) -> bytes:
 
 
 def closeness(source: str, target: str) -> float:
-    """Return how close the lengths of both sides are, in characters. Equal lengths give 0. The value falls
-    below 0 with the ratio of the lengths.
+    """Return 0 if both sides have equally many characters, and else a negative number. It is minus the
+    absolute logarithm of the ratio of their lengths.
     """
     return -abs(log((len(source) + 1) / (len(target) + 1)))
 

@@ -106,8 +106,8 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return, for each target key, the keys of its sources, and also the set of all source keys. Empty target
-    keys and empty source keys are left out. A process reads the file once.
+    """Return, for each target key, the keys of its sources. Also return the set of all source keys. Leave out
+    the empty key among target keys and in that set. A process reads the file once.
     """
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
