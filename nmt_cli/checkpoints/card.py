@@ -32,7 +32,9 @@ class About:
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """Return the model card in Markdown. `origin` describes the weights, and `parameters` is their number."""
+    """Return the model card in Markdown. `origin` is a text about the weights, such as "step 500".
+    `parameters` is their number. `about.settings` adds a section if it is not empty.
+    """
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
@@ -65,7 +67,9 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
 
 
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
-    """Return a Markdown table of scores, by name of the set. Without scores, return how to compute them."""
+    """Return a Markdown table of scores, one row per set and metric. Without scores, return the sentence
+    `UNSCORED` about how to compute them.
+    """
     rows = [
         (_text(name), _text(score.name), f"{score.value:.2f}", _code(score.signature))
         for name, set_scores in scores.items()
@@ -76,7 +80,7 @@ def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A corpus that the model was trained on, from its description."""
+    """A corpus in the training record of a model."""
 
     role: str
     name: str
@@ -85,7 +89,9 @@ class _Input:
 
 
 def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
-    """Return the corpora of a training record. Return [] if there are none or their form is unknown."""
+    """Return the corpora in the `inputs` of a training record. Return [] if there are none or one has another
+    form.
+    """
     try:
         return [
             _Input(part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
@@ -96,7 +102,9 @@ def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
 
 
 def _data(inputs: Sequence[_Input], licence: str) -> str:
-    """Return a Markdown table of the corpora, and a sentence about the licence of the data."""
+    """Return a Markdown table of the corpora, or "Unknown." without any. A sentence with the licence of the
+    data follows, "not stated" if `licence` is empty.
+    """
     rows = [
         (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
         for part in inputs
@@ -106,7 +114,9 @@ def _data(inputs: Sequence[_Input], licence: str) -> str:
 
 
 def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
-    """Return a paragraph about the limits of the model. `longest` is the maximum length in subwords."""
+    """Return a paragraph about the limits of the model. It has the number of training pairs, if known.
+    `longest` is the length in subwords above which lines are split. None or 0 omits that sentence.
+    """
     pairs = sum(part.pairs for part in inputs if part.role == "train")
     size = f" ({pairs:,} pairs)" if pairs else ""
     limit = f" Longer lines than {longest} subwords are split." if longest else ""
@@ -123,11 +133,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _text(text: object) -> str:
-    """Return `text` on one line, with Markdown characters escaped."""
+    """Return `text` on one line. Escape control characters, and put a backslash before Markdown
+    characters.
+    """
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#!|~" else c for c in printable(text))
 
 
 def _code(text: object) -> str:
-    """Return `text` as code in a table cell. Remove backticks and escape bars."""
+    """Return `text` as Markdown code in a table cell. Remove its backticks, and escape its bars ("|")."""
     shown = printable(text).replace("`", "").replace("|", r"\|")
     return f"`{shown}`"

@@ -10,7 +10,9 @@ from nmt_cli.errors import Caution, UserError
 
 
 def newest(run: Path, count: int) -> list[Path]:
-    """Return the last `count` checkpoints, oldest first. Raise `UserError` if there are fewer."""
+    """Return the folders of the newest `count` checkpoints of a run, oldest first. Raise `UserError` if there
+    are fewer.
+    """
     existing = checkpoints(run)
     if len(existing) < count:
         raise _too_few(run, "checkpoints", list(existing), "last", count)
@@ -18,9 +20,10 @@ def newest(run: Path, count: int) -> list[Path]:
 
 
 def best(run: Path, count: int) -> list[Path]:
-    """Return the `count` checkpoints with the best validation scores, best first. The older one wins a tie.
+    """Return the `count` existing checkpoints with the best validation scores, best first. The older one wins
+    a tie.
 
-    Removed checkpoints do not count. Warn if fewer than `count` have a score. Raise `UserError` if none has.
+    If fewer than `count` have a score, warn and return those. Raise `UserError` if none has.
     """
     existing = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in existing]
@@ -37,7 +40,8 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
     """Return `count` checkpoints about `minutes` of training time apart, oldest first, the newest included.
 
     From the newest, go back each time to the checkpoint whose distance is nearest to `minutes`. The newer one
-    wins a tie. Raise `UserError` if a distance is wrong by more than half, or too few checkpoints exist.
+    wins a tie. Raise `UserError` if a distance differs from `minutes` by more than half, or if too few
+    checkpoints exist. Also raise it if one has no stored time.
     """
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
@@ -60,9 +64,10 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
-    """Return the model folder of each path. Raise `UserError` if a path names no model or two name the same.
+    """Return the model folder of each path, in order. Resolve links such as `best` now, because a running
+    training may change them.
 
-    Links are resolved now, because a running training may change them.
+    Raise `UserError` if a path is not a model, or if two paths are the same folder.
     """
     found = [find_model(path) for path in paths]
     folders = [folder.resolve() if folder.is_symlink() else folder for folder in found]
@@ -73,7 +78,10 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def _best_first(run: Path) -> list[int]:
-    """Return the validated steps by score, best first, from the newest checkpoint. [] without checkpoints."""
+    """Return the steps of all validations that the newest checkpoint records, best score first. Of equal
+    scores, the older step comes first. Return [] without checkpoints. A step in the result may have no
+    checkpoint.
+    """
     for folder in reversed(checkpoints(run).values()):
         scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
         return sorted(scores, key=lambda step: (-scores[step], step))
@@ -81,7 +89,9 @@ def _best_first(run: Path) -> list[int]:
 
 
 def _stated_seconds(folder: Path) -> float:
-    """Return the training time of a checkpoint in seconds. Raise `UserError` if it is not stored."""
+    """Return the seconds of training up to a checkpoint, from its `state.json`. Raise `UserError` if they are
+    not stored.
+    """
     state = read_state(folder)
     if "seconds" not in state:
         raise UserError(f"{folder / STATE} has no training time. Use --last without --every-minutes.")
@@ -89,7 +99,10 @@ def _stated_seconds(folder: Path) -> float:
 
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
-    """Return the error for fewer than `count` checkpoints. Only `steps` exist. `option` is last or best."""
+    """Return, not raise, the error for fewer than `count` checkpoints. `steps` are those that exist. `option`
+    is "last" or "best", which names the option and the setting. `kind` is the plural of the checkpoints, as
+    in "no checkpoints".
+    """
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"
     remedy = f"Use --{option} {len(steps)}" if steps else "Name models instead"

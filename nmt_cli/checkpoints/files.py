@@ -27,7 +27,9 @@ REQUIRED: Mapping[str, Mapping[str, type]] = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors of any device to a safetensors file. A full disk or the like raises `OSError`."""
+    """Write tensors of any device to a safetensors file, with the usual permissions of new files. Replace an
+    existing file. Raise `OSError` if it cannot be written, such as on a full disk.
+    """
     path.touch()
     mode = path.stat().st_mode  # safetensors makes its files private
     try:
@@ -38,20 +40,27 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name, mapped into memory. Raise `UserError` if damaged."""
+    """Return the tensors of a safetensors file by name, mapped into memory on the CPU. Raise `UserError` if
+    the file is damaged, a pipe or a device, and `OSError` if it cannot be read.
+    """
     with plain_errors(path), ordinary(path) as name:
         return load_file(name)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor by name. Read only the header of the file."""
+    """Return the shape of each tensor of a safetensors file by name. Read only its header. Raise as
+    `read_tensors` does.
+    """
     with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
         return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Turn errors of safetensors or PyTorch within the block into `OSError`, or `UserError` for damage."""
+    """Turn errors of safetensors or PyTorch within the block into `OSError` if their message has the number
+    of a system error. Turn other errors into `UserError`: the file `path` is damaged. If the library reports
+    it as missing, raise the `OSError` of opening it.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -62,13 +71,17 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def _of_system(error: Exception, path: Path) -> OSError | None:
-    """Return the system error whose number a library's message contains, such as a full disk, or None."""
+    """Return the `OSError` whose number is in a library's message, such as "(os error 28)". Return None if
+    the message has no number.
+    """
     number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write `description` as JSON, with its checksum and the size and hash of each file in `covers`."""
+    """Write `description` as JSON to the file `name` in `folder`. Add the size and hash of each file in
+    `covers`, and a checksum of the whole description.
+    """
     files = {covered: size_and_hash(folder / covered) for covered in covers}
     complete = {**description, "files": files}
     text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
@@ -76,8 +89,9 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return the description in a JSON file. Verify it, and every file that it covers. Raise `UserError` if
-    anything is missing or damaged, or if the format is not `format_version`.
+    """Return the content of the JSON file `name` in `folder`, without its checksum. Raise `UserError` if the
+    file is missing or damaged, lacks a key in `REQUIRED`, or has a format other than `format_version`. Also
+    raise it if a file that it covers is missing, or has another size or hash.
     """
     path = folder / name
     try:
@@ -106,24 +120,28 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
 
 
 def _digest(description: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of `description` as JSON with sorted keys."""
+    """Return the SHA-256 of `description` as JSON with sorted keys, in hexadecimal."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def damaged(path: Path, reason: str) -> UserError:
-    """Return, not raise, the error for a damaged file. `reason` is part of its message."""
+    """Return, not raise, the error for the damaged file `path`. The message has `reason` in parentheses."""
     return UserError(f"{path} is damaged ({reason}). Copy it again, or use another checkpoint.")
 
 
 def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
-    """Raise `UserError` if a tensor of the file at `path` has values that are not finite."""
+    """Raise `UserError` if a value of `tensor` is infinite or nan. `path` and `name` are its file and its
+    name, for the message.
+    """
     # The sum is a quick test. It may overflow although all values are finite.
     if not math.isfinite(tensor.sum()) and not tensor.isfinite().all():
         raise UserError(f"{path}: {name} has values that are not finite. Use another checkpoint.")
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
-    """Raise `UserError` if the file at `path` is missing, or has another size or hash than `written`."""
+    """Raise `UserError` if the file at `path` is missing, or has another size or hash. `written` has those at
+    the time of writing, as from `size_and_hash`.
+    """
     if not path.is_file():
         raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
     # Compare the size first: hashing reads the whole file.

@@ -44,7 +44,7 @@ OMITTED = {"output_bias": False, "first_position": 0, "start": "mark"}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The description of a model without its weights."""
+    """The description of a model without its weights: settings, tokenisers and training record."""
 
     config: ModelConfig
     tokenizers: Tokenizers
@@ -52,7 +52,7 @@ class Identity:
     """Training record: origin and limits of the training data, from the dataset."""
 
     def build(self) -> Transformer:
-        """Return a new model with random weights."""
+        """Return a new model with random weights, on the current default device."""
         vocabularies = (
             tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target)
         )
@@ -61,7 +61,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model ready to use."""
+    """A loaded model with its description."""
 
     identity: Identity
     transformer: Transformer
@@ -70,7 +70,9 @@ class Model:
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
-    """Return each parameter by name. A parameter with several names appears once, under its first name."""
+    """Return the live parameters of the model by name. A parameter with several names appears once, under its
+    first name.
+    """
     return dict(model.named_parameters())
 
 
@@ -81,8 +83,9 @@ def write_model(
     origin: Mapping[str, Any],
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the files of a model folder into `folder`. `tensors` are the weights, `ema` their moving average.
-    `origin` has more keys for `config.json`, such as the training step or the averaged models.
+    """Write `config.json`, the tokenisers, `tensors` as weights, and `ema` as their moving average, if there
+    is one. `folder` must exist. `origin` has more keys for `config.json`, such as the training step or the
+    averaged models.
     """
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
@@ -107,7 +110,9 @@ def write_model(
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
-    """Load a model folder, ready to translate. Raise `UserError` if its parts are damaged or do not match."""
+    """Load a model folder on `device`, ready to translate. Load the moving average instead of the weights if
+    there is one. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match.
+    """
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     path = weights_path(folder, description)
@@ -118,13 +123,17 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
 
 
 def _without_weights(identity: Identity) -> Transformer:
-    """Return the model on the meta device, without memory for its weights."""
+    """Return the model on PyTorch's meta device. It has shapes, but no memory and no values for
+    its weights.
+    """
     with torch.device("meta"), _SkipInitialization():
         return identity.build()
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """Return the shape of each weight of a model by name. Only the first layer of each stack is built."""
+    """Return the shape of each weight of the model by name. Build one layer of each stack, and repeat its
+    shapes for the other layers.
+    """
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
@@ -137,7 +146,7 @@ def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
 
 
 class _SkipInitialization(TorchFunctionMode):
-    """Skip random initialisation while active, for weights that are read from a file afterwards."""
+    """A mode in which PyTorch's `uniform_` and `normal_` change nothing, as the weights come from a file."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -148,13 +157,16 @@ class _SkipInitialization(TorchFunctionMode):
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
-    """Return the weights file to translate with: the moving average if the model has one."""
+    """Return the path of the weights to translate with. This is the moving average if `description` covers
+    one, else the weights.
+    """
     return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`. `description` is its `config.json`. Raise `UserError` if
-    the description is damaged, or if the tokenisers are those of another model.
+    """Return the identity of the model in `folder`. `description` is its `config.json`, already verified.
+    Raise `UserError` if settings or training record are invalid, or if the tokenisers are damaged or of
+    another model.
     """
     try:
         config = section_of(ModelConfig, description["model"])
@@ -172,7 +184,10 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 
 def _check_trained_on(record: Any) -> None:
-    """Raise `ValueError` unless a training record is valid. Its limits decide how lines are split."""
+    """Raise `ValueError` if the limits in a training record are invalid. `longest` must be an integer of at
+    least 2, null or missing. `length_ratio` must be a finite float of at least 0, or missing. A record that
+    is not a dict is invalid.
+    """
     record = record if isinstance(record, dict) else {"longest": 0}
     longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
     if longest is not None and (type(longest) is not int or longest < 2):
@@ -183,7 +198,10 @@ def _check_trained_on(record: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` into `model`, as fp32. Raise `UserError`, which names `path`, if they do not fit."""
+    """Copy `tensors`, by name, into `model` as fp32. On the meta device, use the tensors themselves. Raise
+    `UserError`, which names `path`, if a name is missing or additional, or a shape differs. Also raise it for
+    a dtype outside `REAL` and for a value that is not finite.
+    """
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
     for name, parameter in parameters.items():
@@ -207,7 +225,9 @@ def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
 def _refuse_other_shapes(
     expected: Mapping[str, Sequence[int]], actual: Mapping[str, Sequence[int]], path: Path
 ) -> None:
-    """Raise `UserError` for the first missing or additional weight, or weight of another shape."""
+    """Raise `UserError` for the first weight that is missing or additional in `actual`, or has another shape.
+    Both mappings have shapes by name. The message names `path`, the file of `actual`.
+    """
     if differing := sorted(expected.keys() ^ actual.keys()):
         problem = "has no" if differing[0] in expected else "has an additional"
         raise UserError(f"{path} {problem} {differing[0]}, so it belongs to another model.")
