@@ -55,7 +55,8 @@ GROUPS = {
 
 
 def _versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """Print versions and device for a bug report, and exit, if --version was `requested`."""
+    """Print the versions of nmt, Python, the platform and PyTorch, and the name of the GPU or CPU. Then exit
+    with code 0. Do nothing unless --version was `requested`, and do nothing while a shell completes words."""
     if not requested or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
@@ -74,7 +75,7 @@ class _Group(click.Group):
     """All commands, by workflow in the help. The error for an unknown command suggests a known one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups of commands to the help."""
+        """Write each heading of `GROUPS` to the help, with the name and the short help of its commands."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(str(each.name), each.get_short_help_str(limit=50)) for each in commands])
@@ -82,7 +83,8 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command as click does. For an unknown one, raise `UsageError` with a similar name."""
+        """Return the name, the command and its remaining arguments, as click does. Raise `UsageError` for an
+        unknown command. The error suggests a similar command if there is one."""
         if args[0] not in self.commands and (like := command_like(args[0], self.commands)):
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean {like}?", ctx)
         return super().resolve_command(ctx, args)
@@ -117,7 +119,8 @@ for _commands in GROUPS.values():
 
 
 def program() -> NoReturn:
-    """Run `main` as the program `nmt`. The process then ends without freeing its memory, which saves time."""
+    """Run `main` as the program `nmt`. The process exits with the code of `main`, but without freeing its
+    memory, which saves time."""
     try:
         main()
     except SystemExit as ended:
@@ -126,8 +129,10 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `nmt` on the arguments of this process, and exit with its exit code. Changes signal handlers,
-    standard streams, the format of warnings and environment variables of the process."""
+    """Run `nmt` on the arguments of this process, and exit. Print errors as single lines to stderr. The exit
+    code is 0, 1 after an error, 2 for wrong usage, 130 after Ctrl-C, or `READER_GONE` if the reader of stdout
+    has ended. Change signal handlers, closed standard streams, the format of warnings and variables of
+    OpenMP. If a shell asks for completions by the variable `COMPLETE`, only print them."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
@@ -170,7 +175,8 @@ def main() -> NoReturn:
 
 
 def _flush() -> int:
-    """Flush stdout. Return `READER_GONE` if the program that reads stdout has ended, else 0."""
+    """Flush stdout. Return `READER_GONE` if the program that reads stdout has ended, else 0. Ignore other
+    errors and a closed stdout."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -183,9 +189,10 @@ def _flush() -> int:
 
 
 def _end(code: int) -> None:
-    """End this process with exit code `code` without freeing modules and objects. `atexit` calls this
-    function first, after all threads ended, so it runs the other registered functions itself. This saves 0.20
-    s of `nmt translate` after the last line: 0.04 s instead of 0.24 s, medians of eight runs."""
+    """Run the functions that were registered with `atexit`, flush stdout and stderr, and end this process
+    with `code`. Modules and objects are not freed. Return instead if this Python lacks `_run_exitfuncs` or
+    flushing fails. This saves 0.20 s of `nmt translate` after the last line: 0.04 s instead of 0.24 s,
+    medians of eight runs."""
     atexit.unregister(_end)
     if ended := getattr(atexit, "_run_exitfuncs", None):
         ended()
@@ -196,7 +203,8 @@ def _end(code: int) -> None:
 
 
 def _handle_signals() -> None:
-    """Let SIGTERM and Ctrl-C end the command with cleanup, unless it was started to ignore them."""
+    """Install `_terminate` for SIGTERM and `_interrupt` for Ctrl-C, which end the command with cleanup. Leave
+    SIGTERM ignored if it is, and leave SIGINT alone if it does not have Python's own handler."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
     # A shell starts background jobs with SIGINT ignored, which must stay so.
@@ -205,8 +213,8 @@ def _handle_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for each standard stream that is closed. Otherwise the next opened file would get the
-    number of the stream, and all printed text."""
+    """Open /dev/null for each of stdin, stdout and stderr that is closed. Otherwise the next opened file
+    would get the number of the stream, and all printed text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -215,7 +223,8 @@ def _open_streams() -> None:
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:
-    """Print each message as an error, and return `code`. With --debug, raise the caught exception again."""
+    """Print each message as an error to stderr, and return `code`. Cut the middle of a message over
+    `MAX_CHARACTERS`. With --debug, raise the caught exception again instead."""
     if "--debug" in sys.argv:
         raise
     for message in map(printable, messages):
@@ -228,8 +237,9 @@ def _failed(*messages: object, code: int = FAILED) -> int:
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return the text of a warning: one line without location for warnings of nmt, and the usual text for
-    others. It replaces `warnings.formatwarning`, whose parameters it has."""
+    """Return the text of a warning, to replace `warnings.formatwarning`. A `Caution` becomes a line after
+    "Warning:". A `Notice` becomes a line, or "" with --quiet. Other warnings get their file, line number and
+    category."""
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -238,7 +248,9 @@ def _one_line_if_ours(
 
 
 def _described(error: OSError) -> str:
-    """Return a message about an error of the operating system, with the path and a remedy."""
+    """Return a message about an error of the operating system, with the path if known and a remedy. A full
+    disk under stdout and a missing path have their own messages. For a missing path in a missing folder, name
+    the folder."""
     if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
         return f"cannot write to stdout: {error.strerror}. Free space on its disk."
     if error.errno == errno.ENOENT and error.filename:
@@ -255,11 +267,14 @@ def _ignore_signals() -> None:
 
 
 def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    """Ignore further SIGINT and SIGTERM, and raise `KeyboardInterrupt`. This handles SIGINT."""
     _ignore_signals()
     raise KeyboardInterrupt
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
+    """Ignore further SIGINT and SIGTERM, print an error, and exit with the code of SIGTERM, which this
+    handles."""
     _ignore_signals()
     click.echo("Error: terminated.", err=True)
     sys.exit(EXIT_CODES[signal.SIGTERM])

@@ -32,19 +32,20 @@ class PathType(click.Path):
     """A path as the type of an option. If it must exist and does not, `UserError` is raised."""
 
     def __init__(self, *, exists: bool = False, file: bool = False, folder: bool = False) -> None:
-        """`exists` requires an existing path. `file` refuses folders. With `folder`, shells complete
-        folders."""
+        """`exists` requires an existing path. `file` refuses existing folders. `folder` only makes shells
+        complete folders."""
         super().__init__(exists=exists, dir_okay=not file, path_type=Path)
         self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a `Path`. Raise `UserError` if it must exist and does not."""
+        """Return `value` as a `Path`. Raise `UserError` if it must exist and does not. Raise `BadParameter`
+        for a folder where only files are allowed."""
         return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return completions for the beginning of a path, `incomplete`."""
+        """Return what a shell should complete the path `incomplete` to: folders, or any paths."""
         if self._folder:
             return [CompletionItem(incomplete, type="dir")]
         return super().shell_complete(ctx, param, incomplete)
@@ -70,12 +71,13 @@ class Number(click.ParamType[float]):
     name = "n"
 
     def __init__(self, kind: "click.ParamType[Any]" = click.INT, **limits: float) -> None:
-        """`kind` is the type of numbers. `limits` may be `at_least`, `more_than` and `at_most`."""
+        """`kind` is click's type of the number, `INT` or `FLOAT`. `limits` may be `at_least` and `at_most`,
+        which are allowed values, and `more_than`, which is not."""
         self._kind = kind
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a number. Raise `UsageError` if it is out of bounds or infinite."""
+        """Return `value` as a number. Raise `UsageError` if it is not a number, out of bounds or infinite."""
         number = self._kind.convert(value, param, ctx)
         if number not in self._bounds or abs(number) == float("inf"):
             flag = param.opts[0] if param else "the number"
@@ -96,7 +98,8 @@ class PresetType(click.Choice[str]):
         super().__init__(preset_names())
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path of the preset's file. Raise `UserError` for an unknown name."""
+        """Return the path of the file of a preset. Return a `Path` as it is. Raise `UserError` for an unknown
+        name."""
         return value if isinstance(value, Path) else preset_path(value)
 
 
@@ -107,13 +110,14 @@ class Command(click.Command):
     """The dataclass of its settings, or `object` if the command has none."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example to the help. click itself would wrap its lines."""
+        """Write `epilog` to the help as an example, if there is one. click itself would wrap its lines."""
         if self.epilog:
             with formatter.section("Example"):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` as click does. Raise `UsageError` with a suggestion for an unknown option."""
+        """Parse `args` into `ctx` as click does, and return the arguments left over. For an unknown option,
+        raise `UsageError` with a suggestion or the reason why nmt does not have it."""
         words = [*args]  # click removes the words from the list as it reads them
         try:
             return super().parse_args(ctx, args)
@@ -128,8 +132,9 @@ class Command(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error about an unknown `option`: a suggestion, a reason, or ".". `value` is
-        the word after the option, or "", and becomes the value of a suggested setting."""
+        """Return the end of the error about an unknown `option`. It is a suggestion, the reason why nmt lacks
+        the option, or ".". `value` is the word after the option, or "". It becomes the value of a suggested
+        setting."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
@@ -138,8 +143,9 @@ class Command(click.Command):
         return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
 
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
-        """Return a suggested option or setting as the user would type it. `settings` has all settings by
-        name. A setting gets `value` if that is valid, otherwise an example."""
+        """Return a suggested option, or a suggested setting as "--set NAME=VALUE", as the user would type it.
+        `suggestion` may end with a value of its own. `settings` has all settings by name. The value of a
+        setting is its own, else `value` if valid, else an example. Add any setting that it needs."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
@@ -156,7 +162,7 @@ class Command(click.Command):
         return f"{words}{takes}"
 
     def _accepts(self, assignments: Sequence[str]) -> bool:
-        """Return whether the command accepts these assignments."""
+        """Return whether these assignments, taken together, are valid settings of the command."""
         try:
             read(self.settings, assignments=assignments)
         except UserError:
@@ -184,7 +190,8 @@ class CommandWithSettings(Command):
                 param.required = True
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Its function gets no settings as arguments: `typed_settings` returns them."""
+        """Run the function of the command, and return its result. The settings are removed from its arguments
+        and stored in the context, from which `typed_settings` returns them."""
         options = [
             Entry(param.setting, value, param.secondary_opts[0] if value is False else param.opts[0])
             for param in self.params
@@ -195,7 +202,7 @@ class CommandWithSettings(Command):
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the common settings and then the example to the help."""
+        """Write the common settings with their defaults to the help, and then the example."""
         title = f"Common settings (--set KEY=VALUE; {ctx.command_path} {LIST_ALL} lists all)"
         with formatter.section(title):
             common = [setting for setting in describe(self.settings) if setting.everyday]
@@ -229,12 +236,14 @@ class SettingOption(click.Option):
     """An option that is short for a setting. Its help is the summary and the default of the setting."""
 
     def __init__(self, *args: Any, setting: str, default_text: str = "", **kwargs: Any) -> None:
-        """`setting` is a full name: "training.max_steps". `default_text` replaces the default in the help."""
+        """`setting` is a full name, such as "training.max_steps". `default_text` replaces the default in the
+        help, unless it is ""."""
         super().__init__(*args, default=None, **kwargs)
         self.setting, self._default_text = setting, default_text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help, which is read from the settings only now, as that takes time."""
+        """Return the option and its help: the summary and the default of the setting. Leave out a default of
+        "" or False. The settings are read only now, as that takes time."""
         setting = next(one for one in describe(ctx.command.settings) if one.name == self.setting)  # type: ignore[attr-defined]
         default = self._default_text or setting.default
         self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"
@@ -242,13 +251,13 @@ class SettingOption(click.Option):
 
 
 def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Function], Function]:
-    """Return a decorator that adds an option for `setting`, a full name. `flags` are the names of the option,
-    such as "--seed". `kwargs` are passed to `click.option`."""
+    """Return a decorator that adds an option for `setting`, a full name such as "training.seed". `flags` are
+    the names of the option, such as "--seed". `kwargs` are passed to `click.option`."""
     return click.option(*flags, cls=SettingOption, setting=setting, **kwargs)
 
 
 def with_settings(function: Function) -> Function:
-    """Add --config, --set and --settings to a command. `typed_settings` returns their values."""
+    """Add the options --config, --set and --settings to a command. `typed_settings` returns their values."""
     file = click.option("--config", "config_file", type=EXISTING_FILE, help="TOML file with settings.")
     assignments = click.option(
         *("--set", "assignments"),
@@ -264,7 +273,8 @@ def with_settings(function: Function) -> Function:
 
 
 def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions for --set: each setting with each of its choices, or else with its default."""
+    """Return the completions for --set that start with `incomplete`. They are each setting with each of its
+    choices, or with its default if it has no choices."""
     command = context.command
     settings = describe(command.settings) if isinstance(command, CommandWithSettings) else []
     items = (
@@ -274,7 +284,7 @@ def _assignments(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def _values(setting: Setting) -> list[str]:
-    """Return the choices of a setting as text, or else its default alone."""
+    """Return the choices of a setting as texts. If it has none, return its default alone."""
     if isinstance(setting.default, bool):
         return ["true", "false"]
     if " | " in setting.takes:
@@ -285,8 +295,9 @@ def _values(setting: Setting) -> list[str]:
 def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """Return the checked settings of the running command. With --settings, print them and exit. `preset` is a
-    file, and `defaults` are values by name. The command line overrides both. Raises `UserError`."""
+    """Return the checked settings of the running command. Values come from `defaults` (by full name), the
+    file `preset` and the command line. The command line overrides both. With --settings, print all settings
+    to stdout and exit instead. Raise `UserError` for an invalid setting."""
     context = click.get_current_context()
     settings = typed_settings()
     note = printer(context.params["quiet"])
@@ -299,17 +310,19 @@ def chosen(
 
 
 def printer(quiet: bool) -> Callable[[object], None]:
-    """Return a function that prints its argument as a line to stderr, or does nothing if `quiet`."""
+    """Return a function that prints its argument as a line to stderr. If `quiet`, the function does
+    nothing."""
     return (lambda line: None) if quiet else lambda line: click.echo(printable(line), err=True)
 
 
 def warn(text: object) -> None:
-    """Print a warning to stderr."""
+    """Print a warning, as one line, to stderr."""
     click.echo(f"Warning: {printable(text)}", err=True)
 
 
 def common(function: Function) -> Function:
-    """Add --quiet and --debug, which every command has. The function gets `quiet`. `main` reads --debug."""
+    """Add the options --quiet and --debug to a command. Its function gets the parameter `quiet`. `main` reads
+    --debug."""
     quiet = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
     debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     return quiet(debug(function))

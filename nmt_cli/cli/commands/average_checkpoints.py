@@ -83,8 +83,8 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line about the folder `out`: the steps of `run` that `parts` have, or their paths if `run` is
-    None."""
+    """Return a line about the folder `out`: whether it is an average, one checkpoint or a moving average, and
+    the steps of `run` in it. If `run` is None, name the folders of `parts` instead."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"
@@ -95,8 +95,9 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
 
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
-    """Return the checkpoints of `run` to average: the `best` ones by score, or else the `last` ones, which
-    are about `every_minutes` apart unless it is None."""
+    """Return the checkpoints of `run` to average. If `best` is not None, return that number of the best ones
+    by validation score. Otherwise return the `last` newest ones, or `LAST` if it is None. Unless
+    `every_minutes` is None, take them about that many minutes apart."""
     from nmt_cli.checkpoints import choice
 
     if best:
@@ -107,8 +108,9 @@ def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float 
 
 
 def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
-    """Decode with all candidate averages of `run`, print their scores, and return the best. Before that,
-    raise `UserError` if `out` can't be written. `quiet` prints only the final table."""
+    """Decode the validation sets with each candidate average of `run`, print a table of scores, and return
+    the best candidate. Unless `quiet`, also print a line for each candidate when it is done. Before decoding,
+    raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.selection import show, trial_line
     from nmt_cli.runtime.atomic import check_writable

@@ -43,7 +43,8 @@ def demo(out: Path, quiet: bool) -> None:
 
 
 def commands(out: Path) -> list[list[str]]:
-    """Return the commands in order, each as a list of words without "nmt". All files are in `out`."""
+    """Return the five commands of the demo in order, each as a list of words without "nmt". All their files
+    are in `out`."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
     return [
         [
@@ -61,8 +62,8 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run nmt with the arguments `words` in its own process, which Ctrl-C reaches, too. Raise `UserError` if
-    the command fails."""
+    """Run nmt with the arguments `words` in its own process, and wait for it. Raise `UserError` if its exit
+    code is not 0. On Ctrl-C or another exception, end the process first."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
@@ -76,7 +77,8 @@ def _run(words: list[str]) -> None:
 
 
 def _show(out: Path) -> None:
-    """Print the first `SHOWN` test sentences in the folder `out` with their translations."""
+    """Print the first `SHOWN` test sentences, each followed by its translation, from files in the folder
+    `out`."""
     files = (out / "corpus" / "test.en", out / "translations.de")
     columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):

@@ -55,8 +55,8 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
 
 
 def _check(model: Path, form: str, out: Path) -> None:
-    """Translate generated lines with `model` and with the exported model `out`. Print the number of
-    differences, BLEU and the first differing translations. `form` is the format."""
+    """Translate generated lines with `model` and with the exported model `out` of format `form`. Print the
+    number of differences, BLEU and the first `EXAMPLES` differing translations to stdout."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
     from nmt_cli.interop.exporters.exporting import TOOLKITS, made_up
     from nmt_cli.scoring.metrics import score

@@ -29,7 +29,8 @@ def pages() -> dict[str, Path]:
 
 
 def summary(page: str) -> str:
-    """Return the title and the first sentence of a page, without the marks of Markdown."""
+    """Return the title and the first sentence of a page, without the marks of Markdown. `page` is the whole
+    text."""
     title, _, body = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE).partition("\n")
     prose = next((part for part in body.split("\n\n") if re.match(r"\s*[\w`*\[]", part)), "")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(prose.split()))
@@ -66,7 +67,7 @@ def _text(file: Path) -> str:
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:
-    """Return the topics and summaries of all pages, under the headings of their parts."""
+    """Return a text with the topics and summaries of all pages, under the headings of their parts."""
     formatter = context.make_formatter()
     for part, heading in PARTS.items():
         rows = [(name, summary(_text(file))) for name, file in files.items() if file.parent.name == part]
@@ -77,8 +78,8 @@ def _listed(context: click.Context, files: dict[str, Path]) -> str:
 
 
 def _show(file: Path, files: dict[str, Path]) -> None:
-    """Print a page. On a terminal it has styles and a pager, and links to other pages become commands.
-    Elsewhere it is Markdown."""
+    """Print the page `file`. If stdout is a terminal, show it in a pager with styles. Links to other pages in
+    `files` then become commands. Otherwise print it as Markdown."""
     page = _text(file)
     if sys.stdout.isatty():
         from rich.console import Console

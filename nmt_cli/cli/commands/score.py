@@ -26,7 +26,8 @@ class MetricType(click.Choice[Metric]):
     """A metric as the type of an option. The error for the removed one names the command that replaces it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
-        """Return `value`. Raise `UserError` for the removed metric, and `BadParameter` for unknown ones."""
+        """Return `value` as a metric. Raise `UserError` for the removed metric "brackets", and `BadParameter`
+        for an unknown one."""
         if value == "brackets":
             raise UserError(
                 "--metric brackets was removed. Use python -m recipes.parsing.score TREEBANK PARSES."
@@ -122,8 +123,9 @@ def score(
 def _by_model(
     model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
 ) -> None:
-    """Print the log-probability of each line of `hypotheses` given `source`. Raise `UsageError` if `model` or
-    `source` is None, or if the user gave options that have no effect (`unused`)."""
+    """Print the log-probability of each line of the file `hypotheses`, given the same line of `source`.
+    `as_json` and `quiet` change the output as in `show_pair_scores`. Raise `UsageError` if `model` or
+    `source` is None. Raise it also if `unused`, which means that the user gave options without effect."""
     if not model or not source:
         raise click.UsageError("--model and --source work only together. Add the other.")
     if unused:

@@ -88,7 +88,7 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return the name of a served model: the last part of its resolved path, or the path as typed if `taken`
-    has the name."""
+    """Return the name of a served model: the last part of the resolved path of `folder`. If `taken` has this
+    name, return the path as typed."""
     name = folder.resolve().name
     return name if name not in taken else str(folder)

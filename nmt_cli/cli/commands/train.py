@@ -31,7 +31,7 @@ SECONDS_OF_ECHO = 3.0
 
 
 class Stop:
-    """Handles the signals that end a run. `signal` is the first one, or 0. A later Ctrl-C raises
+    """Handles the signals that end a run. A Ctrl-C later than `SECONDS_OF_ECHO` after the first signal raises
     `KeyboardInterrupt`. Signals that the process was started to ignore, as by nohup, stay ignored."""
 
     def __init__(self) -> None:
@@ -43,7 +43,8 @@ class Stop:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        """Store the first signal. Raise `KeyboardInterrupt` for Ctrl-C `SECONDS_OF_ECHO` later."""
+        """Store the first signal. Raise `KeyboardInterrupt` for a Ctrl-C that comes more than
+        `SECONDS_OF_ECHO` after it. Ignore other signals."""
         now = time.monotonic()
         if not self.signal:
             self.signal, self._since = number, now
@@ -52,14 +53,16 @@ class Stop:
 
 
 def _tokens(text: str) -> int:
-    """Return --max-tokens-per-device as a number, 0 for "auto". Raise `UsageError` for other texts."""
+    """Return --max-tokens-per-device as a number, 0 for "auto". Raise `UsageError` for other texts and for
+    0."""
     if text != "auto" and not (text.isdecimal() and int(text)):
         raise click.UsageError(f"--max-tokens-per-device must be a number or auto (got {text})")
     return 0 if text == "auto" else int(text)
 
 
 def _absolute(path: str) -> str:
-    """Return the path of --init-from, absolute and without links. Raise `UserError` if it is missing."""
+    """Return the path of --init-from, absolute and with links resolved. Raise `UserError` if it does not
+    exist."""
     # The run folder keeps the settings, and the run may be resumed from another folder.
     return str(resolved(must_exist(Path(path))))
 
@@ -132,7 +135,9 @@ def train(
 def _forecast(
     dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, threads: int | None, quiet: bool
 ) -> None:
-    """Print the plan of a run to stdout, in the first process only."""
+    """Print the plan of a run to stdout, with time and memory measured on the device. Under torchrun, only
+    the first process does so. The plan is for `devices`, or for the processes of torchrun if there are more.
+    `quiet` omits progress."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank
@@ -159,8 +164,8 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train in the run folder `out`, in one process per device if `devices` > 1. Return 0, or the exit code
-    of a failure or a signal."""
+    """Train in the run folder `out`. If `devices` > 1, start one process per device. Return 0, or the exit
+    code of a failure or a signal. Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices

@@ -123,8 +123,8 @@ def translate(
 
 
 def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Import PyTorch, which takes seconds. Before that, raise `UserError` if a path in `models` has no model.
-    `device` is the value of --device."""
+    """Raise `UserError` if a folder in `models` has no model. Then import PyTorch, which takes seconds, in a
+    faster way for a CPU. Do not import it if `device`, the value of --device, is "cuda"."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:
@@ -134,8 +134,9 @@ def _load_pytorch(models: Sequence[Path], device: str) -> None:
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
-    """Return the settings. Search settings of the first model override defaults. Print them unless
-    `quiet`."""
+    """Return the settings of the command. Search settings in the folder of the first model replace defaults,
+    but not what the user typed. Unless `quiet`, print them. With sampling, skip those that would have no
+    effect."""
     config = chosen(TranslateConfig)
     from nmt_cli.checkpoints.finding import own_search
 
@@ -156,8 +157,9 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write each translation to `outgoing` in this `form`, as soon as it is available. `n_best` is the number
-    of candidates per line, or None for JSON. Each translation is also added to `attention`."""
+    """Write each translation to `outgoing` as soon as it is available, and flush at the end. `n_best` is the
+    number of candidates per line in the output `form`. If it is None, write JSON. Add each translation to
+    `attention`."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     outgoing.write(form.begin)
@@ -174,9 +176,10 @@ def _write(
 def _lines(
     source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
 ) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
-    """Return the lines to translate, and the segments of a test set in language `lang`, or none. A `source`
-    of None is stdin, whose too long lines are added to `skipped`. `stack` closes files. With `input.prefix`,
-    a .tsv file is text."""
+    """Return the lines to translate. Also return the segments if `source` is a WMT test set in language
+    `lang`, else none. Read stdin if `source` is None, and add the numbers of lines too long to `skipped`.
+    Raise `UserError` for such a line in a file. Take the first column of a .tsv file, unless `input.prefix`
+    is set. `stack` closes files."""
     kind = kind_of(source)
     if source and kind in TEST_SETS:
         segments = sgm.segments(source, "source", lang)
@@ -192,14 +195,15 @@ def _lines(
 
 
 def _skip(skipped: Noted, number: int) -> None:
-    """Print an error about line `number` on stdin, which is too long, and add it to `skipped`."""
+    """Add the number of a line on stdin that is too long to `skipped`. Print an error about it."""
     skipped.add(number)
     limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
     click.echo(f"Error: line {number:,} {limit}. An empty line replaces its translation.", err=True)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
-    """Return a function that reads up to N bytes from `file`, or from stdin if it is None."""
+    """Return a function that takes N, and returns up to N bytes from `file`. If `file` is None, it reads
+    stdin."""
     if file:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in `sys.stdin` holds a lock that Python needs to exit.
@@ -213,8 +217,9 @@ def _nothing() -> None:
 def _translations(
     model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
-    """Yield the translation of each line of bytes by `model`, after adding it to `report`. `flush` is called
-    before waiting."""
+    """Yield the translation of each line by `model`, in order, after adding it to `report`. Call `flush`
+    whenever the next translation is not finished yet. `raw_lines` are decoded and checked, and `report` warns
+    of odd input."""
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers

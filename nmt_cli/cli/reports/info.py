@@ -30,7 +30,8 @@ FIRST_BYTES = 1 << 16
 
 
 def facts(path: Path) -> Facts:
-    """Return names and texts that describe `path`. Raise `UserError` if it is damaged or unknown."""
+    """Return names and texts that describe the file or folder `path`, in the order of the output. Raise
+    `UserError` if it is damaged or of unknown kind."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -39,7 +40,8 @@ def facts(path: Path) -> Facts:
 
 
 def _facts(path: Path) -> Facts:
-    """Return the same as `facts`, but raise the first error that a damaged file causes."""
+    """Return the same as `facts`. If a file is damaged, raise the error that reading it causes, such as
+    `KeyError`. If `path` is of unknown kind, raise `UserError`, which lists known folders in it."""
     match kind(path):
         case "another toolkit's model":
             return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}
@@ -64,7 +66,8 @@ def _facts(path: Path) -> Facts:
 
 def kind(path: Path) -> str | None:
     """Return "dataset", "checkpoint", "model", "run", "text", "another toolkit's model", or None if unknown.
-    The names of the files in a folder decide."""
+    The names of the files in a folder decide. A file is a text unless it is binary or another toolkit's
+    model."""
     if foreign_kind(path):
         return "another toolkit's model"
     if path.is_file():
@@ -80,13 +83,15 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
-    """Return whether a file that begins with `start` is binary. Compressed files count as text."""
+    """Return whether a file that begins with `start` is binary, which means that `start` has a zero byte.
+    Compressed files count as text."""
     # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
     compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
     return b"\0" in start and not compressed
 
 
 def _folders(path: Path) -> list[Path]:
+    """Return the folders in `path`, sorted by name, or none if `path` is not a folder."""
     return sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
 
 
@@ -114,7 +119,8 @@ def _of_dataset(folder: Path) -> Facts:
 
 
 def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
-    """Return the pairs, weight and tag of each training corpus as one line, or nothing for one corpus."""
+    """Return one line with the name, pairs, weight and tag of each training corpus. Return nothing for a
+    single corpus."""
     if len(corpora) == 1:
         return {}
     described = (
@@ -127,7 +133,9 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 
 def _of_run(run: Path) -> Facts:
-    """Return the progress, checkpoints and model of a run folder. Read its newest checkpoint."""
+    """Return the progress, scores, training loss, checkpoints, dataset and model of a run folder. Progress
+    and scores come from the newest checkpoint. The model is the best checkpoint, or the newest if none is the
+    best. Without checkpoints, return only "none yet"."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
@@ -147,7 +155,7 @@ def _of_run(run: Path) -> Facts:
 
 
 def _losses(run: Path) -> Facts:
-    """Return the last smoothed training loss of a run, or nothing if its log has none."""
+    """Return the last smoothed training loss in the log of a run. Return nothing if the log has none."""
     history = History()
     history.add(whole_lines(read_if_exists(run / LOG))[0])
     loss = history.losses.smoothed
@@ -155,8 +163,9 @@ def _losses(run: Path) -> Facts:
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
-    """Return the progress and the last scores of a checkpoint. `limit` is the text after the step. BLEU was
-    computed on up to `sentences` sentences, or on all if it is 0."""
+    """Return the progress and the last scores of a checkpoint. `limit` is a text to add after the step, such
+    as " of 1,000". `sentences` is the maximum of sentences that BLEU and chrF were computed on, or 0 for
+    all."""
     # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
     validations = state.get("judged")
@@ -169,7 +178,8 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
-    """Return the languages, shape, subwords and origin of a model folder. Read only headers of weights."""
+    """Return the languages, shape and subwords of a model folder. Add the averaged steps and the training
+    corpora if they are recorded. Read only headers of weights."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe
@@ -192,14 +202,16 @@ def _of_model(folder: Path) -> Facts:
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
-    """Return the kind and the vocabulary sizes of source and target as text, one size if they are `joint`."""
+    """Return the `kind` of subwords and the vocabulary `sizes` of source and target, as text. If the
+    vocabulary is `joint`, name only one size."""
     if joint:
         return f"{kind}, {sizes[0]:,} entries, joint"
     return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"
 
 
 def _of_text(path: Path) -> Facts:
-    """Return the number of lines of a text, or of segments and documents of a WMT test set."""
+    """Return the number of lines of a text. For a WMT test set, return the number of segments and
+    documents."""
     if kind_of(path) in TEST_SETS:
         segments = sgm.segments(path, "source")
         documents = len({segment.document for segment in segments})

@@ -25,8 +25,9 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on stderr: a bar on a terminal, otherwise a line every ten
-    seconds. It takes the stage, the work done and the total, 0 if unknown. `unit` is "pairs", for example."""
+    """Yield a function that shows progress on stderr. On a terminal, it shows a bar for each stage. Otherwise
+    it prints a line every ten seconds. With `quiet`, it shows nothing. Its arguments are the stage, the work
+    done and the total, which is 0 if unknown. `unit` names the unit of work, such as "pairs"."""
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -46,6 +47,8 @@ class _Stages:
         self._stage = ""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show that `done` of `total` units are complete, in the bar of `stage`. A new stage completes all
+        other bars and adds a bar. A total of 0 is unknown."""
         if stage != self._stage:
             self.finish()
             # A total of 0 means that it is not known yet.
@@ -68,6 +71,8 @@ class _Lines:
         self._started = self._shown = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Print the work done, the total, the rate and the remaining time. Print nothing if the last line is
+        less than `SECONDS_BETWEEN_LINES` old or `done` is 0. A new stage starts the clock again."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._shown = stage, now, now
@@ -88,11 +93,14 @@ class _Rate(ProgressColumn):
         self._unit = unit
 
     def render(self, task: Task) -> Text:
+        """Return the rate of a bar as text, or an empty text if it is not known yet."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f} {self._unit}/s" if speed else "")
 
 
 def _bars(unit: str) -> Progress:
+    """Return an empty display of bars on stderr. Each shows its stage, the work done, the rate and the
+    remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

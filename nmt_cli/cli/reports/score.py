@@ -26,9 +26,9 @@ SIGNIFICANT = 0.05
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print warnings and notes to stderr, and a table of scores to stdout. If there are scores of sentences,
-    they take stdout as tab-separated values, and the table moves to stderr. `quiet` omits notes, and this
-    moved table."""
+    """Print warnings and notes to stderr, and a table of scores with explanations to stdout. If sentences
+    were scored, print their scores to stdout instead, as tab-separated values, and the table to stderr.
+    `quiet` omits the notes, and also the table if it would go to stderr."""
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
@@ -42,7 +42,7 @@ def show(outcome: Scores, quiet: bool) -> None:
 
 
 def show_json(outcome: Scores, quiet: bool) -> None:
-    """Print the scores as a JSON object to stdout, and warnings to stderr. Notes follow unless `quiet`."""
+    """Print the scores as a JSON object to stdout. Print warnings to stderr, and notes too unless `quiet`."""
     _show_notes(outcome, quiet)
     content = {
         "references": outcome.references,
@@ -56,8 +56,9 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 
 def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
-    """Print the log-probability of each line to stdout, and perplexities to stderr unless `quiet`. If
-    `as_json`, print everything as JSON to stdout. Warnings always go to stderr."""
+    """Print the log-probability of each line to stdout. Unless `quiet`, print the perplexities per token and
+    per word to stderr. With `as_json`, print all of this and the scores of tokens as JSON to stdout instead.
+    A warning in `scores` always goes to stderr."""
     if scores.warning:
         warn(scores.warning)
     if as_json:
@@ -82,6 +83,7 @@ def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
 
 
 def _show_notes(outcome: Scores, quiet: bool) -> None:
+    """Print each warning to stderr. Print each note to stderr unless `quiet`."""
     for warning in outcome.warnings:
         warn(warning)
     for note in outcome.notes:
@@ -89,7 +91,7 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
 
 
 def _table(outcome: Scores) -> Table:
-    """Return a table with a row for each system and a column for each score."""
+    """Return a table with a row for each system and a column for each score. Cells are texts of `_cells`."""
     table = Table(title=counted(outcome.lines, "line"), title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
@@ -101,7 +103,9 @@ def _table(outcome: Scores) -> Table:
 
 
 def _cells(system: System, first: System) -> Iterator[str]:
-    """Yield the text of each score of `system`, with its significance against the `first` system."""
+    """Yield the text of each score of `system`. If it was tested, add the mean, the margin and the p-value of
+    the test. A star marks a p-value below `SIGNIFICANT`, unless the score equals the score of the `first`
+    system."""
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
         cell = f"{score.value:.2f}"
@@ -116,7 +120,9 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 
 def _explanations(outcome: Scores) -> Iterator[str]:
-    """Yield the lines below the table: signatures of metrics, details, and the meaning of tests."""
+    """Yield the lines below the table: each signature with its scores, and details if there is only one
+    system. Add a caution about two kinds of BLEU, the direction of TER, and the meaning of tests, each only
+    if the table has them."""
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -135,12 +141,14 @@ def _explanations(outcome: Scores) -> Iterator[str]:
 
 
 def _tested(outcome: Scores) -> bool:
-    """Return whether a significance test was requested."""
+    """Return whether any system has the result of a significance test."""
     return any(system.findings for system in outcome.systems)
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield the columns of each line of scores of sentences. The first row has their names."""
+    """Yield the rows of the scores of sentences, as texts. The first row has the names of the columns. Each
+    further row has the number of the line from 1, its document and segment if known, and the scores of each
+    system."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     segment_names = ["document", "segment"] if outcome.places else []
@@ -156,7 +164,7 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
 
 
 def _system(system: System) -> dict[str, object]:
-    """Return the scores of a system, and of its sentences if there are any, as JSON data."""
+    """Return the scores of a system as JSON data. Add the scores of its sentences if there are any."""
     content: dict[str, object] = {
         "system": system.name,
         "scores": [
@@ -170,7 +178,8 @@ def _system(system: System) -> dict[str, object]:
 
 
 def _score(score: Score, finding: Finding | None) -> dict[str, object]:
-    """Return one score as JSON data, with the result of its significance test unless that is None."""
+    """Return one score as JSON data: metric, name, value, signature and detail. Add `finding`, the result of
+    its significance test, unless it is None."""
     content: dict[str, object] = {
         "metric": score.metric,
         "name": score.label,

@@ -26,11 +26,13 @@ class Reporter:
     """Prints events of training to stderr, a line for each that matters to users."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
-        """`quiet` prints only warnings. `silent` prints nothing, for all processes except the first."""
+        """`quiet` prints only warnings. `silent` prints nothing. It is set in all processes except the
+        first."""
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Print the line of one event, if it has one."""
+        """Print the line of one event. `Doing`, `Logged`, `Saved` and `Standing` have no line. With `quiet`,
+        print only a `Warned`."""
         if isinstance(event, Doing | Logged | Saved | Standing) or (
             self._quiet and not isinstance(event, Warned)
         ):
@@ -38,11 +40,14 @@ class Reporter:
         self._print(_progress(event) if isinstance(event, Progress) else text(event))
 
     def end(self, run: Path, complete: bool) -> None:
-        """Print whether the run in the folder `run` is complete or stopped."""
+        """Print that the run in the folder `run` is complete, or how to resume it. With `quiet`, print
+        nothing."""
         if not self._quiet:
             self._print(ending(run, complete))
 
     def _print(self, line: str) -> None:
+        """Print a line to stderr, unless `silent` is set or the terminal was closed. Take an `OSError` as the
+        closing."""
         if self._silent:
             return
         try:
@@ -52,7 +57,7 @@ class Reporter:
 
 
 def text(event: Note | Warned | Validated | Spent) -> str:
-    """Return the line for an event."""
+    """Return the line for an event: a note, a warning, the scores of a validation, or the cost of a run."""
     match event:
         case Note(text):
             return printable(text)
@@ -74,17 +79,22 @@ def ending(run: Path, complete: bool) -> str:
 
 
 def epoch(number: int, corpus: str) -> str:
-    """Return "epoch 1" for `number` 0. With mixed corpora, add `corpus`, whose epochs count. It may be ""."""
+    """Return "epoch 1" for `number` 0, and so on. Append "of" and the name `corpus` unless `corpus` is "". It
+    names the mixed corpus whose epochs are counted."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
 def _judgement(judgement: Judgement) -> str:
+    """Return the name of a validation set, its scores, the subset they were computed on if any, and the
+    perplexity."""
     scores = ", ".join(f"{score.name} {score.value:.2f}" for score in judgement.scores)
     on = f" on {judgement.subset}" if judgement.subset else ""
     return f"{judgement.name}: {scores}{on}, perplexity {judgement.perplexity:.3f}"
 
 
 def _progress(event: Progress) -> str:
+    """Return the line of the progress of training. It ends with the number of skipped steps if there are
+    any."""
     position = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
     line = (
         f"{position}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
@@ -95,7 +105,8 @@ def _progress(event: Progress) -> str:
 
 
 def perplexity(event: Progress) -> str:
-    """Return the training perplexity, with fewer decimals if it is larger. From e^20 on it is "huge"."""
+    """Return the training perplexity, e^`event.nll`, as text with 3 decimals below 10 down to none from 1000
+    on. From e^20 on, and for NaN, return "huge"."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"
@@ -105,6 +116,7 @@ def perplexity(event: Progress) -> str:
 
 
 def _spent(event: Spent) -> str:
+    """Return the line with the cost of a run: model FLOPs, duration, and duration summed over devices."""
     return (
         f"cost: {event.model_flops:.1e} model FLOPs in {duration(3600 * event.hours)}, "
         f"{duration(3600 * event.device_hours)} summed over devices"

@@ -29,8 +29,10 @@ MAX_LINES_ON_PAGE = 100
 
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """Return the output line of a translation. For `n_best` > 1, return a line per candidate in the form of
-    Moses, which counts lines from 0. `links`, the alignments of the candidates, become the last column."""
+    """Return the output of a translation. For `n_best` 1 it is a line in `form`. Otherwise it is a line per
+    candidate in the form of Moses, which counts lines from 0. `links` has the alignment of each candidate,
+    which becomes the last column. If it is None, there is no such column. Without candidates, return one line
+    with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
@@ -47,7 +49,8 @@ def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[s
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
-    """Return the translation as a JSON object on one line. `aligned` is added unless it is None."""
+    """Return the translation as a JSON object on one line. Add `aligned`, the index of the source token for
+    each target token, unless it is None."""
     content: dict[str, Any] = {
         "line": translation.line.number,
         "hypotheses": [_described(candidate) for candidate in translation.candidates],
@@ -61,6 +64,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
 
 
 def _described(candidate: Candidate) -> Mapping[str, Any]:
+    """Return the text, the scores and the tokens of a candidate as JSON data."""
     return {
         "text": candidate.text,
         "score": candidate.score,
@@ -82,24 +86,25 @@ class AttentionPage:
         self._left_out = 0
 
     def aligned(self, translation: Translation) -> list[int] | None:
-        """Return the index of the source token for each target token of the best candidate.
-
-        Return None if alignments were not requested, and an empty list if there is no candidate.
-        """
+        """Return the index of the source token for each target token of the best candidate. Return None if
+        the setting `output.alignments` is off, and an empty list if there is no candidate."""
         if not self._with_alignments:
             return None
         best = translation.candidates[:1]
         return alignment(self._model, *_tokens(translation, best[0])) if best else []
 
     def links(self, translation: Translation) -> list[str] | None:
-        """Return the word alignment of each candidate in the Pharaoh format, or None if not requested."""
+        """Return the word alignment of each candidate in the Pharaoh format, such as "0-0 1-2". Return None
+        if the setting `output.alignments` is off."""
         if not self._with_alignments:
             return None
         pairs = [_tokens(translation, candidate) for candidate in translation.candidates]
         return [pharaoh(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
 
     def add(self, translation: Translation) -> None:
-        """Add a translated line to the page. Beyond `MAX_LINES_ON_PAGE` sentences, only count it."""
+        """Add the sentences of a translated line to the page. If the page has `MAX_LINES_ON_PAGE` sentences
+        or more, only count the line as left out. Do nothing if there is no file or the translation has no
+        candidate."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:
@@ -110,7 +115,8 @@ class AttentionPage:
             self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
 
     def write(self) -> None:
-        """Write the page if there is a file. Print a message if lines were left out."""
+        """Write the page to its file. Print a message to stderr if lines were left out. Do nothing if there
+        is no file."""
         if not self._file:
             return
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
@@ -121,7 +127,7 @@ class AttentionPage:
 def _tokens(
     translation: Translation, candidate: Candidate
 ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
-    """Return the source tokens and the target tokens of each part of a candidate."""
+    """Return the tokens of the source and of the target, each as one sequence per part of the `candidate`."""
     sources = [sentence.tokens for sentence in translation.line.sentences[: len(candidate.parts)]]
     return sources, [part.tokens for part in candidate.parts]
 
@@ -130,7 +136,8 @@ class Reporter:
     """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
-        """`quiet` prints only warnings and errors. `prompt` asks the user to type sentences."""
+        """`quiet` prints only warnings and errors. `prompt` asks the user to type sentences. A bar is shown
+        if stderr is a terminal and neither is set."""
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
@@ -155,13 +162,16 @@ class Reporter:
             self._end()
 
     def begin(self, odd: OddInput) -> None:
-        """Start the clock once the models are loaded, and print the prompt. `odd` checks the input."""
+        """Start the clock, once the models are loaded. Print the prompt if there is one. `odd` checks the
+        input."""
         self._odd, self._since = odd, time.monotonic()
         if self._prompt and not self._quiet:
             click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
 
     def line(self, translation: Translation) -> None:
-        """Count a translated line, print warnings about it, and update the bar."""
+        """Count a translated line, and update the bar. Warn of odd input and of the first line that is too
+        long. Print an error if the line did not fit into memory. Count degenerate translations, unknown
+        prefixes and copied placeholders for the summary."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
@@ -184,7 +194,8 @@ class Reporter:
             self._bar.update(self._bar.task_ids[0], completed=self._lines, rate=f"{rate:,.1f} lines/s")
 
     def restarts(self, count: int) -> None:
-        """Warn once if worker processes died. `count` is the number of deaths since the start."""
+        """Warn when `count` exceeds 0 for the first time. `count` is the number of worker processes that died
+        so far."""
         if count > self._restarts == 0:
             warn(
                 "a worker process died, and its lines are translated again. If this happens often, "
@@ -193,7 +204,9 @@ class Reporter:
         self._restarts = count
 
     def _end(self) -> None:
-        """Print the summary: all warnings that concern several lines, the rate and the placeholders."""
+        """Print the summary. Warn of degenerate translations, lines too long, unknown prefixes and replaced
+        characters. Print an error about lines that did not fit into memory. Unless `quiet` or with a prompt,
+        print the number of lines, the time, the rate and the copied placeholders."""
         for warning in self._degenerate.report():
             warn(warning)
         if self._too_long.count:
@@ -218,6 +231,7 @@ class Reporter:
 
     @staticmethod
     def _error(text: str) -> None:
+        """Print an error to stderr."""
         click.echo(f"Error: {text}", err=True)
 
 
