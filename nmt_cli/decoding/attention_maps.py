@@ -55,8 +55,8 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
-    `model` computes all pairs in one batch. The ids have no end marks. Raise `RuntimeError` if a layer did
-    not record its weights.
+    The ids have no end marks, which are added. Targets are cut to the model's number of learned positions.
+    `model` computes all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]

@@ -208,7 +208,11 @@ class SearchConfig(BeamConfig):
             raise UserError("ban holds an empty text. Take it out.")
 
     def _check_sampling(self) -> None:
-        """Raise `UserError` for a setting that has no effect with, or without, sampling."""
+        """Raise `UserError` for a changed setting that has no effect.
+
+        With `sample`, these are `stop_early`, `coverage_penalty`, `diversity`, and `beam` unless MBR is on.
+        Without `sample`, they are `temperature`, `top_k`, `top_p` and `seed`.
+        """
         if self.sample:
             beam = () if self.has_beam else ("beam",)
             for name in changed(self, *beam, "stop_early", "coverage_penalty", "diversity"):
@@ -219,24 +223,25 @@ class SearchConfig(BeamConfig):
 
     @property
     def has_beam(self) -> bool:
-        """Whether the beam size has an effect: not in sampling, unless MBR ranks the samples."""
+        """Whether the beam size has an effect: True unless `sample` is on without MBR."""
         return not self.sample or self.mbr != "off"
 
     @property
     def slots(self) -> int:
-        """Number of slots for live hypotheses of a sentence: the beam, or `n_best` samples."""
+        """Number of slots for live hypotheses of a sentence: `beam`, or `n_best` in sampling without MBR."""
         return self.beam if self.has_beam else self.n_best
 
     @property
     def results(self) -> int:
-        """Maximum number of finished hypotheses that a search returns for a sentence."""
+        """Maximum number of finished hypotheses of a sentence in a search: `n_best`, or `beam` with MBR."""
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
         """Return for each source the maximum number of target tokens, without the end mark.
 
-        `pieces` are the numbers of source tokens. `longest` is the model's limit with the end mark, 0 for
-        none.
+        This is `cap_ratio` x source tokens, rounded down, plus `cap_extra`, but at most `max_length` and
+        `longest` - 1. `pieces` are the numbers of source tokens. `longest` is the model's limit with the end
+        mark. A limit of 0 is no limit.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

@@ -50,6 +50,9 @@ def translated(
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
+    If a batch does not fit into memory, its sentences return to `queue`, and later batches have at most half
+    as many. A single sentence that does not fit is yielded with None.
+
     Args:
         gone: Called before each step with the sentences of the batch. It returns the indices of cancelled
             sentences, which are dropped. Its exceptions end the search.
@@ -101,14 +104,18 @@ class ListQueue:
         return take_longest(self._sentences, slots, tokens, running)
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Put sentences back into the queue."""
+        """Put sentences back into the queue, sorted by length."""
         self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
 
 
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove and return the longest sentences that `Queue.take` allows. The list ascends in length."""
+    """Remove the longest sentences that `Queue.take` allows from the end of `ascending`, and return them.
+
+    `ascending` is sorted by length. The result is empty if no sentence fits or `ascending` is empty. If
+    nothing is `running`, one sentence of any length fits.
+    """
     if not ascending:
         return []
     # The longest first: sentences that join later are shorter and never increase the padding.

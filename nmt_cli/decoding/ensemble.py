@@ -27,9 +27,10 @@ class Ensemble:
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """Make an ensemble with the weights in `config`, normalised, or equal weights if it has none.
+        """Make an ensemble with the weights of `config`, scaled to the sum 1. Without weights, all are equal.
 
-        Raises `UserError` if the number of weights is wrong, or `combine` is set for a single model.
+        Raise `UserError` if the number of weights is not that of models. Also raise it if there is one model
+        and `combine` is not "probability".
         """
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
@@ -52,11 +53,14 @@ class Ensemble:
 
     @property
     def longest(self) -> int:
-        """Maximum number of source or target tokens with the end mark. 0 means unlimited."""
+        """Maximum number of source or target tokens, with the end mark, of all models. 0 is no limit."""
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
-        """Encode `sources`, ids without end marks. Return a cache per model. A sentence has `slots` slots."""
+        """Encode `sources`, ids without end marks, as one batch. Return one cache per model.
+
+        Each cache has `slots` empty slots for hypotheses of each sentence.
+        """
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         source = grouped(source)
@@ -65,7 +69,8 @@ class Ensemble:
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`. Extend the caches.
 
-        `rows_R` are the numbers of the slots. `longest` is the length of the longest hypothesis after this.
+        `rows_R` are the numbers of the slots. Each hypothesis in use has at most `longest` tokens after the
+        step. Several models are averaged as in `mean`.
         """
         log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
@@ -76,12 +81,19 @@ class Ensemble:
     def logits(
         self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
     ) -> Tensor:
-        """Return [R, V]: the logits of a single model, in its precision. Arguments are those of `step`."""
+        """Return [R, V]: the logits of the only model, in its dtype. Extend its cache.
+
+        Arguments are those of `step`. Raise `ValueError` if there are several models.
+        """
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return [R, V]: log-probabilities that average M models by weight, as `combine` demands."""
+        """Return [R, V]: the log-probabilities of M models, averaged by weight.
+
+        With `combine` "log-probability", this is their mean, which is not normalised again. Otherwise it is
+        the logarithm of the mean probability.
+        """
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
             return (log_probs_MRV * weights).sum(0)

@@ -19,7 +19,10 @@ TOKENS = 2048
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order."""
+    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order.
+
+    Lists are in the order of `pairs`. Several models are averaged as in `Ensemble.mean`.
+    """
     results: dict[int, list[float]] = {}
     for numbers in _batches(pairs):
         batch = [pairs[number] for number in numbers]
@@ -51,7 +54,10 @@ def _log_probs(
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield the indices of pairs of similar target length: `TOKENS` tokens at most, or one pair."""
+    """Yield lists of indices into `pairs`, in ascending order of target length.
+
+    A list has at most `TOKENS` source and target tokens with end marks, or one longer pair.
+    """
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

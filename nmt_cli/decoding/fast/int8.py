@@ -61,7 +61,7 @@ def product_of_few(
     scale: NDArray[np.float32],
     levels: int,
 ) -> Tensor:
-    """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in all helper threads.
+    """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in this thread and its helper threads.
 
     `kernels` is the module `fast.compiled`. `blocks` is the address of the weights. `scale` is empty for
     float weights. For 8-bit weights, inputs are rounded to integers from -`levels` to `levels`.
@@ -73,7 +73,11 @@ def product_of_few(
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
-    """Convert pairs of weight and bias to 8 bits, in `threads` threads. Yield the results in order."""
+    """Convert pairs of weight and bias to 8 bits, in `threads` threads. Yield the results in order.
+
+    A missing bias becomes zeros. Inputs are later rounded to 8 bits, or to 7 bits if sums of products could
+    overflow.
+    """
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
@@ -97,9 +101,10 @@ def _int8(weight: Tensor) -> Int8Matrix:
 
 
 def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """Return the rows as uint8 from 1 to 2 `levels` + 1, where `levels` + 1 is zero, and their scales [R].
+    """Return the rows as uint8, and their scales [R]. A row is about (uint8 - (`levels` + 1)) x scale.
 
-    `x_RC` is float32 on a CPU. A row with nan or infinity has such a scale.
+    The integers are from 1 to 2 x `levels` + 1. `x_RC` is float32 on a CPU. The scale of a row with nan or
+    infinity is not finite.
     """
     x_RC, zero = x_RC.contiguous(), levels + 1
     if compiled := compiled_kernels(POINTWISE):
@@ -112,7 +117,7 @@ def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
 
 
 def _scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
-    """Return each row times its scale, plus `added_C`. `x_RC` is overwritten."""
+    """Multiply each row of `x_RC` by its scale and add `added_C`, in place. Return `x_RC`."""
     if not (compiled := compiled_kernels(POINTWISE)):
         return x_RC.mul_(scales_R[:, None]).add_(added_C)
     compiled.scale_rows(x_RC.numpy(), scales_R.numpy(), added_C.numpy())

@@ -24,9 +24,11 @@ TYPICAL_ROWS = 256
 
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
-    """Pack the weights of `model` on its device. It cannot be trained or saved afterwards.
+    """Prepare `model` for translating on its device, in place. It cannot be trained or saved afterwards.
 
-    `threads` are used for int8. Raises `UserError` if the device does not support the precision.
+    "fp16" and "bf16" convert all weights. "int8" rounds matrices, in `threads` threads, and caches keys and
+    values in bf16 if the CPU supports it. On a CPU with Numba, fp32 and int8 also get compiled norms and
+    steps of few rows. Raise `UserError` if the device does not support `precision`.
     """
     torch_private.keep_few_kernels()
     model.requires_grad_(False)  # views of parameters with gradients are slower
@@ -62,7 +64,9 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
 
 
 def _copy_unpacked(model: Transformer) -> None:
-    """Copy parameters that are not packed. They are views of a mapped file and would keep it in memory."""
+    """Copy parameters that are not weights of linear layers. Otherwise they would keep the model file in
+    memory.
+    """
     laid_out = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for parameter in model.parameters():
         if id(parameter) not in laid_out:
@@ -90,7 +94,8 @@ class PackedResidual(nn.Module):
         self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Map [T, D] to [T, D]: add the output of `sublayer` to `x`, with the norm before or after it."""
+        """Return [T, D]: `x` plus the output of `sublayer`. The norm follows the sum or precedes `sublayer`.
+        """
         if self.post:
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)

@@ -38,7 +38,7 @@ def beam_rules(
     """Return the settings of a search as the `BeamRules` of `kernels`, the module `search.compiled`.
 
     `banned` are ids that no translation contains. `end` is the id of the end mark. A sentence ends once
-    `enough` hypotheses are finished, or without that limit if None. `give_up_hopeless` uses `reach`.
+    `enough` hypotheses are finished, and None is no such limit. `give_up_hopeless` explains `reach`.
     """
     return kernels.BeamRules(
         banned=banned.numpy(),
@@ -109,7 +109,10 @@ class Beams:
 
     @staticmethod
     def begin(caps: Tensor, pieces: Tensor, slots: int, in_use: int, best: int) -> Beams:
-        """Return sentences without tokens. The first `in_use` of `slots` slots are in use. `best` is K."""
+        """Return the state of sentences without tokens. `caps` and `pieces` are fields of the result.
+
+        Each sentence has `slots` slots, of which the first `in_use` hold a live hypothesis. `best` is K.
+        """
         count, like = len(caps), torch.zeros((), device=caps.device)
         totals = like.new_full((count, slots), -torch.inf)
         totals[:, :in_use] = 0.0
@@ -139,9 +142,10 @@ class Beams:
         return self.in_use.any(1).tolist()
 
     def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the slots in use, ascending, and the newest token of each or 0. Both are [R].
+        """Return two tensors [R]: the numbers of the slots in use, ascending, and the newest token of each.
 
-        With `everywhere`, all slots count as in use, and the host does not wait for the device.
+        The token is 0 for a hypothesis without tokens. With `everywhere`, all slots count as in use, and the
+        host does not wait for the device.
         """
         if everywhere:
             newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
@@ -157,10 +161,11 @@ class Beams:
     def follow(
         self, choice: Choice, rule: LengthRule, extra_BN: Tensor | None = None, waits: bool = True
     ) -> None:
-        """Extend the hypotheses as chosen. The tensors must have space for two more tokens.
+        """Extend the hypotheses as chosen, and add those that finish to the K best by the score of `rule`.
 
-        `extra_BN` is added to the score of a finished hypothesis, by parent slot. It must not be positive. If
-        `waits` is false, the host does not wait for the device to check whether a hypothesis finished.
+        The tensors must have space for two more tokens. `extra_BN`, by parent slot, is added to the score of
+        a finished hypothesis. It must not be positive. With `waits`, the host waits to learn whether to copy
+        finished hypotheses. Otherwise it always copies them.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
@@ -173,8 +178,8 @@ class Beams:
         """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
 
         It does the same as `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rules` is a result of
-        `beam_rules`, and `kernels` is the module `search.compiled`.
+        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rows_R` are the numbers of
+        the slots. `rules` is a result of `beam_rules`, and `kernels` is the module `search.compiled`.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
@@ -182,10 +187,11 @@ class Beams:
         return parents
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
-        """Drop live hypotheses that cannot beat the K-th best finished one of their sentence.
+        """Set to -inf the total of live hypotheses that cannot exceed the K-th best finished one.
 
-        Their best possible score assumes that further tokens cost nothing. The length is the most favourable
-        one up to max(`reach` x current length, source length), and at most the cap.
+        Assume that more tokens cost nothing, and that the length is the most favourable one. The length
+        starts at the current one. It ends at max(`reach` x current length, source length), or at the cap if
+        that is less.
         """
         longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
         # 1 is added because lengths include the end mark.
@@ -208,7 +214,7 @@ class Beams:
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
     def join(self, joining: Beams) -> None:
-        """Append the sentences of `joining`, whose space for tokens may grow."""
+        """Append the sentences of `joining`. Give both the same space for tokens."""
         # Concatenated tensors need the same room for tokens.
         self.make_room(joining.tokens.shape[2])
         joining.make_room(self.tokens.shape[2])
@@ -227,7 +233,10 @@ class Beams:
     def _end(
         self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
     ) -> None:
-        """Merge finished continuations into the best K. The last three arguments are those of `follow`."""
+        """Merge the finished continuations in `totals` and `parents` [B, E] into the K best of each sentence.
+
+        The last three arguments are those of `follow`.
+        """
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
@@ -264,6 +273,9 @@ def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor)
 
 
 def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
-    """Return a finished hypothesis. `length` includes the end mark, `totals` are cumulative scores."""
+    """Return a finished hypothesis with the log-probability of each token.
+
+    `length` includes the end mark. `totals` are the sums of log-probabilities up to each token.
+    """
     sums = [0.0, *islice(totals, length)]
     return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

@@ -70,8 +70,10 @@ def _penalty(length, gnmt, exponent):
 def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E, tokens_E):
     """Write the best continuations of a sentence, best first, and return their number.
 
-    The sentence has the rows in [first, end), with candidates from best to worst. `totals_N` belong to the
-    slots. The last three arguments receive the totals, parent slots and tokens.
+    The sentence has the rows in [first, end). `steps_RW` are log-probabilities of the candidates of a row,
+    best first, and `tokens_RW` their tokens. A total adds that of the parent slot in `totals_N`. At most E
+    totals above -inf are written to `totals_E`. Their parent slots and tokens are written to `parents_E` and
+    `tokens_E`.
     """
     slots, count, size = len(totals_N), 0, len(totals_E)
     for row in range(first, end):
@@ -91,10 +93,10 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 @njit(**OPTIONS)
 def _end(b, score, total, parent, state):
-    """Insert a finished hypothesis into the K best ended ones of sentence `b`, which are sorted from best.
+    """Insert a finished hypothesis into the K best ended ones of sentence `b`, and drop the worst of them.
 
-    `score` ranks it. Nothing changes unless `score` exceeds the worst. Its tokens are those of slot `parent`
-    and an end token. `total` is stored as the token total of the end token.
+    Do nothing unless `score` exceeds that of the worst. The tokens are those of slot `parent` and an end
+    mark, which is stored as 0. `total` is the sum of log-probabilities with the end mark.
     """
     scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
     tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
@@ -116,7 +118,10 @@ def _end(b, score, total, parent, state):
 
 @njit(**OPTIONS)
 def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
-    """Give each slot the tokens and totals of its parent, and write the new ones at index `age`."""
+    """Replace the first `age` tokens and totals of each slot by those of its parent slot, in place.
+
+    Then write `newest_N` and `totals_N` at index `age`.
+    """
     for changed in range(len(parents_N)):
         if parents_N[changed] != changed:
             old_tokens, old_totals = tokens_NT[:, :age].copy(), token_totals_NT[:, :age].copy()
@@ -130,7 +135,10 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 @njit(**OPTIONS)
 def _give_up(b, rules, state):
-    """Drop live hypotheses of sentence `b` in `state` that cannot beat its K-th best finished one."""
+    """Set to -inf the total of live hypotheses of sentence `b` that cannot exceed its K-th best finished one.
+
+    `Beams.give_up_hopeless` explains the bound.
+    """
     age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
     longest = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
     short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)
@@ -143,9 +151,10 @@ def _give_up(b, rules, state):
 
 @njit(**OPTIONS)
 def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
-    """Write the highest log-probabilities of each row, best first, and their tokens. `x_RV` is overwritten.
+    """Write the W highest log-probabilities of each row to `steps_RW`, best first, and their tokens.
 
-    If `raw`, it holds logits, and `banned` tokens are excluded.
+    If `raw`, `x_RV` holds logits, and `banned` tokens get -inf. Otherwise it holds log-probabilities. It is
+    overwritten.
     """
     if raw:
         maxima = np.empty(len(x_RV), np.float32)
@@ -160,10 +169,11 @@ def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
 
 @njit(**OPTIONS)
 def _continue(b, count, best, rules, state, parents_N):
-    """Apply the `count` best continuations of sentence `b`, and write the parent slot of each slot.
+    """Apply the `count` best continuations of sentence `b` to `state`. Write the parent of each slot.
 
-    `best` is written by `_rank`. Continuations with the end mark finish, if they are among the first N. The
-    first N others are live. A slot without a continuation becomes free and is its own parent.
+    `best` has the totals, parents and tokens that `_rank` wrote. A continuation with the end mark finishes if
+    it is among the first N, and is left out otherwise. The first N others become live. With one slot, none
+    becomes live after an end mark. A slot without a continuation becomes free and is its own parent.
     """
     totals_E, parents_E, tokens_E = best
     slots, age, totals_N = len(parents_N), state.ages[b], state.totals[b]
@@ -187,11 +197,12 @@ def _continue(b, count, best, rules, state, parents_N):
 
 @njit(void(float32[:, ::1], boolean, int64[::1], BEAM_RULES, BEAM_STATE, int64[:, ::1]), **OPTIONS)
 def advance(x_RV, raw, rows_R, rules, state, parents_BN):
-    """Let all hypotheses take their best continuations, and write the parent of each slot to `parents_BN`.
+    """Let all hypotheses take their best continuations. Write the parent slot of each slot to `parents_BN`.
 
-    `x_RV` holds logits if `raw`, else log-probabilities, of the slots `rows_R`. It and `state` are
-    overwritten. Hypotheses that cannot win are dropped. A sentence with enough finished hypotheses ends. The
-    reference is `best`, `Beams.follow`, `give_up_hopeless` and `give_up_where_enough_ended`, in this order.
+    A row of `x_RV` belongs to a slot in `rows_R`. It has logits if `raw`, else log-probabilities. `x_RV` and
+    `state` are overwritten. Hypotheses that cannot win are dropped, and so are those of sentences with enough
+    finished ones. The reference is `best`, `Beams.follow`, `give_up_hopeless` and
+    `give_up_where_enough_ended`, in this order.
     """
     sentences, slots = state.totals.shape
     shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # see `expansion.candidates_per_row`

@@ -30,7 +30,7 @@ class History:
     """The sentence that each row translates."""
 
     def paths(self) -> list[list[int]]:
-        """Return the tokens of each row as lists. The host waits for the device."""
+        """Return the tokens of each row as lists, up to its age. The host waits for the device."""
         rows = zip(self.tokens_RT.tolist(), self.items_R, strict=True)
         return [tokens[: item.age] for tokens, item in rows]
 
@@ -39,7 +39,7 @@ class Rule(Protocol):
     """Forbids tokens, or makes them less likely."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Overwrite the log-probabilities of the next token. `end` is the id of the end mark."""
+        """Change the log-probabilities of the next token in place. `end` is the id of the end mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RepetitionPenalty:
     factor: float
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Multiply the log-probabilities of the row's tokens by `factor`. They are overwritten."""
+        """Multiply the log-probabilities of tokens that the row has by `factor`, in place, once per token."""
         positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
         written_RT = positions_T < history.ages_R[:, None]
         # Positions that are not written yet count as the end mark, whose factor is 1.
@@ -66,7 +66,7 @@ class NoRepeatedNgrams:
     size: int
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that would complete such an n-gram to -inf."""
+        """Set the log-probabilities of tokens that would complete such an n-gram to -inf, in place."""
         tokens_RT, ages_R, size = history.tokens_RT, history.ages_R, self.size
         if tokens_RT.shape[1] < size:
             return
@@ -88,7 +88,7 @@ class BannedSequences:
     """Forbids tokens that complete a banned sequence of the row's sentence. The end mark is exempt."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that would complete a banned sequence to -inf."""
+        """Set the log-probabilities of tokens that would complete a banned sequence to -inf, in place."""
         rows: list[int] = []
         ids: list[int] = []
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
@@ -103,7 +103,7 @@ class BannedSequences:
 
 
 def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
-    """Return the last id of each of `sequences`, grouped by the ids before it. No sequence may be empty."""
+    """Return all last ids of `sequences`, grouped by the ids before them. No sequence may be empty."""
     bans: dict[tuple[int, ...], list[int]] = {}
     for *before, last in sequences:
         bans.setdefault(tuple(before), []).append(last)
@@ -115,9 +115,11 @@ class RequiredPlaceholders:
     """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Forbid the end while placeholders are missing, and placeholders that are not required.
+        """Forbid the end while placeholders are missing, and all placeholders that are not missing.
 
-        If the end is likeliest, or there is room for nothing else, allow only missing placeholders.
+        If the end is likeliest, or `room` suffices only for the missing placeholders, allow nothing else.
+        Forbid the `join` symbol once the row has `joins` of it. Rows of sentences without `placeholders` stay
+        the same.
         """
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):

@@ -17,25 +17,32 @@ from nmt_cli.decoding.search.beams import Choice
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
-    """Choose the likeliest continuations among all tokens. `best_of` describes arguments and result."""
+    """Choose the likeliest continuations among all tokens in `log_probs_RV`.
+
+    `best_of` describes the other arguments and the result.
+    """
     count = candidates_per_row(totals_BN.shape[1], log_probs_RV.shape[1])
     return best_of(*top(log_probs_RV, count), rows_R, totals_BN, end, diversity)
 
 
 def candidates_per_row(slots: int, entries: int) -> int:
-    """Return the number of candidates that `best_of` needs: one per slot, and one for the end mark."""
+    """Return the number of candidates of a row that `best_of` needs.
+
+    One is for each slot and one for the end mark, but there are at most `entries` tokens.
+    """
     return min(slots + 1, entries)
 
 
 def best_of(
     steps_RW: Tensor, tokens_RW: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0
 ) -> Choice:
-    """Choose the N best live continuations of each sentence, and the finished ones among the N best of all.
+    """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
-    `steps_RW` are the highest log-probabilities of each row, best first, and `tokens_RW` their tokens.
-    `rows_R` are the numbers of the slots, and `totals_BN` their totals. With one slot, a hypothesis finishes
-    when `end` is its likeliest token, as in greedy search. With `diversity`, the k-th best continuation of
-    each hypothesis is ranked (k - 1) times this lower. Then more hypotheses have children (Li et al. 2016).
+    A continuation with the token `end` finishes if it is among the N best of all, and is left out otherwise.
+    With one slot, nothing stays live if `end` is the likeliest token. `steps_RW` are the highest
+    log-probabilities of each row, best first, and `tokens_RW` their tokens. `rows_R` are the numbers of the
+    slots, and `totals_BN` the totals of all slots. With `diversity`, the k-th best continuation of each
+    hypothesis is ranked (k - 1) times this lower (Li et al. 2016). Its total stays the same.
     """
     (sentences, slots), width = totals_BN.shape, steps_RW.shape[1]
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
@@ -67,10 +74,11 @@ def _ranks(totals_BW: Tensor, width: int) -> Tensor:
 def drawn(
     log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
 ) -> Choice:
-    """Choose one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
+    """Draw one continuation of each hypothesis by its random number in [0, 1).
 
-    `rows_R` are the numbers of the slots, and `totals_BN` their totals. Temperature, top_k and top_p of
-    `config` shape the distribution to draw from. Totals add unshaped log-probabilities.
+    It stays in its slot, or finishes if its token is `end`. `rows_R` are the numbers of the slots, and
+    `totals_BN` the totals of all slots. `temperature`, `top_k` and `top_p` of `config` change the
+    probabilities of the draw. Totals add the unchanged log-probabilities.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)

@@ -53,7 +53,7 @@ class Sentence:
 
     @property
     def least_tokens(self) -> int:
-        """Minimum number of tokens, without the end mark, for the prefix and placeholders."""
+        """Minimum number of tokens, without the end mark: the prefix, and each wanted placeholder."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
         return len(self.prefix) + required
 
@@ -81,7 +81,10 @@ class BatchItem:
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:
-        """Return the token that must be next: `end` at the cap, else from the prefix. None if it is free."""
+        """Return the only token that may be next: `end` at the cap, before that the next token of the prefix.
+
+        Return None if every token is possible, or if the sentence is done.
+        """
         if self.done:
             return None
         if self.age >= self.cap:

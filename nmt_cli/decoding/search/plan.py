@@ -122,14 +122,21 @@ class Planner:
     def _too_early(
         self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.bool_] | None:
-        """Return [R]: whether a row has fewer tokens than the minimum. None if this holds for no sentence."""
+        """Return [R]: whether the sentence of a row has fewer tokens than `min_length` and is not done.
+
+        Return None if this holds for no sentence.
+        """
         early = [item.age < self._config.min_length and not item.done for item in items]
         return np.array(early)[sentences_R] if any(early) else None
 
     def _history(
         self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
     ) -> History | None:
-        """Return the rules that depend on earlier tokens, and the tokens of each row. None without rules."""
+        """Return the rules that depend on earlier tokens, with the tokens of each row, or None without rules.
+
+        The rules are the penalty for repetition, no repeated n-grams, banned sequences and placeholders, in
+        this order.
+        """
         config, rules = self._config, list[Rule]()
         if config.repetition_penalty > 1:
             rules.append(RepetitionPenalty(config.repetition_penalty))
@@ -148,7 +155,7 @@ class Planner:
     def _draws(
         self, items: Sequence[BatchItem], slots_R: NDArray[np.int64], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Return [R]: a random number in [0, 1) for each row."""
+        """Return [R]: a random number in [0, 1) for each row, from the seed, sentence key, slot and age."""
         items_R = [items[number] for number in sentences_R.tolist()]
         keys, ages = [item.sentence.key for item in items_R], [item.age for item in items_R]
         return random_draws(self._config.seed, keys, slots_R % self._config.slots, ages)

@@ -26,8 +26,8 @@ class Search:
     def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
         """Start with an empty batch.
 
-        The host looks for finished sentences every `look_every` steps, at most 8. If that is more than 1, all
-        slots take each step, in use or not. Then the host does not wait to learn which slots are in use.
+        The host checks for finished sentences every `look_every` steps, from 1 to 8. If this is more than 1,
+        all slots take each step, in use or not. Then the host does not wait to learn which slots are in use.
         """
         assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
@@ -45,7 +45,7 @@ class Search:
 
     @torch.inference_mode()
     def join(self, sentences: Sequence[Sentence]) -> None:
-        """Encode sentences and add them to the batch. Sentences that are done are removed."""
+        """Remove sentences that are done from the batch. Encode `sentences` and add them to it."""
         config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
@@ -68,7 +68,7 @@ class Search:
 
     @torch.inference_mode()
     def drop(self, numbers: Collection[int]) -> None:
-        """Cancel sentences. They are never returned as done. `numbers` are indices into `sentences`."""
+        """Cancel the sentences with the indices `numbers` in `self.sentences`. `step` never returns them."""
         assert self._beams is not None
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]
@@ -78,7 +78,11 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Extend each hypothesis by a token. Return the sentences that are now done, which may be none."""
+        """Extend each hypothesis by a token. Return sentences that are newly done, and their hypotheses.
+
+        The list is empty if none is done, or if the host does not check in this step. Sentences that are done
+        are removed from the batch before the step, once they are a quarter of it.
+        """
         assert self._beams is not None
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
@@ -91,7 +95,11 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Return the sentences that are newly done, if it is time to check, and mark them as done."""
+        """Return the sentences that are newly done, with their hypotheses, and mark them as done.
+
+        Return an empty list unless this is the `look_every`-th call since the last check, or a sentence is
+        beyond its cap.
+        """
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)
@@ -113,7 +121,10 @@ class Search:
         ]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
-        """Remove sentences that are done from batch, beams and caches. Append `joining` to the caches."""
+        """Remove sentences that are done from batch, beams and caches.
+
+        Append to each model's cache its cache of new sentences in `joining`, if there is one.
+        """
         stay = [i for i, item in enumerate(self._items) if not item.done]
         stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
         beams.take(stay_B)
