@@ -64,9 +64,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
 
 
 def _copy_unpacked(model: Transformer) -> None:
-    """Copy parameters that are not weights of linear layers. Otherwise they would keep the model file in
-    memory.
-    """
+    """Copy the parameters that are not weights of linear layers, so that no view of the file stays."""
     laid_out = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for parameter in model.parameters():
         if id(parameter) not in laid_out:
@@ -94,8 +92,7 @@ class PackedResidual(nn.Module):
         self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return [T, D]: `x` plus the output of `sublayer`. The norm follows the sum or precedes `sublayer`.
-        """
+        """Return [T, D]: `x` plus the output of `sublayer`, with a norm after both or before `sublayer`."""
         if self.post:
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
