@@ -2,7 +2,7 @@
 
 It prints a line of JSON per kernel: its constants, registers, bytes of shared memory, bytes of stack (for
 spilled registers), and the number of instructions. It also counts reads of 16 bytes, and accesses to 2 bytes,
-of the device's memory. The other families of kernels are `next_token` and `pointwise`.
+of the device's memory. The other family of kernels is `pointwise`.
 """
 
 import json
@@ -25,7 +25,6 @@ from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.decoding.next_token import fused as next_token
 from nmt_cli.model.pointwise import fused as pointwise
 from nmt_cli.ragged import Layout
 
@@ -42,11 +41,6 @@ ATTENTION_TYPES = (
     dict.fromkeys(INDICES, "*i32")
     | dict.fromkeys((*STRIDES, *NUMBERS, "back", "ahead", "threshold"), "i32")
     | {"lse": "*fp32", "delta": "*fp32", "seen": "*u8", "seed": "*i64", "scale": "fp32", "amplified": "fp32"}
-)
-NEXT_TOKEN_TYPES = (
-    dict.fromkeys(("never_row", "only_row", "tokens"), "*i64")
-    | dict.fromkeys(("stride", "entries"), "i32")
-    | {"never": "*u8", "log_probs": "*fp32"}
 )
 POINTWISE_TYPES = (
     dict.fromkeys(("sums", "means", "scales", "weight", "bias", "d_weights", "d_biases"), "*fp32")
@@ -74,13 +68,6 @@ def of_attention() -> Iterator[Resources]:
     launches += [(one_step.attend, options | {"num_warps": 4}) for options in step_options]
     for kernel, options in launches:
         yield {**options, **_resources(kernel, constants | options, ATTENTION_TYPES, STRIDES)}
-
-
-def of_next_token() -> Iterator[Resources]:
-    """Compile the kernel of the likeliest tokens for aligned and for unaligned rows."""
-    for entries in (37_000, 37_001):
-        options = next_token.options(5, entries, entries) | {"num_warps": 4}
-        yield _resources(next_token.kernel, options, NEXT_TOKEN_TYPES)
 
 
 def of_pointwise() -> Iterator[Resources]:
@@ -129,6 +116,6 @@ def _resources(
 
 
 if __name__ == "__main__":
-    families = {"attention": of_attention, "next_token": of_next_token, "pointwise": of_pointwise}
+    families = {"attention": of_attention, "pointwise": of_pointwise}
     for line in families[sys.argv[1]]():
         print(json.dumps(line), flush=True)

@@ -14,7 +14,6 @@ from nmt_cli.attention.dispatch import FEW_ROWS, follower
 from nmt_cli.attention.projections import Heads
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search import steppers
 from nmt_cli.model.config import ModelConfig
 from tests.model.models import model_of
 from tests.searching import translate_ids
@@ -161,8 +160,6 @@ def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) 
 def test_a_search_by_the_kernel_has_the_same_results(
     beam: int, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    from nmt_cli.decoding.next_token import fused
-
     shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
     torch.manual_seed(5)
     model = model_of(shape, 12).eval().to(device)
@@ -170,7 +167,6 @@ def test_a_search_by_the_kernel_has_the_same_results(
     usual = translate_ids([model], [[5, 3, 8], [2]], config)
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
-    monkeypatch.setattr(steppers, "likeliest", fused.likeliest)
     by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
     for one, other in zip(usual, by_kernel, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]

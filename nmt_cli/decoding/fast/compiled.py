@@ -10,6 +10,8 @@ Axes: R rows, D model width, C columns, I inputs, O outputs, K and V channels of
 heads, N norms, B sentences, M nodes (cached tokens).
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import boolean, carray, float32, int64, types, uint16, void
 from numba.extending import intrinsic
@@ -36,6 +38,43 @@ assert (OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO, BYTES_PER_OUTPUT) == (64, 16, 4), (
 
 ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
 """Typed constants. Plain literals would make Numba compile functions again."""
+
+
+Tokens = namedtuple("Tokens", "ids_R positions_R vectors_VD positions_PD scale")
+"""R tokens and their embeddings: `vectors_VD` times `scale`, plus `positions_PD`. A negative id has zeros."""
+
+Weights = namedtuple("Weights", "matrices_LM biases_LC scales_LC norms_N2D levels epsilon post")
+"""All weights of an encoder or decoder. `matrices_LM` has the addresses of the matrices of each layer.
+
+`biases_LC` has their biases, concatenated. `scales_LC` has the scales of the outputs of 8-bit weights, and is
+empty for float weights. `norms_N2D` has weight and bias of the layer norms in order. The first one precedes
+the first sub-layer. `levels` is the maximum of rounded inputs for 8-bit weights, else 0. `post` is True for
+post-norm.
+"""
+
+Cache = namedtuple(
+    "Cache",
+    "addresses_L4 like new_nodes_RH sentences heads own_nodes source_nodes key_width value_width",
+)
+"""The cached keys and values. `addresses_L4` are, per layer, those of the target's and of the source's.
+
+`like` is an empty array with numbers of the same type. `new_nodes_RH` are the indices, among all sentences,
+heads and nodes, of the nodes that get the new keys and values. `own_nodes` and `source_nodes` count the nodes
+of a sentence.
+"""
+
+Seen = namedtuple("Seen", "sentences_R nodes_RM counts_R")
+"""The nodes that each row attends to. `attend_head` explains them."""
+
+Buffers = namedtuple("Buffers", "x_RD input_RD wide_RC mixed_RC y_RD")
+"""Memory that all threads of a step share. `input_RD` has the input of the next sub-layer, or the result."""
+
+INPUT = types.NamedTuple((int64[::1], int64[::1], float32[:, ::1], float32[:, ::1], float32), Tokens)
+WEIGHTS = types.NamedTuple(
+    (int64[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1], int64, float32, boolean), Weights
+)
+BUFFERS = types.NamedUniTuple(float32[:, ::1], 5, Buffers)
+SEEN_TYPE = types.NamedTuple(SEEN, Seen)
 
 AHEAD, LINE = 2, 64
 """Distance of prefetched weights, in reads, and the bytes of a cache line."""
@@ -218,14 +257,15 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
     """Compute a phase: store the keys and values of rows at `nodes_RH`, and write attention to `mixed_RC`.
 
-    A unit is a head. `nodes_RH` without rows stores nothing. `seen` is the last three arguments of
-    `attend_head`. `work` is a buffer.
+    A unit is a head. `nodes_RH` without rows stores nothing. `seen` has the nodes that each row
+    attends to. `work` is a buffer for `attend_head`.
     """
-    heads = keys_BHMK.shape[1]
+    rows, heads = len(query_RC), keys_BHMK.shape[1]
+    among = seen.sentences_R, seen.nodes_RM, seen.counts_R
     head = _first_unit(claims, phase, heads)
     while head >= 0:
         store_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
-        attend_head(head, ZERO, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        attend_head(head, ZERO, rows, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *among)
         head = _next_unit(claims, phase, heads)
 
 
@@ -243,7 +283,7 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 
 @njit(**OPTIONS)
-def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
+def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
     """Compute the first phase: write embeddings to `x_RD`, and the first sub-layer's input to `input_RD`.
 
     A unit is a row. The input is the embedding if `post`, else its layer norm. `norm_2D` is the weight and
@@ -251,7 +291,8 @@ def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, ep
     """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
-        _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
+        token, position = tokens.ids_R[row], tokens.positions_R[row]
+        _embed(token, position, tokens.vectors_VD, tokens.positions_PD, tokens.scale, x_RD[row])
         if post:
             for d in range(x_RD.shape[1]):
                 input_RD[row, d] = x_RD[row, d]
@@ -272,60 +313,55 @@ def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
         row = _next_unit(claims, phase, len(x_RD))
 
 
-def _step_signature(kept):
-    return void(
-        int64[:, ::1], int64[::1], int64[::1], float32[:, ::1], float32[:, ::1], float32,
-        int64[:, ::1], int64[:, ::1], kept[::1],
-        float32[:, ::1], float32[:, ::1], float32[:, :, ::1], float32, boolean,
-        float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
-        int64[::1], int64[:, ::1], *SEEN, *SEEN,
-    )  # fmt: skip
+def _step_signature(number):
+    """Return the types of the arguments of `step` for a cache with numbers of the type `number`."""
+    cache = types.NamedTuple((int64[:, ::1], number[::1], int64[:, ::1], *(int64,) * 6), Cache)
+    return void(int64[:, ::1], INPUT, WEIGHTS, cache, SEEN_TYPE, SEEN_TYPE, BUFFERS)
 
 
 @njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
-def step(
-    claims, tokens_R, positions_R, vectors_VD, positions_PD, scale,
-    matrices_LM, caches_L4, kept,
-    biases_LC, scales_LC, norms_N2D, epsilon, post,
-    x_RD, input_RD, wide_RC, mixed_RC, y_RD,
-    sizes, nodes_RH, own_sentences, own_nodes, own_counts, sentences, nodes, counts,
-):  # fmt: skip
-    """Compute the units of a step that no other thread takes. The result is in `input_RD`.
+def step(claims, tokens, weights, cache, own, source, buffers):
+    """Compute the units of a step that no other thread takes, and write the result to `buffers.input_RD`.
 
-    `claims` starts as zeros. `sizes` are sentences, heads, own and source nodes of a sentence, channels of a
-    head's keys and values, and levels of rounded inputs. Caches have the type of `kept`, which is empty.
-    Layers with four matrices are an encoder's, without cross-attention. `attend_head` explains the last six.
+    `claims` starts as zeros. New keys and values are stored in the cache. `own` and `source` are the nodes
+    that each row sees. Four matrices per layer are an encoder, which does not read `source`.
     """
-    many, heads, room, longest, width, value_width, levels = sizes
+    x_RD, input_RD, wide_RC, mixed_RC, y_RD = buffers
+    matrices_LM, norms_N2D, epsilon, post = (
+        weights.matrices_LM,
+        weights.norms_N2D,
+        weights.epsilon,
+        weights.post,
+    )
+    many, heads, width, value_width = cache.sentences, cache.heads, cache.key_width, cache.value_width
     rows, channels = x_RD.shape
     keys, values, crosses = heads * width, heads * value_width, matrices_LM.shape[1] > 4
     projected = 2 * keys + values
     before = projected + channels + crosses * (keys + channels)
-    inner = biases_LC.shape[1] - before - channels
+    inner = weights.biases_LC.shape[1] - before - channels
     # Allocated before a unit is taken: if it fails, no other thread waits for this one.
-    buffers = _buffers(rows, max(channels, values, inner))
-    work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
-    embedding = vectors_VD, positions_PD, scale
-    _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norms_N2D[0], epsilon, post)
+    sums = _buffers(rows, max(channels, values, inner))
+    work = np.empty(width + value_width + max(own.nodes_RM.shape[1], source.nodes_RM.shape[1]), np.float32)
+    _begin(claims, tokens, x_RD, input_RD, norms_N2D[0], epsilon, post)
     phase, norm = ZERO + 1, ZERO + 1
     for layer in range(len(matrices_LM)):
-        matrices, caches = matrices_LM[layer], caches_L4[layer]
-        rest = biases_LC[layer], scales_LC[layer], levels, buffers
-        own_keys = carray(_at(caches[0], kept), (many, heads, room, width))
-        own_values = carray(_at(caches[1], kept), (many, heads, room, value_width))
+        matrices, caches = matrices_LM[layer], cache.addresses_L4[layer]
+        rest = weights.biases_LC[layer], weights.scales_LC[layer], weights.levels, sums
+        own_keys = carray(_at(caches[0], cache.like), (many, heads, cache.own_nodes, width))
+        own_values = carray(_at(caches[1], cache.like), (many, heads, cache.own_nodes, value_width))
         _multiply(claims, phase, matrices[0], input_RD, channels, wide_RC, projected, ZERO, NO, rest)
-        seen, begin = (own_sentences, own_nodes, own_counts), projected
-        _attend(claims, phase + 1, wide_RC, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
+        new, begin = cache.new_nodes_RH, projected
+        _attend(claims, phase + 1, wide_RC, own_keys, own_values, mixed_RC, new, work, own)
         _multiply(claims, phase + 2, matrices[1], mixed_RC, values, y_RD, channels, begin, NO, rest)
         _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
         phase, norm = phase + 4, norm + 1
         if crosses:
-            source_keys = carray(_at(caches[2], kept), (many, heads, longest, width))
-            source_values = carray(_at(caches[3], kept), (many, heads, longest, value_width))
+            source_keys = carray(_at(caches[2], cache.like), (many, heads, cache.source_nodes, width))
+            source_values = carray(_at(caches[3], cache.like), (many, heads, cache.source_nodes, value_width))
             begin += channels
             _multiply(claims, phase, matrices[2], input_RD, channels, wide_RC, keys, begin, NO, rest)
-            seen, begin, new = (sentences, nodes, counts), begin + keys, nodes_RH[:0]
-            _attend(claims, phase + 1, wide_RC, source_keys, source_values, mixed_RC, new, work, seen)
+            new, begin = cache.new_nodes_RH[:0], begin + keys
+            _attend(claims, phase + 1, wide_RC, source_keys, source_values, mixed_RC, new, work, source)
             _multiply(claims, phase + 2, matrices[3], mixed_RC, values, y_RD, channels, begin, NO, rest)
             _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
             phase, norm = phase + 4, norm + 1

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -48,30 +48,19 @@ MOST_PIECES = 48
 class Stack:
     """An encoder or decoder whose weights have a layout that the compiled step can read."""
 
+    kernels: ModuleType
     embedding: Embedding
-    matrices_LM: NDArray[np.int64]
-    """Addresses of the matrices of each layer. The model keeps them in memory."""
+    weights: Any
+    """`compiled.Weights`. The model keeps the memory of the matrices."""
 
-    biases_LC: NDArray[np.float32]
-    """Biases of each layer's matrices, concatenated."""
-
-    scales_LC: NDArray[np.float32]
-    """Scales of the outputs of 8-bit weights, concatenated. Empty for float weights."""
-
-    levels: int
-    """Maximum of rounded inputs for 8-bit weights, else 0."""
-
-    norms_N2D: NDArray[np.float32]
-    """Layer norms in the order of execution. The first one precedes the first sub-layer."""
-
-    epsilon: float
-    post: bool
-    shape: Heads
+    heads: Heads
     widest: int
     """Maximum number of outputs of a matrix in a layer."""
 
     @staticmethod
-    def of(embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module) -> Stack | None:
+    def of(
+        kernels: ModuleType, embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module
+    ) -> Stack | None:
         """Return the stack of `layers`, or None if there are none or their weights have another layout."""
         matrices_of_layers = [_matrices(layer) for layer in layers]
         if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
@@ -80,26 +69,20 @@ class Stack:
         attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
         norms = [one.norm for layer in layers for one in _residuals(layer)]
         ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, last_norm)]
-        return Stack(
-            embedding=embedding,
+        weights = kernels.Weights(
             matrices_LM=np.array([[one.blocks for one in matrices] for matrices in matrices_of_layers]),
-            biases_LC=np.stack(
-                [np.concatenate(list(map(_bias, matrices))) for matrices in matrices_of_layers]
-            ),
-            scales_LC=np.stack(
-                [np.concatenate(list(map(_scale, matrices))) for matrices in matrices_of_layers]
-            ),
-            levels=first.levels if isinstance(first, InBytes) else 0,
+            biases_LC=np.stack([np.concatenate([*map(_bias, matrices)]) for matrices in matrices_of_layers]),
+            scales_LC=np.stack([np.concatenate([*map(_scale, matrices)]) for matrices in matrices_of_layers]),
             norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
-            epsilon=norms[0].eps,
+            levels=first.levels if isinstance(first, InBytes) else 0,
+            epsilon=np.float32(norms[0].eps),
             post=post,
-            shape=attention.heads,
-            widest=max(len(_bias(one)) for one in matrices_of_layers[0]),
         )
+        widest = max(len(_bias(one)) for one in matrices_of_layers[0])
+        return Stack(kernels, embedding, weights, attention.heads, widest)
 
     def step(
         self,
-        kernels: ModuleType,
         tokens_R: NDArray[np.int64],
         positions_R: NDArray[np.int64],
         longest: int,
@@ -113,12 +96,12 @@ class Stack:
         `caches` are a layer's own keys and values and those of the source, the addresses of the caches of all
         layers, and an object that keeps them in memory. `own` and `source` are the nodes that each row sees.
         """
+        kernels, (heads, key_width, value_width) = self.kernels, self.heads
         (own_keys, _, source_keys, _), addresses, _ = caches
-        heads, width, value_width = self.shape
         vectors = self.embedding.matrix.detach().numpy()
-        positions = self.embedding.positions.table_for(torch.from_numpy(positions_R), longest)
-        room, source_nodes = own_keys.shape[2], source_keys.shape[2]
-        sizes = len(own_keys), heads, room, source_nodes, width, value_width, self.levels
+        positions = (
+            self.embedding.positions.table_for(torch.from_numpy(positions_R), longest).detach().numpy()
+        )
         x, out, y = np.empty((3, len(tokens_R), vectors.shape[1]), np.float32)
         wide, mixed = (
             np.empty((len(tokens_R), columns), np.float32) for columns in (self.widest, heads * value_width)
@@ -127,13 +110,23 @@ class Stack:
             standby.keeping,
             caches,
             kernels.step,
-            np.zeros((2, PHASES * len(self.matrices_LM) + 1), np.int64),
-            *(tokens_R, positions_R, vectors, positions.detach().numpy(), np.float32(self.embedding.scale)),
-            *(self.matrices_LM, addresses, np.empty(0, as_array(own_keys).dtype)),
-            *(self.biases_LC, self.scales_LC, self.norms_N2D, np.float32(self.epsilon), self.post),
-            *(x, out, wide, mixed, y, np.array(sizes)),
-            *(nodes_RH, own.sentences_R, own.nodes_RM, own.counts_R),
-            *(source.sentences_R, source.nodes_RM, source.counts_R),
+            np.zeros((2, PHASES * len(self.weights.matrices_LM) + 1), np.int64),
+            kernels.Tokens(tokens_R, positions_R, vectors, positions, np.float32(self.embedding.scale)),
+            self.weights,
+            kernels.Cache(
+                addresses_L4=addresses,
+                like=np.empty(0, as_array(own_keys).dtype),
+                new_nodes_RH=nodes_RH,
+                sentences=len(own_keys),
+                heads=heads,
+                own_nodes=own_keys.shape[2],
+                source_nodes=source_keys.shape[2],
+                key_width=key_width,
+                value_width=value_width,
+            ),
+            kernels.Seen(own.sentences_R, own.nodes_RM, own.counts_R),
+            kernels.Seen(source.sentences_R, source.nodes_RM, source.counts_R),
+            kernels.Buffers(x_RD=x, input_RD=out, wide_RC=wide, mixed_RC=mixed, y_RD=y),
         )
         standby.beside(work)
         return torch.from_numpy(out)
@@ -158,14 +151,16 @@ class FewRows:
         """Return this form of a model on a CPU, or None if layout, activation or kernels do not allow it."""
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
+        if not (kernels := compiled_kernels("decoding.fast")):
+            return None
         encoder, decoder = (
-            Stack.of(embedding, cast(list[Layer], list(layers)), norm)
+            Stack.of(kernels, embedding, cast(list[Layer], list(layers)), norm)
             for embedding, layers, norm in (
                 (model.source_embedding, model.encoder, model.encoder_norm),
                 (model.target_embedding, model.decoder, model.decoder_norm),
             )
         )
-        if not encoder or not decoder or not (kernels := compiled_kernels("decoding.fast")):
+        if not encoder or not decoder:
             return None
         start = -1 if model.start is None else model.start
         longest = 0 if model.config.encoder_window else MOST_PIECES
@@ -185,9 +180,7 @@ class FewRows:
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
         nodes = step.nodes_RH.numpy()
-        return self.decoder.step(
-            self.kernels, tokens, positions, longest, _caches(cache), nodes, step.own, step.source
-        )
+        return self.decoder.step(tokens, positions, longest, _caches(cache), nodes, step.own, step.source)
 
     def can_encode(self, sentences: int, longest: int) -> bool:
         """Return whether this can encode `sentences` sentences of up to `longest` tokens: a short one."""
@@ -195,13 +188,12 @@ class FewRows:
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D]: the encoder's output for the tokens of one sentence. `source` is its layout."""
-        own, nodes_TH, keys, values = whole_segments(source, self.encoder.shape, self.kernels)
+        own, nodes_TH, keys, values = whole_segments(source, self.encoder.heads, self.kernels)
         cache = keys, values, keys, values
-        addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.matrices_LM))
+        addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.weights.matrices_LM))
         caches, positions = (cache, addresses, cache), source.positions.long().numpy()
-        return self.encoder.step(
-            self.kernels, source_S.numpy(), positions, source.longest, caches, nodes_TH.numpy(), own, own
-        )
+        tokens, nodes = source_S.numpy(), nodes_TH.numpy()
+        return self.encoder.step(tokens, positions, source.longest, caches, nodes, own, own)
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """Return [R, V]: the logits of the decoder's output."""

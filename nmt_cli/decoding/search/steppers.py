@@ -1,4 +1,4 @@
-"""The three implementations of a step: PyTorch, Numba on a CPU, and a kernel for likeliest tokens on a GPU.
+"""The two implementations of a step: PyTorch on any device, and Numba on a CPU.
 
 `take_step` uses the first stepper that applies every rule of the plan. `TorchStepper` applies all of them.
 """
@@ -17,9 +17,8 @@ from torch.nn import functional as F
 from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.next_token.dispatch import likeliest
 from nmt_cli.decoding.search.beams import Beams, Choice, beam_rules
-from nmt_cli.decoding.search.expansion import best, best_of, candidates_per_row, drawn
+from nmt_cli.decoding.search.expansion import best, drawn
 from nmt_cli.decoding.search.lengths import LengthRule
 from nmt_cli.decoding.search.plan import StepPlan
 from nmt_cli.model.cache import DecodingCache
@@ -40,8 +39,6 @@ def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, ca
 def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
     """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
     steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
-    if look_every > 1 and len(ensemble.models) == 1:
-        steppers.insert(0, LikeliestStepper(ensemble, config, waits=False))
     if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
         steppers.insert(0, CompiledStepper(ensemble, config, kernels))
     return steppers
@@ -144,43 +141,6 @@ class CompiledStepper(TorchStepper):
         parents_BN = beams.advance(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
         for cache in caches:
             cache.reorder(parents_BN, beams.in_use)
-
-
-class LikeliestStepper(TorchStepper):
-    """Takes a step on a GPU: a kernel reads the logits once and writes the likeliest tokens of each row.
-
-    Every slot is a row, and the host never waits for the device.
-    """
-
-    rules: ClassVar = frozenset({"forced", "too_early_R", "diversity", "coverage_penalty"})
-
-    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out a plan without sampling and history: change `beams` and `caches`."""
-        rows = len(plan.rows_R)
-        only_R, too_early_R, factor_R = np.full(rows, -1), np.full(rows, -1), np.ones(rows, np.int64)
-        if plan.forced:
-            only_R, factor_R = plan.forced.tokens_R, 1 - plan.forced.certain_R
-        if plan.too_early_R is not None:
-            too_early_R = np.where(plan.too_early_R, self._end, -1)
-        rules_3R = _on(plan.rows_R.device, np.stack([only_R, too_early_R, factor_R]))
-        self._advance(plan, rules_3R, beams, caches)
-
-    def _advance(self, plan: StepPlan, rules_3R: Tensor, beams: Beams, caches: Caches) -> None:
-        """Take the step without waiting for the device: change `beams` and `caches`.
-
-        `rules_3R` holds three values per row: the only allowed token or -1, an excluded token or -1, and the
-        factor of the only allowed token's log-probability, 0 or 1.
-        """
-        only_R, never_R, factor_R = rules_3R
-        entries = len(self._ensemble.vocabulary)
-        never_V = torch.zeros(entries, dtype=torch.bool, device=never_R.device)
-        never_V.index_fill_(0, self._banned, True)
-        logits_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
-        count = candidates_per_row(self._config.slots, entries)
-        steps_RW, tokens_RW = likeliest(logits_RV, count, never_V, never_R, only_R)
-        steps_RW[:, 0] *= factor_R  # a forced token is the only one of its row
-        choice = best_of(steps_RW, tokens_RW, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
-        self._follow(choice, plan, beams, caches)
 
 
 def _on(device: torch.device, array: np.ndarray) -> Tensor:

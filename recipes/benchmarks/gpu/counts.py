@@ -33,7 +33,6 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.next_token import dispatch as next_token
-from nmt_cli.decoding.search import steppers
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.model import cache, embedding, layers
@@ -166,12 +165,11 @@ def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
     """
     return {
         "as on a CPU": _search(beam, steps, Masked, 1),
-        "as on a GPU, all log-probabilities": _search(beam, steps, _Launched, LOOK_EVERY, few=False),
         "as on a GPU": _search(beam, steps, _Launched, LOOK_EVERY),
     }
 
 
-def _search(beam: int, steps: int, attention: type, look_every: int, few: bool = True) -> dict[str, Any]:
+def _search(beam: int, steps: int, attention: type, look_every: int) -> dict[str, Any]:
     entries, sentences = Vocabulary(("",) * 2000, end=0, start=0, unknown=1), 8
     shape = ModelConfig(width=64, feed_forward=64, heads=2)
     torch.manual_seed(1)
@@ -183,9 +181,6 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
         stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
         stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
         stack.enter_context(patch.object(next_token, "_kernels", lambda *_: None))
-        stack.enter_context(patch.object(steppers, "likeliest", _likeliest))
-        if not few:
-            one._steppers = one._steppers[-1:]
         counted = stack.enter_context(Counted())
         for _ in range(steps):
             one.step()
@@ -195,12 +190,6 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
         "bytes a logit": round(sum(counted.bytes[name] for name in OF_LOGITS) / logits, 2),
         "by name": {name: round(count / steps, 1) for name, count in counted.operations.most_common()},
     }
-
-
-def _likeliest(logits_RV: Tensor, count: int, *_: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace the kernel by one operation that reads the logits once."""
-    best, tokens = torch.topk(logits_RV, count)
-    return best.float(), tokens
 
 
 class _Launched:

@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.utils._python_dispatch import _pop_mode_temporarily
 
 from nmt_cli.attention import dispatch
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search import steppers
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.decoding.search.steppers import LikeliestStepper
+from nmt_cli.decoding.search.steppers import TorchStepper
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from tests.launches import Strict
@@ -61,15 +64,20 @@ def sentences(keys: Sequence[int]) -> list[Sentence]:
 def test_between_two_checks_nothing_waits_for_the_device(
     shape: str, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, taken = LikeliestStepper._advance, 0
+    step, copy, taken = TorchStepper.step, steppers._on, 0
 
-    def strictly(self: LikeliestStepper, *given: object) -> None:
+    def strictly(self: TorchStepper, *arguments: object) -> None:
         nonlocal taken
         with Strict():
-            advance(self, *given)  # type: ignore[arg-type]
+            step(self, *arguments)  # type: ignore[arg-type]
         taken += 1
 
-    monkeypatch.setattr(LikeliestStepper, "_advance", strictly)
+    def copied(device: torch.device, array: np.ndarray) -> torch.Tensor:
+        with _pop_mode_temporarily():  # a copy from the host does not wait
+            return copy(device, array)
+
+    monkeypatch.setattr(TorchStepper, "step", strictly)
+    monkeypatch.setattr(steppers, "_on", copied)
     search, mode = search_of(model_of(SHAPES[shape]), CONFIGS[config]), FakeTensorMode()
     search.join(sentences(range(5)))
     for cache in search._caches:  # a fake tensor has no values

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.beams import Beams
 from nmt_cli.decoding.search.hypotheses import PlaceholdersWanted, Sentence
 from nmt_cli.decoding.search.plan import RULES, Forced, StepPlan
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.decoding.search.steppers import CompiledStepper, LikeliestStepper, TorchStepper, take_step
+from nmt_cli.decoding.search.steppers import CompiledStepper, TorchStepper, take_step
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
@@ -63,26 +62,22 @@ def planned(search: Search) -> StepPlan:
     return search._planner.plan(search._items, state_of(search)[0])
 
 
-def stepper_of(kind: type[TorchStepper], search: Search) -> TorchStepper:
-    given = search._ensemble, search._config
-    if kind is not CompiledStepper:
-        return kind(*given, waits=kind is TorchStepper)
+def compiled_stepper(search: Search) -> CompiledStepper:
     kernels = compiled_kernels("decoding.search")
     assert kernels, "the tests need Numba"
-    return CompiledStepper(*given, kernels)
+    return CompiledStepper(search._ensemble, search._config, kernels)
 
 
 def test_every_rule_has_a_case() -> None:
     assert {rule for rule, *_ in CASES.values()} == {*RULES}
 
 
-@pytest.mark.parametrize("kind", [CompiledStepper, LikeliestStepper])
 @pytest.mark.parametrize("case", CASES)
-def test_a_rule_is_applied_as_by_pytorch_or_declined(case: str, kind: type[TorchStepper]) -> None:
+def test_a_rule_is_applied_as_by_pytorch_or_declined(case: str) -> None:
     rule, config, sentence = CASES[case]
     with torch.inference_mode():
-        ours, theirs = (begun(config, sentence, LOOK_EVERY if kind is LikeliestStepper else 1) for _ in "12")
-        fast, plain = stepper_of(kind, ours), stepper_of(TorchStepper, ours)
+        ours, theirs = (begun(config, sentence, 1) for _ in "12")
+        fast, plain = compiled_stepper(ours), TorchStepper(ours._ensemble, ours._config)
         assert rule in planned(ours).in_force
         if not planned(ours).in_force <= fast.rules:
             with pytest.raises(AssertionError, match=rule):
