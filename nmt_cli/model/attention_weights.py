@@ -47,7 +47,10 @@ def attention_weights(
 
 
 def _recorder(layers: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
-    """Return a hook that appends an attention module's weights to `layers`, for calls in this thread only."""
+    """Return a hook that appends the weights of each call of an attention module to `layers`.
+
+    It ignores calls in other threads.
+    """
     thread = get_ident()
 
     def record(attention: Any, inputs: tuple[Any, ...]) -> None:

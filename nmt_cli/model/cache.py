@@ -46,7 +46,10 @@ class WholeStep(Protocol):
         """Return whether this function can compute `step`."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder output after each newest token. Positions are less than `longest`."""
+        """Return [R, D]: the decoder output after each newest token, which is added to `cache`.
+
+        Positions are less than `longest`.
+        """
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """Return [R, V]: the score of each vocabulary entry."""
@@ -75,8 +78,8 @@ class DecodingCache(TokenTree):
 
         `rows_R` are the slots in use, ascending. A row attends to its new node and to those of its path that
         are at most `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the model's
-        weights. On a CPU, compiled kernels follow the paths of few rows. Otherwise masks over all nodes are
-        made.
+        weights. The step has lists of nodes if compiled kernels suit the rows (`dispatch.follower`), else
+        masks over all nodes.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
@@ -94,7 +97,10 @@ class DecodingCache(TokenTree):
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """List the real source tokens of each row. Return the last result if the rows' slots are the same."""
+        """Return lists of the real source tokens of each row.
+
+        Return the previous result if the slots and `source_seen` have stayed the same.
+        """
         row_slots = rows.from_slots.numpy()
         if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
@@ -103,7 +109,10 @@ class DecodingCache(TokenTree):
         return paths
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
-        """Replace each slot's hypothesis by its parent slot's. Free the slots that `in_use_BN` excludes."""
+        """Replace each slot's hypothesis by that of its parent slot. Free slots that are not in use.
+
+        Coverage and SSRU states follow. Keys and values stay where they are.
+        """
         self.reorder_paths(parents_BN, in_use_BN)
         if self.coverage is not None:
             self.coverage = of_parents(self.coverage, parents_BN)
@@ -111,7 +120,10 @@ class DecodingCache(TokenTree):
             layer.reorder(parents_BN)
 
     def addresses(self) -> NDArray[np.int64]:
-        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, cached until these are replaced."""
+        """Return [layers, 4]: memory addresses of the tensors in `LayerCache.all_tensors` of each layer.
+
+        The result is kept until these tensors are replaced.
+        """
         first = self.layers[0]
         if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
             addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
@@ -119,7 +131,9 @@ class DecodingCache(TokenTree):
         return self.located[2]
 
     def begin_coverage(self) -> None:
-        """Record from now on how much attention each source token gets. This slows decoding down."""
+        """Record from now on how much attention each source token gets. Begin with 0. This slows decoding
+        down.
+        """
         shape = (len(self.ages), self.slots, self.source_seen.shape[1])
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
@@ -129,12 +143,18 @@ class DecodingCache(TokenTree):
         return self.coverage / len(self.layers)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep keys and values of nodes `order_BM` of `sentences`. Append zeros for `joining` sentences."""
+        """Keep the keys and values of the nodes `order_BM` of `sentences`, in these orders.
+
+        Append zeros for `joining` sentences.
+        """
         for layer in self.layers:
             layer.copy_nodes(sentences, order_BM, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, in this order. Append those of `joining`, a cache that took no step yet."""
+        """Keep only `sentences`, in this order, and append all of `joining`, a cache that took no step yet.
+
+        Source padding that the kept sentences do not need is removed.
+        """
         # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):

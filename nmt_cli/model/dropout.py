@@ -14,7 +14,10 @@ LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, set elements of `x` to 0 at random and scale up the others. Use PyTorch's generator."""
+    """In training, set elements of `x` to 0 with this probability, and divide the others by 1 - probability.
+
+    Otherwise, or with probability 0, return `x` itself. PyTorch's generator draws the random numbers.
+    """
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -24,7 +27,7 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def dropout_seed(like: Tensor) -> Tensor:
-    """Return a random seed of a dropout mask, on the device of `like`. The host does not wait for it."""
+    """Return a random int64 [] for a dropout mask, on the device of `like`. The host does not wait for it."""
     return torch.randint(SEEDS, (), device=like.device)
 
 

@@ -35,19 +35,25 @@ class LayerCache:
         return self.source_keys.shape[3], self.source_values.shape[3]
 
     def reorder(self, parents_BN: Tensor) -> None:
-        """Replace the SSRU state of each slot by its parent slot's. Keys and values stay the same."""
+        """Replace the SSRU state of each slot, if there are states, by that of its parent slot.
+
+        Keys and values stay the same.
+        """
         if self.states is not None:
             self.states = of_parents(self.states, parents_BN)
 
     def copy_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep the nodes `order_BM` of `sentences`, and append zeros for `joining` sentences."""
+        """Keep the keys and values of the nodes `order_BM` of `sentences`, and their SSRU states, if any.
+
+        Append zeros for `joining` sentences.
+        """
         self.own_keys = _nodes(self.own_keys, sentences, order_BM, joining)
         self.own_values = _nodes(self.own_values, sentences, order_BM, joining)
         if self.states is not None:
             self.states = F.pad(self.states[sentences], (0, 0, 0, 0, 0, joining))
 
     def join_sources(self, sentences: Tensor, longest: int, new: LayerCache | None) -> None:
-        """Keep the first `longest` source tokens of `sentences`, and append all sources of `new`."""
+        """Keep the first `longest` source tokens of `sentences`. Append all sources of `new`, if given."""
         keys, values = self.source_keys[:, :, :longest], self.source_values[:, :, :longest]
         self.source_keys = joined(keys, sentences, new.source_keys if new else None)
         self.source_values = joined(values, sentences, new.source_values if new else None)
@@ -104,7 +110,10 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) ->
 
 
 def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
-    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Zeros pad the shorter one on axis S."""
+    """Return `sentences` of `x_BHSC`, then all of `new_BHSC` if it is not None.
+
+    Zeros pad the shorter one on axis S.
+    """
     if new_BHSC is None:
         return x_BHSC.index_select(0, sentences)
     _, heads, old_longest, channels = x_BHSC.shape

@@ -50,8 +50,8 @@ INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Create a linear layer that computes several projections of one input side by side.
 
-    Each projection is initialised as a layer with only its own outputs: uniform within ±gain x sqrt(6 /
-    (inputs + outputs)), as proposed by Glorot and Bengio (2010). Biases are 0.
+    `outputs` has the number of outputs of each. Each is initialised as a layer with only its own outputs:
+    uniform within ±gain x sqrt(6 / (inputs + outputs)). Biases are 0. See Glorot and Bengio (2010).
     """
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
     for rows in torch.split(linear.weight.detach(), list(outputs)):
@@ -84,9 +84,11 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply a sub-layer to `x` [..., D]. The result has the shape and dtype of `x`.
+        """Return `x` [..., D] with the output of `sublayer` added, normed and dropped out as the class
+        describes.
 
-        Norms are computed in the dtype of their weights.
+        Dropout is applied in training only. Norms are computed in the dtype of their weights, and the result
+        has that of `x`.
         """
         drop = self.drop if self.training else 0.0
         if self.post:
@@ -109,7 +111,10 @@ class SelfAttention(nn.Module):
         self.window = config.decoder_window if causal else config.encoder_window
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Return [T, D]: the attention of each token, projected back to the width of the model."""
+        """Return [T, D]: the attention of each token within its sentence, projected back to D channels.
+
+        Dropout is applied in training only.
+        """
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         options = Options(self.causal, self.window, drop, seed)
@@ -120,14 +125,14 @@ class SelfAttention(nn.Module):
         return out
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
-        """Return the weights of attention in each sentence as [H, queries, keys], without dropout."""
+        """Return for each sentence the attention weights [H, queries, keys], without dropout."""
         query, key, _ = parts_of([self.query_key_value(x_TD)], self.heads)
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """Return [R, D]: the attention of each row's newest token to its hypothesis, including itself.
 
-        The keys and values of the newest tokens are added to `cache`.
+        Write the keys and values of the newest tokens to their nodes in `cache`.
         """
         mixed_RC = attend_newest(
             self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
@@ -149,7 +154,10 @@ class CrossAttention(nn.Module):
         self.output = projection(values, config.width, bias=bias)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
-        """Return [T, D]: the attention of each target token to the encoded source, projected back."""
+        """Return [T, D]: the attention of each target token to its source sentence, projected back.
+
+        Dropout is applied in training only.
+        """
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         projections = [self.query(x_TD), self.key_value(encoded_SD)]
@@ -158,7 +166,7 @@ class CrossAttention(nn.Module):
         return out
 
     def weights(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> list[Tensor]:
-        """Return the attention weights of each sentence pair as [H, queries, keys], without dropout."""
+        """Return for each pair the attention weights [H, target tokens, source tokens], without dropout."""
         keys_SHK, _ = self.keys_values(encoded_SD)
         return weights(by_head(self.query(x_TD), self.heads.number), keys_SHK, target, source)
 
@@ -170,7 +178,10 @@ class CrossAttention(nn.Module):
         return by_head(keys, number), by_head(values, number)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of each newest token to its source. Add to a recorded coverage."""
+        """Return [R, D]: the attention of each newest token to its source, projected back.
+
+        Add the weights to the coverage, if it is recorded.
+        """
         query_RHK = by_head(self.query(x_RD), self.heads.number)
         step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
@@ -191,7 +202,7 @@ class FeedForward(nn.Module):
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [..., D] for `x` of [..., D]."""
+        """Return [..., D] for `x` [..., D]. Dropout follows the activation, in training only."""
         activated_F = dropout(self.activation(x, self.inner), self.drop, self.training)
         out: Tensor = self.outer(activated_F)
         return out

@@ -62,7 +62,8 @@ class LearnedPositions(nn.Module):
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
         """Return the table. Raise `UserError` if one of `positions` is not in it.
 
-        `positions` are not read, which would wait for the device, if `longest` shows that all fit.
+        If `longest` is at most the size of the table, all fit. Then `positions` are not read, which would
+        wait for the device.
         """
         count = self.table.shape[0]
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.

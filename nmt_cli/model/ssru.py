@@ -29,7 +29,7 @@ class Ssru(nn.Module):
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the output for each row's newest token, and update the rows' states in `cache`."""
+        """Return [R, D]: the output for each row's newest token. Replace their states in `cache`."""
         assert cache.states is not None
         gate_RD, new_RD = self._gates(x_RD)
         state_RD = gate_RD * step.read_states(cache.states) + new_RD
@@ -46,8 +46,9 @@ class Ssru(nn.Module):
 def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
     """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch, by a parallel scan.
 
-    The gate of each sentence's first token must be 0, which ends a sum. Each round doubles the number of
-    tokens that a sum covers. `longest` bounds the lengths of sentences.
+    The gate of each sentence's first token must be 0, so that no state passes from one sentence to the next.
+    `longest` is at least the length of the longest sentence. Each round doubles the number of tokens in a
+    sum.
     """
     reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
     while reach < longest:

@@ -131,7 +131,11 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output, for a single short sentence by one compiled function."""
+        """Return [S, D]: the encoder output.
+
+        If `few_rows` can encode this batch, one compiled function computes it. Otherwise each layer is
+        called.
+        """
         if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
@@ -145,7 +149,7 @@ class Transformer(nn.Module):
         return out
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
-        """Return [T, V]: the score of each vocabulary entry. Training uses `projected` instead."""
+        """Return [T, V]: the score of each vocabulary entry, before the softmax. Decoding uses this."""
         if self.few_rows and self.few_rows.fits(len(decoded_TD)):
             return self.few_rows.logits(decoded_TD)
         if self.packed_output:
@@ -165,7 +169,10 @@ class Transformer(nn.Module):
         return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
 
     def begin(self, source_S: Tensor, source: Layout, slots: int) -> DecodingCache:
-        """Encode sentences with their end tokens. Return a cache with `slots` empty hypotheses for each."""
+        """Encode sentences. Return a cache with `slots` empty hypotheses for each.
+
+        `source_S` are flat ids with end tokens, and `source` is their layout.
+        """
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
         return begin_cache(

@@ -13,7 +13,7 @@ NORM = float32[::1], float32[::1], float32
 
 @njit(**OPTIONS)
 def _sum(x_D):
-    """Return the sum of a row, added in any order, unlike the operations of its caller."""
+    """Return the sum of a row. The compiler may add in any order here, but not in `normed_row`."""
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]
@@ -22,7 +22,7 @@ def _sum(x_D):
 
 @njit(**OPTIONS)
 def _sum_of_squares(x_D, mean):
-    """Return the sum of the squared differences from the mean."""
+    """Return the sum of the squared differences of a row from `mean`."""
     squares = np.float32(0)
     for d in range(len(x_D)):
         squares += (x_D[d] - mean) * (x_D[d] - mean)
@@ -33,7 +33,8 @@ def _sum_of_squares(x_D, mean):
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
     """Write the layer norm of the row `x_D` to `out_D`, which may be the same array.
 
-    The fixed order of the factors gives all callers the same bits.
+    `weight_D`, `bias_D` and `epsilon` belong to the norm. The fixed order of factors gives all callers the
+    same bits.
     """
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
@@ -62,7 +63,7 @@ def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
 def rounded_row(x_C, levels, zero, integers_C):
     """Write a row as integers from -`levels` to `levels`, plus `zero`. Return the scale of the row.
 
-    The row is about (integer - zero) x scale.
+    The row is about (integer - zero) x scale. The scale is the largest absolute value divided by `levels`.
     """
     # Without their sign bits, floats sort as integers, with nan last. A maximum of integers is vectorised.
     highest = np.int32(1)  # not 0, which would be divided by
@@ -78,14 +79,14 @@ def rounded_row(x_C, levels, zero, integers_C):
 
 @njit(void(float32[:, ::1], int32, int32, uint8[:, ::1], float32[::1]), **OPTIONS)
 def round_rows(x_RC, levels, zero, integers_RC, scales_R):
-    """Write rows as integers from -`levels` to `levels`, plus `zero`, and their scales to `scales_R`."""
+    """Write each row to `integers_RC` as in `rounded_row`, and its scale to `scales_R`."""
     for row in range(len(x_RC)):
         scales_R[row] = rounded_row(x_RC[row], levels, zero, integers_RC[row])
 
 
 @njit(void(float32[:, ::1], float32[::1], float32[::1]), **OPTIONS)
 def scale_rows(x_RC, scales_R, bias_C):
-    """Multiply each row of `x_RC` by its scale, then add `bias_C` to it."""
+    """Multiply each row of `x_RC` by its scale, then add `bias_C` to it, in place."""
     for row in range(len(x_RC)):
         for c in range(x_RC.shape[1]):
             x_RC[row, c] = x_RC[row, c] * scales_R[row] + bias_C[c]

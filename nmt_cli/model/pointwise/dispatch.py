@@ -14,7 +14,10 @@ def implementation(device: torch.device) -> str:
 
 
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return [..., F]: the ReLU of an `nn.Linear` with a bias, or of a module that replaces it."""
+    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` with a bias or a module that replaces it.
+
+    A GPU computes an `nn.Linear` by a fused kernel, in the dtype of autocast.
+    """
     if implementation(x.device) == "plain" or not isinstance(linear, nn.Linear):
         # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
@@ -28,8 +31,9 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
     """Return [..., D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
 
-    If x has the dtype of the weights, matrix products need a copy in another dtype. Then `torch.compile`
-    writes both in one pass, and no fused kernel is used.
+    Each element of y is dropped with probability `drop`. A fused kernel is used on a GPU with gradients, if x
+    and y have the same dtype and the weights another. For equal dtypes, `torch.compile` is faster, because it
+    also writes the copy that matrix products need.
     """
     exact = norm.weight.dtype
     if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():

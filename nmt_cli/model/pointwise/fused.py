@@ -29,9 +29,10 @@ def _relu_backward_kernel(
     d_out, out, d_in, sums, tokens, width, d_out_token,
     PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Write to `d_in` the gradients `d_out` of a part of the tokens, or 0 if `out` is at most 0.
+    """Write to `d_in` the gradients `d_out` of PART tokens, with 0 for each element whose `out` is at most 0.
 
-    Write their sum over these tokens to `sums`. `d_out_token` is the stride of `d_out`, WIDE the sum's dtype.
+    Write their sum over these tokens to the row of this part in `sums`. `d_out_token` is the stride of
+    `d_out`. WIDE is the dtype of sums.
     """
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -51,10 +52,10 @@ def _relu_backward_kernel(
 
 @triton.jit
 def _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
-    """Return the tile x + dropout(y), and the factors that dropout multiplied y by, both in fp32.
+    """Return two fp32 tiles: x + dropout(y), and the factors by which dropout multiplied y.
 
-    `offsets` are those of the tile in memory. `state` is the hash after the seed. `rows` and `columns` are
-    the indices of the tile, and `inside` is False for padding.
+    `offsets` are those of the tile in memory. `rows` and `columns` are its indices. `state` is that of the
+    dropout hash after the seed. Elements that are not `inside` read as 0.
     """
     ones = tl.full(offsets.shape, 1.0, tl.float32)
     if DROPOUT:
@@ -98,10 +99,10 @@ def _normed_sum_backward_kernel(
     dx, dy, d_weights, d_biases, tokens, threshold, amplified,
     D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `dx` and `dy` of PART tokens, and sums of the gradients of weight and bias.
+    """Write the gradients `dx` and `dy` of PART tokens, and the sums of their gradients of weight and bias.
 
-    `d_out` is the gradient of the output, `means` and `scales` [T] come from the forward pass. Each program
-    writes its sums to a row of `d_weights` and `d_biases` [P, D].
+    The sums are a row of `d_weights` and of `d_biases` [P, D]. `d_out` is the gradient of the output. `means`
+    and `scales` [T] come from the forward pass.
     """
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
@@ -132,7 +133,7 @@ def _normed_sum_backward_kernel(
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """Return [T, F]: the ReLU of a projection. One kernel computes the product, the bias and the ReLU."""
+    """Return [T, F]: the ReLU of a projection, in the dtype of `x_TD`, computed by one kernel."""
     if torch.is_grad_enabled():
         out_TF: Tensor = _relu_linear(x_TD, weight_FD, bias_F)
         return out_TF
@@ -142,13 +143,16 @@ def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 # A custom operator, so that torch.compile does not separate the product from the ReLU.
 @torch.library.custom_op("nmt::relu_linear", mutates_args=())
 def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """Return [T, F]: the ReLU of a projection, in the dtype of `x_TD`, with gradients."""
+    """Return [T, F]: the result of `relu_linear`, with gradients."""
     return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
 
 
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a ReLU's input and of the bias in it. Repeated calls give the same bits."""
+    """Return the gradients of a ReLU's input [T, F] and of the bias [F] that was added before the ReLU.
+
+    `out_TF` is the output of the ReLU. Repeated calls give the same bits.
+    """
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)
@@ -207,9 +211,10 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the layer norm of x + dropout(y), [T, D], and each token's mean [T] and scale [T].
+    """Return the layer norm of x + dropout(y), [T, D], and each token's mean [T] and inverse deviation [T].
 
-    One pass over memory computes it. `seed` determines the dropout mask. Only the norm has gradients.
+    One pass over memory computes it, in fp32. `seed` determines the dropout mask, and may be None if `drop`
+    is 0. Only the norm has gradients.
     """
     x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
     out_TD, means_T, scales_T = _normed(x_TD)
@@ -232,7 +237,10 @@ def _normed_sum_backward(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, y, weight and bias. The means and scales are results of `normed_sum`."""
+    """Return the gradients of x, y, weight and bias. `d_out_TD` is that of the norm.
+
+    `means_T` and `scales_T` are results of `normed_sum`, the other arguments are its own.
+    """
     d_out_TD, x_TD, y_TD = (x.contiguous() for x in (d_out_TD, x_TD, y_TD))
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     with torch.cuda.device_of(x_TD):
@@ -256,7 +264,7 @@ def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
 
 
 def _normed(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Allocate the output, the means and the scales of a normed sum."""
+    """Allocate the three results of `normed_sum`."""
     means_T, scales_T = (x_TD.new_empty(x_TD.shape[0], dtype=torch.float32) for _ in range(2))
     return x_TD.new_empty(x_TD.shape), means_T, scales_T
 
@@ -282,7 +290,7 @@ def _(
 
 
 def _save_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Save the inputs, means and scales of a normed sum."""
+    """Save x, y, weight, dropout, means and scales of a normed sum for the backward pass."""
     x_TD, y_TD, weight_D, _, _, ctx.drop, seed = inputs
     ctx.save_for_backward(*output[1:], x_TD, y_TD, weight_D, seed)
     ctx.mark_non_differentiable(*output[1:])

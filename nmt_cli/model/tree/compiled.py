@@ -47,9 +47,10 @@ ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), 
 
 @njit(**OPTIONS)
 def _find_free(paths_BNM, used, free_BN):
-    """Write the first N free nodes of each sentence to `free_BN`. A node is free if it is on no path.
+    """Write to `free_BN` the first N nodes of each sentence that are on no path.
 
-    Return False if fewer than N of the first `used` nodes are free. Then `free_BN` is incomplete.
+    Return False if fewer than N of the first `used` nodes of a sentence are free. Then `free_BN` is
+    incomplete.
     """
     sentences, slots, _ = paths_BNM.shape
     for sentence in range(sentences):
@@ -69,9 +70,9 @@ def _find_free(paths_BNM, used, free_BN):
 
 @njit(**OPTIONS)
 def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
-    """Write the nodes of a path that are less than `reach` tokens before depth `newest`, ordered by depth.
+    """Write the nodes of a path that are less than `reach` tokens before depth `newest` to `seen_M`.
 
-    They are written to `seen_M`. Return their number. Only the first `used` nodes are searched.
+    They are ordered by depth, oldest first. Return their number. Only the first `used` nodes are searched.
     """
     count = 0
     for node in range(used):
@@ -90,9 +91,10 @@ def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
 def take_nodes(tree, used, reach, rows):
     """Add a new node to the path of each of the first P rows. List the nodes that each row attends to.
 
-    Slot n of a sentence takes the n-th free one of its first `used` nodes. Return False, without a change, if
-    a sentence has too few free nodes. A row attends to the nodes of its path that are less than `reach`
-    tokens back. They are listed by depth: node numbers depend on the other sentences, and sums must not.
+    Slot n of a sentence takes the n-th of its first `used` nodes that are free. Return False, without a
+    change, if a sentence has less than N free ones, else True. A row attends to the nodes of its path that
+    are less than `reach` tokens back. Results in `rows` are written. Nodes are listed by depth, because node
+    numbers depend on other sentences.
     """
     sentences, slots, nodes = tree.paths_BNM.shape
     free_BN = np.empty((sentences, slots), np.int64)
@@ -117,7 +119,7 @@ def take_nodes(tree, used, reach, rows):
 
 @njit(void(boolean[:, :, ::1], int64[:, ::1], boolean[:, ::1]), **OPTIONS)
 def follow(paths_BNM, parents_BN, in_use_BN):
-    """Replace the path of each slot by its parent slot's path, in place. Slots not in use get no nodes."""
+    """Replace the path of each slot by that of its parent slot, in place. Slots not in use get no nodes."""
     for sentence in range(len(paths_BNM)):
         before_NM = paths_BNM[sentence].copy()
         for slot in range(paths_BNM.shape[1]):

@@ -65,8 +65,8 @@ class TokenTree:
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
         """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
 
-        An index counts the cached keys [B x H x M]. The mask [B, N, `used`] is True for the nodes of a path
-        up to `window` // 2 tokens back, or all of them if `window` is 0.
+        An index counts the cached keys [B x H x M]. The mask [B, N, `used`] is True for nodes of a slot's
+        path that are up to `window` // 2 tokens back. A `window` of 0 shows the whole path.
         """
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
@@ -87,9 +87,9 @@ class TokenTree:
     ) -> tuple[Tensor, NDArray[np.int32], NDArray[np.int32]]:
         """Add a new node to the path of each of the first `count` rows, by kernels. The others are dummies.
 
-        Return the new nodes' indices [count, H] among the cached keys [B x H x M], lists of visible nodes [R,
-        `used`], and their lengths [R]. Visible nodes are up to `window` // 2 tokens back, or all if `window`
-        is 0.
+        Return the new nodes' indices [count, H] among the cached keys [B x H x M]. Also return lists of
+        visible nodes [R, `used`] and their lengths [R]. Visible nodes are on the path and up to `window` // 2
+        tokens back, or all if `window` is 0. More nodes are reserved if necessary.
         """
         row_slots = rows.from_slots.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
@@ -115,14 +115,20 @@ class TokenTree:
             self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def _free_nodes(self) -> Tensor:
-        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up."""
+        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up.
+
+        If no step is left, reserve more by `get_ready`.
+        """
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
         # False sorts before True, so free nodes come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Wait for the device and reserve nodes for `ahead` steps. Return [B, `used`]: True on a path."""
+        """Reserve nodes for `ahead` steps, in more memory if necessary. Wait for the device.
+
+        Return [B, `used`]: True for nodes on a path.
+        """
         alive = self._alive()
         # All sentences get the number of nodes that the largest one needs.
         live = int(alive.sum(1).max())
@@ -162,7 +168,10 @@ class TokenTree:
         self.move_nodes(sentences, order, joining)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep the data of the nodes `order_BM` of `sentences`, and append zeros for `joining` sentences."""
+        """Keep the data of the nodes `order_BM` of `sentences`, in these orders.
+
+        Append zeros for `joining` sentences.
+        """
         raise NotImplementedError
 
 
