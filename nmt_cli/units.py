@@ -2,12 +2,13 @@
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, which gets an "s" unless the number is 1: "1 line", "2,000 lines"."""
+    """Return a number with its noun. The noun gets an "s" unless the number is 1: "1 line", "2,000 lines"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return seconds to about two digits, as "47 s", "12 min", "5.3 h" or "2.3 days"."""
+    """Return seconds as text with one decimal below ten, in s, min, h, or days from two days on: "47 s", "5.3
+    h", "2.3 days"."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         # Two days are the first that read better than hours.
         if seconds >= size * (2 if unit == "days" else 1):
@@ -16,7 +17,8 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes to about two digits: "3.1 MB", "12 GB", "1,400 GB"."""
+    """Return a number of bytes as text in bytes, kB, MB or GB (powers of 1,000): "3.1 MB", "12 GB", "1,400
+    GB"."""
     power, unit = next(
         (10**n, unit)
         for n, unit in ((9, "GB"), (6, "MB"), (3, "kB"), (0, "bytes"))
@@ -26,4 +28,5 @@ def size(count: int) -> str:
 
 
 def _short(value: float) -> str:
+    """Return a number with at most one decimal if it is below ten, otherwise without decimals."""
     return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"

@@ -16,14 +16,16 @@ PATIENCE = 100_000
 
 
 def split_of(english: str) -> str:
-    """Return the only set, train, valid or test, that an English sentence may be in, for every seed."""
+    """Return "train", "valid" or "test": the only set that an English sentence may be in. It depends on a
+    checksum of the sentence. One in 40 sentences is for "valid", and one for "test"."""
     # Python's own hash differs between processes.
     shard = zlib.crc32(english.encode("utf-8")) % 40
     return {0: "test", 1: "valid"}.get(shard, "train")
 
 
 def corpus(split: str, size: int, seed: int) -> list[Pair]:
-    """Return the first `size` distinct pairs for `split` and `seed`. `ValueError` if there are fewer."""
+    """Return the first `size` distinct sentence pairs for `split`. The same `seed` gives the same pairs.
+    Raise `ValueError` if the grammar has fewer."""
     pairs = list(islice(_drawn(split, seed), size))
     if len(pairs) < size:
         raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")
@@ -31,13 +33,14 @@ def corpus(split: str, size: int, seed: int) -> list[Pair]:
 
 
 def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
-    """Write the files `split`.en and `split`.de into `folder`, with one sentence per line."""
+    """Write the pairs into the files `split`.en and `split`.de in `folder`, one sentence per line."""
     for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
         (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
 
 
 def _drawn(split: str, seed: int) -> Iterator[Pair]:
-    """Yield distinct random pairs for `split`. End after `PATIENCE` sentences in a row that are useless."""
+    """Yield distinct random pairs of `split`. End after `PATIENCE` sentences in a row that are repeated or
+    belong to another set."""
     draw, seen, useless = RandomPhrases(f"{split} {seed}"), set[str](), 0
     while useless < PATIENCE:
         pair = sentence(draw)

@@ -4,11 +4,13 @@ from nmt_cli.demo.lexicon import CLOCK_TIMES, ENGLISH_ORDINALS, GERMAN_ORDINALS,
 
 
 def cardinal(number: int) -> Pair:
-    """Return a number from 0 to 999,999: 121 is "one hundred and twenty-one", "einhunderteinundzwanzig"."""
+    """Return a number from 0 to 999,999 in words: 121 is "one hundred and twenty-one",
+    "einhunderteinundzwanzig"."""
     return Pair(_english(number), _german(number))
 
 
 def _english(number: int) -> str:
+    """Return a number from 0 to 999,999 in British English words."""
     if number < 20:
         return SMALL_NUMBERS[number].en
     if number < 100:
@@ -21,6 +23,7 @@ def _english(number: int) -> str:
 
 
 def _german(number: int) -> str:
+    """Return a number from 0 to 999,999 in German words, as one word."""
     if number < 20:
         return SMALL_NUMBERS[number].de
     if number < 100:
@@ -32,12 +35,13 @@ def _german(number: int) -> str:
 
 
 def _german_prefix(number: int) -> str:
-    """Return a number as it is before another word: "eins" becomes "ein"."""
+    """Return a number in German as it is before another word: "eins" becomes "ein", "hunderteins" becomes
+    "hundertein"."""
     return _german(number).removesuffix("s") if number % 100 == 1 else _german(number)
 
 
 def year(number: int) -> Pair:
-    """Return a year from 1100 to 2099: 1905 is "nineteen oh five", "neunzehnhundertfünf"."""
+    """Return a year from 1100 to 2099 in words: 1905 is "nineteen oh five", "neunzehnhundertfünf"."""
     if 2000 <= number < 2010:
         return cardinal(number)
     century, rest = divmod(number, 100)
@@ -48,7 +52,7 @@ def year(number: int) -> Pair:
 
 
 def ordinal(day: int) -> Pair:
-    """Return a day of the month, 1 to 31: 21 is "twenty-first", "einundzwanzigste"."""
+    """Return a day of the month, 1 to 31, in words: 21 is "twenty-first", "einundzwanzigste"."""
     head, dash, last = _english(day).rpartition("-")
     english = head + dash + ENGLISH_ORDINALS.get(last, f"{last}th")
     regular = _german(day) + ("te" if day < 20 else "ste")
@@ -56,16 +60,16 @@ def ordinal(day: int) -> Pair:
 
 
 def clock(hour: int, minute: int) -> Pair:
-    """Return a twelve-hour time: (7, 30) is "half past seven", "halb acht". The hour is from 1 to 12, and the
-    minute is a multiple of 5 below 60.
-    """
+    """Return a twelve-hour time in words: (7, 30) is "half past seven", "halb acht". The hour is from 1 to
+    12, and the minute is a multiple of 5 below 60."""
     now, following, time = cardinal(hour), cardinal(hour % 12 + 1), CLOCK_TIMES[minute // 5]
     german_now = now.de if minute else _german_prefix(hour)
     return Pair(time.en.format(now.en, following.en), time.de.format(german_now, following.de))
 
 
 def price(euros: int, cents: int) -> Pair:
-    """Return a price of 1 euro or more, in the German accusative: "einen Euro", "zwei Euro fünfzig"."""
+    """Return a price of 1 euro or more in words, in the German accusative: "einen Euro", "zwei Euro fünfzig".
+    With 0 cents, only the euros are named."""
     english = "one euro" if euros == 1 else f"{_english(euros)} euros"
     german = "einen Euro" if euros == 1 else f"{_german(euros)} Euro"
     if cents:

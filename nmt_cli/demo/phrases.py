@@ -14,42 +14,47 @@ class RandomPhrases:
     """A source of random phrases. The same seed gives the same phrases in every version of Python."""
 
     def __init__(self, seed: str) -> None:
+        """The phrases depend only on the text `seed`."""
         # Python promises the same numbers in every version for random() only.
         self._random = Random(seed).random
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """Return one of the items, all equally likely. Items must not be empty."""
+        """Return one of the items, all equally likely. Raise `IndexError` if there are none."""
         return items[int(self._random() * len(items))]
 
     def integer(self, low: int, high: int) -> int:
-        """Return an integer from low to high, both included."""
+        """Return a random integer from `low` to `high`, both included."""
         return low + int(self._random() * (high - low + 1))
 
     def cardinal(self) -> Pair:
-        """Return a number from 0 to 999,999 for a calculation, mostly below ten thousand."""
+        """Return a number from 0 to 999,999 in words, mostly below ten thousand."""
         ranges = [(0, 20)] * 4 + [(21, 99)] * 5 + [(100, 999)] * 6 + [(1000, 9999)] * 4 + [(10_000, 999_999)]
         return numerals.cardinal(self.integer(*self.pick(ranges)))
 
     def _plural_number(self, low: int, high: int) -> int:
-        """Return a number from low to high. 101 becomes 102, and so on: German has no settled form of 101."""
+        """Return a random integer from `low` to `high`. Add one if it ends in 01, such as 101: German has no
+        settled form of 101."""
         number = self.integer(low, high)
         return number + 1 if number % 100 == 1 else number
 
     def price(self) -> Pair:
-        """Return a price from 1 to under 1,000 euros, in the German accusative."""
+        """Return a price from 1 to under 1,000 euros in words, in the German accusative. Cents are a multiple
+        of five."""
         euros = self.pick([1] + 30 * [self._plural_number(2, self.pick([20, 99, 999]))])
         return numerals.price(euros, self.pick([0, 5 * self.integer(1, 19)]))
 
     def clock(self) -> Pair:
-        """Return a clock time, a multiple of five minutes, for use after "at" and "um"."""
+        """Return a twelve-hour time, a multiple of five minutes, for use after "at" and "um": "half past
+        seven", "halb acht"."""
         return numerals.clock(self.integer(1, 12), 5 * self.integer(0, 11))
 
     def year(self) -> Pair:
-        """Return a year of birth from 1900 to 2024."""
+        """Return a year of birth from 1900 to 2024, in words."""
         return numerals.year(self.integer(1900, 2024))
 
     def date(self) -> Pair:
-        """Return a day of any month with its preposition: "on the third of March", "am dritten März"."""
+        """Return a day, 1 to 28, of any month with its preposition: "on the third of March", "am dritten
+        März"."""
         day, month = numerals.ordinal(self.integer(1, 28)), self.pick(lexicon.MONTHS)
         return Pair(f"on the {day.en} of {month.en}", f"am {day.de}n {month.de}")
 
@@ -59,7 +64,8 @@ class RandomPhrases:
         return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 
     def past(self) -> Pair:
-        """Return a time in the past: a date, a weekday, "yesterday" or "three weeks ago"."""
+        """Return a time in the past: a date, a weekday, a word such as "yesterday", or a time such as "three
+        weeks ago"."""
         count, span = numerals.cardinal(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
         ago = Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
         return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
@@ -93,7 +99,8 @@ class RandomPhrases:
         return Pair(f"{article} {adjective.en} {noun.en}", german)
 
     def several_things(self) -> Pair:
-        """Return two or more things: "three books", "drei Bücher"."""
+        """Return two or more things, up to about 1,000, with the number in words: "three books", "drei
+        Bücher"."""
         count = numerals.cardinal(self._plural_number(2, self.pick([12, 99, 999])))
         noun = self.pick(lexicon.THINGS)
         return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")

@@ -94,6 +94,6 @@ PATTERNS = (calculation, departure, hurry, action, present, condition, relative_
 
 
 def sentence(draw: RandomPhrases) -> Pair:
-    """Return a sentence of a random pattern and its translation, both capitalised."""
+    """Return a sentence of a random pattern in both languages. Each begins with a capital letter."""
     english, german = draw.pick(PATTERNS)(draw)
     return Pair(english[0].upper() + english[1:], german[0].upper() + german[1:])

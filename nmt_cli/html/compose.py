@@ -24,12 +24,10 @@ def compose(
     policy: str = POLICY,
     layout: Literal["report", "tool"] = "report",
 ) -> str:
-    """Return the page of `body.html`, `style.css` and `scripts` in the folder `parts`.
-
-    The shared files of this folder come first, then the style sheet of the `layout`. The scripts share one
-    scope, and `pageData()` returns `data` there. `policy` is a Content-Security-Policy. Its "{style}" and
-    "{script}" become the hashes of the page's own style and script, so that nothing else can run.
-    """
+    """Return a complete HTML page with `title`, made of `body.html`, `style.css` and `scripts` in the folder
+    `parts`. The shared style of `nmt_cli.html` and the style of `layout` precede `style.css`. The page
+    contains `data` as JSON, which `pageData()` returns to the scripts. `policy` is a Content-Security-Policy.
+    Replace its "{style}" and "{script}" by hashes, so that no other style or script can run."""
     kit = files("nmt_cli.html")
     style = _joined(kit / "base.css", kit / f"{layout}.css", parts / "style.css")
     code = script(parts, scripts)
@@ -45,19 +43,22 @@ def compose(
 
 
 def script(parts: Traversable, scripts: Sequence[str]) -> str:
-    """Return the base script and the scripts in the folder `parts` as one text."""
+    """Return the shared script `elements.js` and the `scripts` in the folder `parts` as one text."""
     return _joined(files("nmt_cli.html") / "elements.js", *(parts / name for name in scripts))
 
 
 def escaped(data: object) -> str:
-    """Return JSON that is safe in a script element. Raises `ValueError` for NaN and infinity."""
+    """Return `data` as JSON that is safe in a script element, with escapes for "<", ">" and "&". Raise
+    `ValueError` for NaN and infinity."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).translate(ESCAPES)
 
 
 def _hash(content: str) -> str:
-    """Return the hash of an element as browsers compute it, with the line breaks at its ends in the page."""
+    """Return the SHA-256 of an element as browsers compute it for a Content-Security-Policy. The page has a
+    line break before and after `content`."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(f"\n{content}\n".encode()).digest()).decode() + "'"
 
 
 def _joined(*parts: Traversable) -> str:
+    """Return the texts of the files `parts`, stripped and joined by line breaks."""
     return "\n".join(part.read_text("utf-8").strip() for part in parts)

@@ -16,10 +16,10 @@ from nmt_cli.serving.service import Service
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Build the application for `service`.
+    """Return the application with all routes for `service`.
 
-    POST requests and all routes of DeepL and OpenAI need a key. The language list of LibreTranslate needs
-    none.
+    Requests to `/translate`, `/detect`, `/align`, `/attention` and all routes of DeepL and OpenAI need a key.
+    The other routes need none.
     """
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
@@ -50,7 +50,8 @@ def application(service: Service, keys: Keys) -> Middleware:
 
 
 def _public_routes(service: Service, keys: Keys) -> list[Route]:
-    """Return the GET routes that need no key, except `/languages`."""
+    """Return the GET routes that need no key, except `/languages`: the start page, health, metrics and
+    settings."""
     html = page.start_page(service, keys.needed)
 
     async def index(_: Request) -> Response:
@@ -72,17 +73,20 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
 
 
 def _error_body(path: str) -> ErrorBody:
-    """Return the builder of error bodies for the API of `path`, by default LibreTranslate's."""
+    """Return the function that builds error bodies for the API of `path`: OpenAI's for /v1, DeepL's for /v2
+    and /v3, and LibreTranslate's for other paths."""
     formats = {"v1": openai.error_body, "v2": deepl.error_body, "v3": deepl.error_body}
     return formats.get(path.split("/")[1], libretranslate.error_body)
 
 
 async def _fault(_: Request, __: Exception) -> Response:
+    """Answer a request that raised an unexpected exception with status 500."""
     return JSONResponse({"error": "Internal error of nmt. The output of the server has its location."}, 500)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer a request with an unknown path or a wrong method, in the error format of the API."""
+    """Answer a request that Starlette refuses, for an unknown path (404) or a wrong method (405). The error
+    has the format of the API of its path."""
     assert isinstance(error, HTTPException)
     messages = {404: "Unknown path.", 405: "This path does not support the method."}
     refused = Refused(error.status_code, messages.get(error.status_code, error.detail))

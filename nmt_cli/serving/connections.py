@@ -32,15 +32,16 @@ class RareReports:
         self._last: dict[str, float] = {}
 
     def __call__(self, kind: str, message: str) -> None:
-        """Print `message`, unless a message of the same `kind` was printed in the last minute."""
+        """Print `message` to stderr, unless a message of the same `kind` was printed in the last minute."""
         now = time.monotonic()
         if now - self._last.get(kind, -REPORT_SECONDS) >= REPORT_SECONDS:
             self._last[kind] = now
             print(message, file=sys.stderr, flush=True)
 
     def of_loop(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an exception of the event loop, as its exception handler. The exception's own message is
-        left out, since it may contain text of clients."""
+        """Report an exception of the event loop, as its exception handler. A lack of files or memory has its
+        own message. Otherwise print the exception's type and what asyncio says, but not the exception's own
+        message, which may contain text of clients."""
         error = context.get("exception")
         kind = type(error).__name__
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
@@ -54,12 +55,15 @@ class Connection(H11Protocol):
     for its clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
+        """`limit` is the maximum number of connections. `report` prints errors. `arguments` are uvicorn's."""
         super().__init__(**arguments)
         self._limit, self._report = limit, report
         self._since = time.monotonic()  # when the client began to owe a header, or got its response
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection. If more than `limit` are open, report it, and abort a tenth of `limit`. Those
+        have waited longest for their clients."""
         super().connection_made(transport)
         if len(self.connections) > self._limit:
             self._report("limit", f"{self._limit:,} connections are open. New ones replace idle ones.")
@@ -69,6 +73,8 @@ class Connection(H11Protocol):
                 oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        """Take bytes from the client. After an early response, close the connection once the client sent more
+        than `MAX_UNREAD_BYTES`."""
         if self.timeout_keep_alive_task:  # set by uvicorn between a response and the next request
             self._since = time.monotonic()
         super().data_received(data)
@@ -78,12 +84,13 @@ class Connection(H11Protocol):
                 self._end()
 
     def on_response_complete(self) -> None:
+        """Start the clock for the client's next request, and let uvicorn end the response."""
         self._since = time.monotonic()
         super().on_response_complete()
 
     def end_if_late(self) -> None:
-        """Close the connection if the client took more than `CLIENT_SECONDS` for a header or for the
-        remaining body. Requests in progress are not affected."""
+        """Close the connection if the client took more than `CLIENT_SECONDS` for a header, or for its
+        remaining body after an early response. Requests in progress are not affected."""
         begun = not self.timeout_keep_alive_task or self.conn.trailing_data[0]
         header = self.conn.their_state is h11.IDLE and begun
         if (header or self._answered_early) and time.monotonic() - self._since > CLIENT_SECONDS:
@@ -91,6 +98,7 @@ class Connection(H11Protocol):
 
     @property
     def _answered_early(self) -> bool:
+        """True if the response is complete, but the client still sends the body of its request."""
         return self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete
 
     @property
@@ -100,14 +108,16 @@ class Connection(H11Protocol):
         return not requested or self.flow.write_paused or not self.cycle or self.cycle.response_complete
 
     def _end(self) -> None:
+        """Close the connection at once, with the rest of its input unread."""
         # A client that is still sending then reads the response before its write fails.
         self.transport.write_eof()
         self.transport.abort()
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files up to `MAX_FILES`. Return the number of connections that it allows,
-    at least 1. If the system refuses, the old limit counts."""
+    """Raise the soft limit of open files up to `MAX_FILES` or the hard limit. Return the number of
+    connections that the limit allows, at least 1, with `RESERVED_FILES` or half of the limit left for other
+    files. If the system refuses, the old limit counts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -15,8 +15,8 @@ class Keys:
     """The accepted API keys. Without keys, every request is accepted."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Read `file`, which has one key per line. Empty lines and lines that begin with # are ignored.
-        Raises `UserError` if the file has no key."""
+        """Read `file`, which has one key per line. Ignore empty lines and lines that begin with #. Without a
+        file, no key is needed. Raise `UserError` if the file has no key."""
         self._keys: list[bytes] = []
         if file:
             lines = (line.strip() for line in file.read_bytes().splitlines())
@@ -31,7 +31,8 @@ class Keys:
 
     def accept(self, request: Request, fields: Fields) -> bool:
         """Return whether the request is allowed: it has an accepted key, or no key is needed. A key in a
-        header takes precedence over the fields `api_key` and `auth_key`, in this order."""
+        header takes precedence over the field `api_key`, and that over `auth_key`. Raise `Refused` if such a
+        field is not a text."""
         if not self.needed:
             return True
         key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")
@@ -41,5 +42,7 @@ class Keys:
 
 
 def _header_key(request: Request) -> str:
+    """Return the key in the header Authorization, if its scheme is one of `SCHEMES`, otherwise in X-API-Key.
+    Return "" if there is none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() in SCHEMES else request.headers.get("x-api-key", "")

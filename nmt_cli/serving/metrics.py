@@ -27,7 +27,8 @@ class Metrics:
     _seconds: Counter[str] = field(default_factory=Counter)
 
     def record(self, route: str, status: int, seconds: float) -> None:
-        """Count a request that ended after `seconds`. `route` is its path, or "other"."""
+        """Count a request to `route` that ended with `status` after `seconds`. `route` is its path, or
+        "other"."""
         self.requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter also sums fractions
         for bound in BOUNDS:
@@ -57,6 +58,8 @@ class Metrics:
         return "\n".join([*lines, ""])
 
     def _histogram(self) -> Iterator[str]:
+        """Yield the lines of the histogram of request times: for each route the cumulative buckets, the sum
+        and the count."""
         name = "nmt_request_seconds"
         for route, seconds in sorted(self._seconds.items()):
             count = sum(number for (one, _), number in self.requests.items() if one == route)
@@ -68,6 +71,7 @@ class Metrics:
 
 
 def _header(name: str, kind: str, description: str) -> list[str]:
+    """Return the two lines that describe a metric. `kind` is "counter", "gauge" or "histogram"."""
     return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
 
 

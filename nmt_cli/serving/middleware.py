@@ -32,8 +32,9 @@ class Middleware:
         """Number of answered requests, without those of clients that disconnected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI connection. For HTTP, add CORS headers, answer OPTIONS, and record status and
-        duration. Of an exception, print only type and line, since its message may contain text of users."""
+        """Answer an HTTP request by `inner`, and add CORS headers. Answer OPTIONS itself. Record route,
+        status and duration. If `inner` raises an exception, print only its type and line to stderr, since its
+        message may contain text of users. Pass connections other than HTTP to `inner` unchanged."""
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return

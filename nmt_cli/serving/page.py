@@ -42,8 +42,8 @@ Pair = tuple[str, str]
 
 
 def start_page(service: Service, needs_key: bool) -> str:
-    """Return the self-contained HTML page that translates in the browser, with the languages and limits of
-    `service`. If `needs_key`, the page asks for an API key."""
+    """Return the HTML page that translates in the browser, complete in one file, with the languages and
+    limits of `service`. If `needs_key`, the page asks for an API key."""
     served = service.directions
     data = {
         "languages": {one: name_of(one) for one in served.languages},
@@ -55,15 +55,17 @@ def start_page(service: Service, needs_key: bool) -> str:
 
 
 async def align(service: Service, fields: Fields) -> Response:
-    """Answer `POST /align`. The field `pairs` has sentences with their translations. The response has for
-    each pair the words of both sides and the links between them."""
+    """Answer `POST /align`. The field `pairs` has sentences with their translations. The response is JSON.
+    For each pair it has the words of both sides, and links as pairs of word indices. Raise `Refused` like
+    `_requested`, or if the server is busy."""
     model, pairs = _requested(service, fields)
     return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 
 
 async def attention(service: Service, fields: Fields) -> Response:
-    """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raises
-    `Refused` for more than `MAX_DRAWN` pairs or a sentence of more than `MAX_DRAWN_TOKENS` tokens."""
+    """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raise
+    `Refused` (413) for more than `MAX_DRAWN` pairs, or a sentence of more than `MAX_DRAWN_TOKENS` tokens.
+    Raise it also like `_requested`, or if the server is busy."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")
@@ -72,8 +74,9 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 
 def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
-    """Return the model and the pairs of a request with these `fields`. Raises `Refused` if `pairs` is invalid
-    or too large, or if no single model translates from `source` to `target`."""
+    """Return the model and the pairs of a request with these `fields`. A form has `pairs` as JSON. Raise
+    `Refused` (400) if `pairs` is no list of pairs of texts, or if no single model translates from `source` to
+    `target`. Raise `Refused` (413) if the texts are too many or too long."""
     pairs = fields.values.get("pairs")
     if isinstance(pairs, str):  # of a form
         try:
@@ -92,11 +95,13 @@ def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
 
 
 def _is_pair(value: object) -> bool:
+    """Return whether `value`, from JSON, is a list of exactly two strings."""
     return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
-    """Return the words and links of each pair. Empty and too long pairs have no links."""
+    """Return the words of both sides and the links of each pair. A pair has no links if a side is empty, or
+    has more tokens than the model takes."""
     tokenizers = model.tokenizers
     aligned_pairs: list[Mapping[str, Any]] = []
     for pair in pairs:
@@ -111,7 +116,7 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    """Return the attention page as bytes. Pairs with an empty side are left out.
+    """Return the attention page as bytes. Leave out pairs with an empty side.
 
     Raise `Refused` (413) if a sentence has more than `MAX_DRAWN_TOKENS` tokens.
     """

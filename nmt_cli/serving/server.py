@@ -45,7 +45,8 @@ def serve(
     `keys` are the accepted API keys. `notify` receives a line at the start, at a signal and at the end.
 
     The server accepts connections once all models are ready. After SIGINT or SIGTERM it answers the accepted
-    requests. A second signal ends the process at once. Raises `UserError` if it cannot listen.
+    requests, and the function returns. A second signal ends the process at once. Raise `UserError` if it
+    cannot listen, or if two models have the same direction.
     """
     directions = Directions(models, config.pivot)
     for model in models.values():
@@ -75,8 +76,8 @@ class _Server(uvicorn.Server):
             listening.listen(BACKLOG)  # asyncio has set uvicorn's backlog
 
     async def on_tick(self, counter: int) -> bool:
-        """Close connections of slow clients once per second. Uvicorn calls this ten times per second. Return
-        whether the server should exit."""
+        """Return whether the server should exit. Uvicorn calls this ten times per second. Once per second,
+        close connections of slow clients."""
         if counter % 10 == 0:
             for connection in [*self.server_state.connections]:
                 if isinstance(connection, Connection):
@@ -91,11 +92,14 @@ def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Ser
 
 
 async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
-    """Serve `app` until a signal arrives and all accepted requests are answered. Install signal handlers."""
+    """Serve `app` on `listening` until a signal arrives and all accepted requests are answered. Install
+    handlers for `SIGNALS` and for exceptions of the event loop."""
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), report)
 
     def end(number: signal.Signals) -> None:
+        """Stop accepting requests at the first signal. At the second signal, end the process with its exit
+        code."""
         if server.should_exit:
             os._exit(EXIT_CODES[number])  # the workers notice and end too
         server.should_exit = True
@@ -109,8 +113,9 @@ async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str],
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at this host and port. If `shared`, other processes may listen on the same
-    port. Raises `UserError` if the host is invalid or the port is not free."""
+    """Return a socket that listens at this host and port. Port 0 takes any free one. If `shared`, other
+    processes may listen on the same port. Raise `UserError` if the host is invalid or the port is not
+    available."""
     host, port = address
     try:
         family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -39,7 +39,7 @@ class Service:
         self._one_at_a_time = asyncio.Semaphore()
 
     def check_size(self, texts: Sequence[str]) -> None:
-        """Raise `Refused` if there are more than `MAX_TEXTS` texts or more characters than
+        """Raise `Refused` (413) if there are more than `MAX_TEXTS` texts, or together more characters than
         `server.most_characters`."""
         if len(texts) > MAX_TEXTS:
             raise Refused(413, f"The request has {len(texts):,} texts. Send at most {MAX_TEXTS:,} at a time.")
@@ -48,16 +48,17 @@ class Service:
 
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
         """Translate the texts of a request. Return two lists, both in order. The first has the translation of
-        each text. The second has the translation of each sentence of all texts. Raises `Refused` like
-        `documents` and `stream`."""
+        each text. The second has the translation of each sentence of all texts. Raise `Refused` in the cases
+        of `documents` and `stream`."""
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
         return documents.translated(translations), translations
 
     async def documents(self, job: Job) -> Documents:
-        """Cut the texts of a request into sentences, and count their characters. Raises `Refused` if the
-        request is too large or the server is busy."""
+        """Cut the texts of a request into sentences. Add their characters to the metrics. Raise `Refused`
+        with status 413 if the request has too many texts, characters or sentences, and 429 if the server is
+        busy."""
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
         documents = await asyncio.to_thread(cut, job) if count > SHORT_CHARACTERS else cut(job)
@@ -67,7 +68,9 @@ class Service:
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, as soon as it is finished. Closing the generator
-        drops the remaining sentences. Raises `Refused` if the server is busy or the translation fails."""
+        drops the remaining sentences. Update the metrics and the time per sentence. Raise `Refused` if there
+        are too many sentences (413) or the server is busy (429). Raise it also if a sentence does not fit
+        into memory or the workers fail (503)."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting
@@ -90,7 +93,8 @@ class Service:
             self.metrics.dropped += left
 
     async def detect(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        """Return each language of the server with its probability for `texts`, likeliest first."""
+        """Return each language of the server with its probability from 0 to 1 for the joined `texts`,
+        likeliest first. The first call loads the detector in a thread, which takes long."""
         text = " ".join(texts)
         # Only loading the detector takes long. A thread would have to wait for the other threads.
         if self.detection.loaded:
@@ -99,7 +103,8 @@ class Service:
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
         """Run `work` in a thread and return its result. It processes `count` sentences, which count as
-        waiting meanwhile. Only one such thread runs at a time. Raises `Refused` if the server is busy."""
+        waiting meanwhile. Only one such thread runs at a time. Raise `Refused` for too many sentences (413)
+        or if the server is busy (429)."""
         self._check_sentences(count)
         self.waiting += count
         try:
@@ -109,14 +114,15 @@ class Service:
             self.waiting -= count
 
     def _check_sentences(self, count: int) -> None:
-        """Raise `Refused` if a request of `count` sentences is too large or the server is busy."""
+        """Raise `Refused` if `count` sentences are more than the server ever holds (413), or more than it can
+        take now (429)."""
         if count > (limit := self.config.most_waiting):
             raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
         self.check_load(count)
 
     def check_load(self, count: int = 1) -> None:
-        """Raise `Refused` with status 429 if the server has no capacity for `count` further sentences. The
-        error has an estimate of the seconds until it has."""
+        """Raise `Refused` (429) if the server has no capacity for `count` further sentences. The error has an
+        estimate of the seconds until then, from 1 to `MAX_RETRY_SECONDS`."""
         if self.waiting + count > self.config.most_waiting:
             seconds = math.ceil(self.waiting * self._seconds_per_sentence)
             seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
@@ -125,7 +131,8 @@ class Service:
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
     """Yield the translation of each sentence in order. With a pivot, the first model translates all sentences
-    before the second one starts. Raises `Refused` for a sentence that does not fit into memory."""
+    before the second one starts. If a sentence does not fit into memory, raise `UserError` for the first of
+    two models, and `Refused` (503) for the last or only one."""
     *before, last = documents.job.direction.models
     lines = documents.sentences
     for model in before:
@@ -144,7 +151,8 @@ def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:
-    """Return search settings of `model` for `alternatives` + 1 translations. None means its own settings."""
+    """Return the search settings of `model`, changed to give `alternatives` + 1 translations. The beam is at
+    least as large. Return None for 0 alternatives, which means the model's own settings."""
     if not alternatives:
         return None
     search, count = model.config.search, alternatives + 1

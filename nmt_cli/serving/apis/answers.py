@@ -27,8 +27,9 @@ CLIENT_GONE = 499
 def endpoint(
     service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """Return a Starlette endpoint that calls `handler` with the fields of a request. Errors have the format
-    of `error_body`, and status `no_key_status` if there is no accepted key. A disconnect cancels the work."""
+    """Return a Starlette endpoint that calls `handler` with the fields of a request. It checks the load (POST
+    only), then reads the fields, then checks the key. A missing or wrong key has status `no_key_status`.
+    Errors are JSON in the format of `error_body`. If the client disconnects, the work is cancelled."""
 
     async def respond(request: Request) -> Response:
         try:
@@ -47,7 +48,7 @@ def endpoint(
 
 
 async def in_time(service: Service, work: Awaitable[Result]) -> Result:
-    """Return the result of `work`. After `server.most_seconds`, cancel `work` and raise `Refused`."""
+    """Return the result of `work`. After `server.most_seconds`, cancel `work` and raise `Refused` (504)."""
     limit = service.config.most_seconds
     try:
         async with asyncio.timeout(limit):
@@ -82,6 +83,8 @@ class EventStream(Response):
     the request is refused or takes too long, the last event is an error in the format of `error_body`."""
 
     def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
+        """`events` yields the text of each event. `service` has the time limit. `error_body` builds the body
+        of an error."""
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"  # otherwise nginx would buffer the events
@@ -93,6 +96,8 @@ class EventStream(Response):
             await unless_gone(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
+        """Send the start of the response, all events and the end through `send`. If the work is refused or
+        takes too long, send the error as the last event."""
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
 

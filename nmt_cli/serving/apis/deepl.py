@@ -22,8 +22,9 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate`. A context and a preferred formality are accepted and have no effect.
-    Markup in the texts is kept if `tag_handling` is xml or html."""
+    """Answer `POST /v2/translate`. A field `context` and a preferred formality are accepted and have no
+    effect. If `tag_handling` is xml or html, markup stays. Raise `Refused` for a required formality, a
+    glossary, an unsupported language, and in the cases of `Service.translate`."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
@@ -67,7 +68,7 @@ async def usage(service: Service, _: Fields) -> Response:
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    """Raise `Refused` for a required formality and for a glossary, which the server lacks."""
+    """Raise `Refused` for a formality "more" or "less" (400), and for any glossary (404)."""
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
     if glossary := fields.text("glossary_id", ""):
@@ -75,6 +76,7 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 
 def _ignored(fields: Fields) -> frozenset[str]:
-    """Return the element names in `ignore_tags`, a list or a text with commas, in lower case."""
+    """Return the element names in the field `ignore_tags`, in lower case. The field is a list of texts or a
+    text with commas."""
     entries = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
     return frozenset(name.strip().lower() for entry in entries for name in entry.split(","))

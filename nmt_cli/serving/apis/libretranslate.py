@@ -26,7 +26,9 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /translate`. The field `stream` requests an event per sentence before the response."""
+    """Answer `POST /translate`. With the field `stream`, answer with events: one per sentence, then the
+    complete response. Raise `Refused` for wrong fields, an unsupported language, and in the cases of
+    `Service.translate`."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
@@ -42,8 +44,8 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 
 async def detect(service: Service, fields: Fields) -> Response:
-    """Answer `POST /detect` with the possible languages of `q`, likeliest first. If none is possible, the
-    answer is the first source language with confidence 0."""
+    """Answer `POST /detect` with the possible languages of `q`, likeliest first, with a confidence from 0 to
+    100. If none is possible, the answer is the source language of the first model with confidence 0."""
     texts = fields.texts("q")
     service.check_size(texts)
     guesses = [guess for guess in await service.detect(texts) if guess[1] > 0]
@@ -59,7 +61,8 @@ async def languages(service: Service, _: Fields) -> Response:
 
 
 def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
-    """Return the body of `GET /frontend/settings`, which LibreTranslate's own web page reads."""
+    """Return the body of `GET /frontend/settings`, which LibreTranslate's own web page reads. `needs_key`
+    means that requests need an API key."""
     first = service.directions.first
     return {
         "apiKeys": needs_key,
@@ -81,8 +84,8 @@ async def find_direction(
     service: Service, source: str, target: str, texts: Sequence[str]
 ) -> tuple[Direction, Guess | None]:
     """Return the direction of a request. If `source` is "auto", also return the likeliest source language of
-    `texts` for `target`, otherwise None. Raises `Refused` for an unknown language or direction, and for too
-    large texts."""
+    `texts` that can be translated into `target`, with its probability. Otherwise return None. Raise `Refused`
+    for an unknown language (400), a direction without a model (400), and texts too large to detect (413)."""
     served = service.directions
     for language in (source, target):
         if language != AUTO and not served.resolve(language):
@@ -104,8 +107,9 @@ async def find_direction(
 def _body(
     translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
 ) -> Mapping[str, Any]:
-    """Return the body of a response. If `is_list`, each field is a list with a value per text, otherwise a
-    single value. `guess` and `alternatives` add their fields only if set."""
+    """Return the body of a response. If `is_list`, each field is a list with a value per text, otherwise the
+    value of the only text. The fields for a detected language and for alternatives are present only if
+    `guess` is not None and `alternatives` is not 0."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
@@ -115,13 +119,16 @@ def _body(
 
 
 def _detected(language: str, probability: float) -> Mapping[str, Any]:
+    """Return a detected language as JSON data. The confidence is the `probability` in percent, with one
+    decimal."""
     return {"confidence": round(100 * probability, 1), "language": language}
 
 
 async def _events(
     service: Service, documents: Documents, is_list: bool, guess: Guess | None
 ) -> AsyncGenerator[str]:
-    """Yield an event as JSON for each sentence, then the complete response."""
+    """Yield an event as JSON for each sentence, in order. It has the number from 0, the source, the
+    translation, and the whitespace after it. Then yield the complete response, as `_body` returns it."""
     translations: list[Translation] = []
     async with aclosing(service.stream(documents)) as stream:
         async for translation in stream:

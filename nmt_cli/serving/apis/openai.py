@@ -20,14 +20,17 @@ DONE = "[DONE]"
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the JSON body for an error in the format of OpenAI."""
+    """Return the JSON body for an error in the format of OpenAI. From status 500 on, the type is
+    "server_error", otherwise "invalid_request_error"."""
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     return {"error": {"message": refused.message, "type": kind, "param": None, "code": None}}
 
 
 async def complete(service: Service, fields: Fields) -> Response:
     """Answer `POST /v1/chat/completions` with the translation of the last user message. The field `model` is
-    a direction such as "en-de" or the name of a model folder. `stream` requests events."""
+    a direction such as "en-de" or the name of a model folder. `stream` requests events. Raise `Refused` for
+    an unknown model (404), a wrong message or more than one answer (400), and in the cases of
+    `Service.translate`."""
     name, text = fields.text("model"), _last_message(fields)
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
@@ -46,23 +49,26 @@ async def complete(service: Service, fields: Fields) -> Response:
 
 
 async def models(service: Service, _: Fields) -> Response:
-    """Answer `GET /v1/models` with the names of all models and directions."""
+    """Answer `GET /v1/models` with the names of all models and directions, as a list of model objects."""
     return JSONResponse({"object": "list", "data": [_described(name) for name in service.directions.named]})
 
 
 async def model(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v1/models/NAME`, or raise `Refused` if no model or direction has this name."""
+    """Answer `GET /v1/models/NAME` with its model object. Raise `Refused` (404) if no model or direction has
+    this name."""
     name = fields.text("model")
     _direction(service, name)
     return JSONResponse(_described(name))
 
 
 def _described(name: str) -> Mapping[str, Any]:
+    """Return the object of a model in the format of OpenAI."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
 
 
 def _direction(service: Service, name: str) -> Direction:
-    """Return the direction with the name of a model or a direction. Raise `Refused` (404) for others."""
+    """Return the direction that is called `name`, or whose model is called `name`. Raise `Refused` (404) if
+    there is none."""
     if not (direction := service.directions.named.get(name)):
         offered = ", ".join(service.directions.named)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
@@ -70,15 +76,17 @@ def _direction(service: Service, name: str) -> Direction:
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the numbers of source and translation tokens. With a pivot, only the last model counts."""
+    """Return the numbers of source tokens, translation tokens and both. With a pivot, count only the last
+    model."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _last_message(fields: Fields) -> str:
-    """Return the text of the last message with role "user". Its text parts are joined and other parts
-    ignored. Raises `Refused` if there is none or it is not text."""
+    """Return the text of the last message with role "user". If it has parts, join the text parts and ignore
+    other parts. Raise `Refused` (400) if `messages` is not a list of objects, has no user message, or its
+    content is not text."""
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")
@@ -97,11 +105,13 @@ def _last_message(fields: Fields) -> str:
 async def _chunks(
     service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield the events of a streamed answer: a first chunk, one per sentence, a last one and `DONE`. Their
-    joined texts are the translation. `head` has the fields of all chunks. `with_usage` adds token counts."""
+    """Yield the events of a streamed answer as JSON: a first chunk, one per sentence, a last chunk and
+    `DONE`. The joined texts of the chunks are the translation. `head` has the fields of all chunks. With
+    `with_usage`, yield token counts before `DONE`."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
-        """Return an event with the change `delta` of the message. `end` is the reason for the last one."""
+        """Return a chunk as JSON. `delta` is the change of the message. `end` is the reason why it ends, in
+        the last chunk only."""
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
     documents = await service.documents(job)

@@ -57,7 +57,8 @@ class Documents:
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one item per sentence, in order.
-        Alternative n of a text joins candidate n of each sentence, or its last one if there are fewer."""
+        Alternative n of a text joins candidate n of each sentence. A sentence with fewer candidates gives its
+        last one. Markup has no alternatives."""
         alternatives = 0 if self.job.markup else self.job.alternatives
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
@@ -68,8 +69,9 @@ class Documents:
         ]
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the end of the translated text that the last of `translations` adds. `translations` are the
-        first sentences, up to the newest one. The request must have one text without markup."""
+        """Return the end of the translated text that the newest sentence adds, with the separator before it.
+        `translations` has all sentences so far, the newest last. The request must have one text without
+        markup."""
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]
@@ -78,13 +80,15 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
     def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Join translations of consecutive sentences. `spaces` is the whitespace after each sentence."""
+        """Return the joined translations of consecutive sentences. `spaces` is the whitespace after each
+        sentence. If `by_line`, it is kept as it is, otherwise it follows the rules of the target language."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)
 
     def _texts(self, translations: Sequence[str]) -> list[str]:
-        """Return the translated texts, given one translation for each sentence of all texts."""
+        """Return the translated texts. `translations` has one translation for each sentence of all texts, in
+        order."""
         sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
         texts = []
         for document in self.pieces:
@@ -98,7 +102,8 @@ class Documents:
 
 
 def cut(job: Job) -> Documents:
-    """Cut all texts into sentences, or into lines if the first model has `input.sentences=keep`."""
+    """Cut the texts of `job` into pieces and sentences. If the first model has `input.sentences=keep`, cut
+    the pieces into lines instead of sentences."""
     model = job.direction.models[0]
     by_line = model.config.input.sentences == "keep"
     documents = [

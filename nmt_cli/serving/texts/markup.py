@@ -44,16 +44,17 @@ class Piece:
     """Whether the document is plain text rather than markup."""
 
     def translated(self, text: str) -> str:
-        """Return the part with `text`, escaped for markup, as its text. If it has none, return `raw`."""
+        """Return the part with the translation `text` instead of its text, escaped if the document is markup.
+        Return `raw` if the part has no text to translate."""
         if not self.text:
             return self.raw
         return text if self.plain else escape(text, quote=False)
 
 
 def pieces(document: str, ignored: frozenset[str] = frozenset()) -> list[Piece]:
-    """Cut a `document` with markup into pieces, in order. Their joined `raw` parts are the document.
-    `ignored` has names of elements that stay untranslated, in addition to `UNTRANSLATED`. Text without a
-    letter or digit also stays."""
+    """Cut a `document` with markup into pieces, in order. Their joined `raw` parts are the document. Text
+    stays untranslated if it has no letter or digit. It also stays in elements named in `UNTRANSLATED` or
+    `ignored`, or marked by `translate="no"` or the class `notranslate`."""
     parts: list[Piece] = []
     inside, depth = "", 0  # the outermost untranslated element, and how many of its name are open
     for token in _tokens(document):
@@ -81,12 +82,14 @@ class _Token:
 
 
 def _stays(token: _Token, ignored: frozenset[str]) -> bool:
-    """Return whether the content of the element that `token` opens is not translated."""
+    """Return whether the content of the element that `token` opens is not translated, because of its name or
+    its attributes."""
     return token.opens in UNTRANSLATED or token.opens in ignored or bool(NOT_TRANSLATED.search(token.raw))
 
 
 def _plain(raw: str) -> str:
-    """Return `raw` with its character references resolved, or "" if one has too long a number."""
+    """Return `raw` with its character references resolved. Return "" if the number of a reference has too
+    many digits."""
     try:
         return unescape(raw)
     except ValueError:
@@ -94,7 +97,8 @@ def _plain(raw: str) -> str:
 
 
 def _tokens(document: str) -> Iterator[_Token]:
-    """Yield all tokens. Joined, they are the document."""
+    """Yield all tokens in order. Joined, they are the document. The content of a `RAW` element is one token
+    and not text."""
     start = position = 0
     while (position := document.find("<", position)) >= 0:
         token = _markup(document, position)
@@ -116,8 +120,8 @@ def _tokens(document: str) -> Iterator[_Token]:
 
 
 def _markup(document: str, start: int) -> _Token | None:
-    """Return the markup that begins at `start`, or None if the "<" there is text. Markup without an end
-    extends to the end of the document."""
+    """Return the tag, comment or declaration that begins at `start`. Return None if the "<" there is text. A
+    comment, declaration or tag without an end extends to the end of the document."""
     for begin, end in UNTIL.items():
         if document.startswith(begin, start):
             stop = document.find(end, start + len(begin))
