@@ -47,7 +47,7 @@ LONGEST_HELD = 1 << 26
 
 
 @click.command(
-    cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >test.de"
+    cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >out.de"
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
 @setting_option("search.beam", "--beam", type=int, metavar="N")
