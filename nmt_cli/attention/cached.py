@@ -30,7 +30,7 @@ rows, which costs more than the added rows. Among fewer rows, an added row costs
 
 
 def kernels() -> ModuleType | None:
-    """Return the module `compiled.py`, or None without Numba. The first call compiles."""
+    """Return the module `compiled.py`, or None without Numba. The first call may compile for a while."""
     return compiled_kernels("attention")
 
 
@@ -71,14 +71,17 @@ class Rows:
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """Return [B, N, H, C]: each row in its slot. Slots without a row hold arbitrary values."""
+        """Return [B, N, H, C]: each row in its slot. Slots without a row hold arbitrary values.
+
+        If every slot has a row, this is a view of `x_RHC`.
+        """
         if not self.full:
             slots_PHC = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
             x_RHC = slots_PHC.index_copy_(0, self.to_slots, x_RHC)[:-1]
         return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
     def gathered(self, x_BNHC: Tensor) -> Tensor:
-        """Return [R, H x C]: the row of each slot in use, heads side by side. The inverse of `spread`."""
+        """Return [R, H x C]: the row of each slot in use, heads side by side. Dummy rows repeat the first."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_slots)
 
@@ -127,7 +130,10 @@ class Paths:
     def attend_newest(
         self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
     ) -> Tensor:
-        """Store new keys and values, and return the attention of each row. See `dispatch.attend_newest`."""
+        """Store the new keys and values in the cache. Return [R, H x V]: the attention of each row.
+
+        `dispatch.attend_newest` describes the arguments.
+        """
         arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
         return self._call(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
 
@@ -158,7 +164,11 @@ class Masked:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences."""
+        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences.
+
+        `seen_BNM` is True for the nodes that a slot sees. In each part, nodes after the last seen one are not
+        read.
+        """
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
@@ -188,7 +198,8 @@ def whole_segments(
 ) -> tuple[Paths, Tensor, Tensor, Tensor]:
     """Return lists and new caches for tokens that see their whole segment: (paths, nodes, keys, values).
 
-    Each of the T tokens is a row and a node. `nodes` [T, H] are indices into the uninitialised caches.
+    Each of the T tokens is a row and a node. `nodes` [T, H] are the indices at which the caches will hold
+    each token. The caches are not initialised.
     """
     segments_T = layout.segments.long()
     firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
@@ -200,13 +211,19 @@ def whole_segments(
 
 
 def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
-    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`."""
+    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`.
+
+    A row of `projected_TC` is a query, a key and a value.
+    """
     paths, *memory = whole_segments(layout, heads, compiled)
     return paths.attend_newest(projected_TC.contiguous(), *memory).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """Return [B, N, M]: attention weights over `seen_BM`, as the mean of heads. 0 for slots without a row."""
+    """Return [B, N, M]: the attention weights of each slot over the nodes in `seen_BM`, as the mean of heads.
+
+    Slots without a row get 0.
+    """
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)

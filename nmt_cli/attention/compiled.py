@@ -18,7 +18,8 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rou
 def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
     """Write the nodes that each row sees to `nodes_RM`, in ascending order, and their number to `counts_R`.
 
-    `seen_BNM` is True for the nodes that a slot sees. In `slots_R`, slot n of sentence b is b x N + n.
+    `slots_R` has the slot of each row: slot n of sentence b is b x N + n. `seen_BNM` is True for the nodes
+    that a slot sees. Entries of `nodes_RM` after these nodes stay as they are.
     """
     slots = seen_BNM.shape[1]
     for row in range(len(slots_R)):
@@ -32,9 +33,10 @@ def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
 
 @njit(**OPTIONS)
 def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
-    """Write the attention of one row and head over `nodes` to `mixed_V`. No nodes give zeros.
+    """Write the attention of one row and head to `mixed_V`. Without nodes, write zeros.
 
-    The query is scaled. `nodes` are indices of keys and values. `scores` is a buffer for a value per node.
+    `nodes` are the indices of its keys and values. The query is scaled already. `scores` is a buffer for a
+    value per node.
     """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):
@@ -60,10 +62,11 @@ def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
 def attend_head(
     head, first, end, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R
 ):
-    """Compute attention of one head for the rows in [first, end), and write it to `mixed_RC`.
+    """Write the attention of one head to `mixed_RC`, for the rows in [first, end).
 
     Row r sees the first counts_R[r] nodes in nodes_RM[r], among the keys and values of sentence
-    sentences_R[r]. The first H x K columns of `query_RC` are queries. `work` is a buffer of K + V + M values.
+    sentences_R[r]. The first H x K columns of `query_RC` are queries, which are not scaled yet. `work` is a
+    buffer of K + V + M values.
     """
     width, value_width = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
@@ -79,7 +82,10 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`, like `attend`, for calls from kernels."""
+    """Write the attention of all heads and rows to `mixed_RC`. Rows of a sentence must be neighbours.
+
+    This is `attend` for calls from kernels. `attend_head` describes the arguments.
+    """
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)
@@ -119,7 +125,10 @@ def _store(new_C, cached_C):
 
 @njit(**OPTIONS)
 def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Copy the new keys and values of one head from `projected_RC` to the cache. See `attend_newest`."""
+    """Copy the new keys and values of one head from `projected_RC` to their nodes in the cache.
+
+    `attend_newest` describes the arguments.
+    """
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])

@@ -68,7 +68,10 @@ def attend_projected(
 
 
 def _check(q: Layout, k: Layout, options: Options) -> None:
-    """Raise `ValueError` as described in `attend_projected`."""
+    """Raise `ValueError` if the numbers of segments of `q` and `k` differ, or if dropout has no seed.
+
+    Also raise it for causal order or a window if `q` and `k` do not share their `starts`.
+    """
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
     if (options.causal or options.window) and q.starts is not k.starts:
@@ -78,7 +81,10 @@ def _check(q: Layout, k: Layout, options: Options) -> None:
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Return "fused" on a GPU if the kernels support these widths of heads and this dtype, else "padded"."""
+    """Return "fused" on a GPU if the kernels support these widths of heads and this dtype, else "padded".
+
+    They support multiples of 8 up to `WIDEST`: 512 channels of 16 bits, or 256 of 32 bits.
+    """
     widest = WIDEST.get(dtype.itemsize, 0)
     fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
@@ -87,9 +93,9 @@ def implementation(device: torch.device, key_width: int, value_width: int, dtype
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
     """Return the nodes that each row of a step attends to, for the fused kernel or for matrix products.
 
-    Call this if `follower` returns None. `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all
-    slots of a sentence see the same nodes. `dtype` is the type of the rows. `widths` are the channels of a
-    head's keys and values.
+    The fused kernel needs a row for every slot and the widths and dtype that `implementation` checks. Call
+    this if `follower` returns None. `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all slots
+    of a sentence see the same nodes. `widths` are the channels of a head's keys and values.
     """
     device = seen_BNM.device
     if rows.full and implementation(device, *widths, dtype) == "fused":
@@ -100,7 +106,10 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """Return the compiled kernels, or None if they are absent or do not suit the rows and their dtype."""
+    """Return the compiled kernels for `rows` of this dtype, or None if they are absent or do not suit.
+
+    They suit fp32 and bf16 on a CPU, and at most `FEW_ROWS` rows unless there is only one thread.
+    """
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
 
@@ -108,10 +117,11 @@ def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
 def attend_newest(
     projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen
 ) -> Tensor:
-    """Store the new keys and values of R rows in the cache, and return the attention of each row, [R, H x V].
+    """Store the new keys and values of R rows in the cache. Return the attention of each row, [R, H x V].
 
     A row of `projected_RC` is a query, a key and a value. nodes_RH[r, h] is the index of its new node among
-    all B x H x M cached ones, which `seen` includes. Rows without a row in `nodes_RH` are dummies.
+    the B x H x M cached ones. `seen` must include the new nodes. If `projected_RC` has more rows than
+    `nodes_RH`, the last ones are dummies: nothing is stored, and their results have no meaning.
     """
     if isinstance(seen, Paths):
         return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)
@@ -123,10 +133,10 @@ def attend_newest(
 
 
 def one_thread_is_best(device: torch.device, rows: int) -> bool:
-    """Return whether to compute in one CPU thread: no other is available, or `rows` is at most `FEW_ROWS`."""
+    """Return whether to compute in one CPU thread: for up to `FEW_ROWS` rows, or if no other is available."""
     return device.type == "cpu" and (rows <= FEW_ROWS or torch.get_num_threads() == 1)
 
 
 def _compiled(device: torch.device, rows: int) -> ModuleType | None:
-    """Return the compiled kernels, or None if they are absent or more threads are faster for `rows` rows."""
+    """Return the compiled kernels, or None without Numba or if `one_thread_is_best` is False."""
     return kernels() if one_thread_is_best(device, rows) else None

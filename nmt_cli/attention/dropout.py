@@ -21,10 +21,10 @@ def threshold(probability: float) -> int:
 def keep_mask(
     seed: Tensor, segment: Tensor, head: Tensor, query: Tensor, key: Tensor, probability: float
 ) -> Tensor:
-    """Return a mask that is False with `probability`, for dropped attention weights.
+    """Return a mask that is False, for dropped attention weights, with this probability.
 
     `seed` is int64. The other tensors are int32 indices and broadcast. `query` and `key` are positions in a
-    segment.
+    segment. Equal arguments give the same mask.
     """
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)

@@ -62,7 +62,7 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention. Arguments and result are those of `dispatch.attend_projected`.
 
-    The width of a head is a multiple of 8: at most 512 channels in 16 bits, and 256 in 32 bits.
+    The widths of heads must be multiples of 8: at most 512 channels in 16 bits, or 256 in 32 bits.
     """
     groups = groups_of(q, k)
     batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, groups.counts]
@@ -81,8 +81,7 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output [T, H, V], and the base-2 logarithms of softmax divisors [T, H] for the backward
-    pass.
+    """Return the output [T, H, V], and for the backward pass the base-2 logarithms of divisors [T, H].
 
     `heads` has the values of `Heads`. `batch` has index tensors in the order of `attend_projected`: first
     those of groups, segments and positions, last the number of groups.
@@ -113,7 +112,7 @@ def _attend_backward(
     drop: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """Return the gradients of the projections. `lse_TH` is the second result of `_attend`."""
+    """Return the gradients of the projections. `d_out_THV` is that of the output, `lse_TH` the logarithms."""
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
@@ -218,7 +217,7 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Save the inputs and the logarithms of `_attend` for the backward pass."""
+    """Save the inputs of `_attend` and its logarithms, its second result, for the backward pass."""
     projections, ctx.heads, batch, *ctx.options, seed = inputs
     ctx.save_for_backward(output[1], seed, *batch, *projections)
     ctx.mark_non_differentiable(output[1])

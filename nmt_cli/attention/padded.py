@@ -27,7 +27,10 @@ LONG = 512
 def attend(
     q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention on padded copies. Arguments and result are those of `reference.attend`."""
+    """Compute attention on padded copies. Arguments and result are those of `reference.attend`.
+
+    Queries of a segment without keys get zeros. Segments much longer than the window are computed in blocks.
+    """
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
@@ -62,7 +65,10 @@ def _block(window: int) -> int:
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """Return [T, H, V]: attention in windows much smaller than segments. M queries read only N keys."""
+    """Return [T, H, V]: attention in windows much smaller than segments.
+
+    A block of M queries reads only the N keys in its windows. `layout` is that of queries and keys.
+    """
     size, heads = _block(options.window), q_THK.shape[1]
     back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
@@ -98,7 +104,8 @@ def _attend_in_blocks(
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     """Return [segments, heads, longest, D]: the tokens of each segment, with padding after them.
 
-    Padding holds arbitrary tokens, which the caller masks. Its gradients are ignored, so they must be zero.
+    Padding holds arbitrary tokens, which the caller must mask. The backward pass ignores the gradients of
+    padding.
     """
     tokens, heads, _ = x_THD.shape
     if _alone(layout, tokens):
@@ -112,7 +119,7 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
 
 
 def _alone(layout: Layout, tokens: int) -> bool:
-    """Return whether views suffice: all tokens belong to one segment, and no gradients are needed."""
+    """Return whether views suffice: all tokens are in one segment, without gradients and `torch.compile`."""
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
     return plain and len(layout.lengths) == 1 and layout.longest == tokens
 
@@ -126,7 +133,8 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
     """Return a matrix with a row for each head of each token, and the number of rows from token to token.
 
-    A part of a packed projection is not copied. Then the rows of other parts are between its tokens.
+    A part of a packed projection is not copied, except by `torch.compile`. Then the rows of other parts are
+    between its tokens.
     """
     tokens, heads, width = x_THD.shape
     if torch.compiler.is_compiling():  # fused tensors have no memory to view differently
@@ -208,7 +216,10 @@ def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Return [B, 1, M, N]: True if a query sees a key. Segments without keys see all, and get zeros."""
+    """Return [B, 1, M, N]: True if a query sees a key. Queries see all keys if their segment has no keys.
+
+    With a window, padding queries see all keys too. So no softmax is nan.
+    """
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
@@ -223,7 +234,7 @@ def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
 
 
 def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> Tensor:
-    """Return [G, M, N]: factors for attention weights, 0 if dropped, else 1 / (1 - drop)."""
+    """Return [G, M, N]: factors for the weights of all queries and keys, as in `_factors`."""
     shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
     segments, heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape
@@ -233,7 +244,10 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """Return factors for `numbers`: segments, heads, queries and keys. 0 if dropped, else 1 / (1 - drop)."""
+    """Return the dropout factor of each attention weight: 0 if dropped, else 1 / (1 - drop). At least fp32.
+
+    `numbers` are the segments, heads, queries and keys of the weights, as int32 tensors that broadcast.
+    """
     assert options.seed is not None
     mask = dropout.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

@@ -15,10 +15,10 @@ class Heads(NamedTuple):
 
 
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
-    """Return views of queries, keys and values, each [tokens, heads, channels].
+    """Return three views [tokens, heads, channels]: queries, keys and values.
 
-    The columns of the matrices are queries, keys and values, in this order. One matrix holds all of them. Two
-    hold queries, and keys with values. Three hold one each.
+    They are columns of the matrices, in this order. One matrix holds all of them. Two hold queries, and keys
+    with values. Three hold one each.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []

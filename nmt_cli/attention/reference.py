@@ -11,9 +11,10 @@ from nmt_cli.ragged import Layout
 def attend(
     q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention segment by segment. Return [T, H, V] in the dtype of `q_THK`.
+    """Compute attention within each segment. Return [T, H, V] in the dtype of `v_SHV`.
 
-    `q` is the layout of the T queries, `k` of the S keys and values.
+    `q` is the layout of the T queries, `k` of the S keys and values. A query sees the keys of the segment
+    with the same number, limited by `options`.
     """
     # The first tensor is empty, so that a batch without segments can be concatenated.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
@@ -32,7 +33,7 @@ def weights(q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, options: Options
 
 
 def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
-    """Return [H, T, S]: the softmax weights of one segment, before dropout."""
+    """Return [H, T, S]: the softmax weights of one segment, before dropout. Hidden keys have the weight 0."""
     q_HTK, k_HSK = q_THK.transpose(0, 1), k_SHK.transpose(0, 1)
     scores_HTS: Tensor = q_HTK @ k_HSK.mT * q_HTK.shape[-1] ** -0.5
     queries_T1 = torch.arange(scores_HTS.shape[1], device=q_THK.device)[:, None]

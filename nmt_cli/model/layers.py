@@ -84,8 +84,7 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `x` [..., D] with the output of `sublayer` added, normed and dropped out as the class
-        describes.
+        """Return `x` [..., D] plus the output of `sublayer`, with norm and dropout as the class describes.
 
         Dropout is applied in training only. Norms are computed in the dtype of their weights, and the result
         has that of `x`.

@@ -36,7 +36,10 @@ class Tiled:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor) -> Tiled:
-        """Return the nodes of the mask `seen_BNM`. N may be 1 for all slots."""
+        """Return the nodes that rows see by the mask `seen_BNM`. Every slot must have a row.
+
+        N may be 1, a mask for all slots.
+        """
         assert rows.full
         return Tiled(rows, seen_BNM.expand(*rows.shape, -1).view(torch.uint8))
 
@@ -62,7 +65,11 @@ class Tiled:
 
 
 def options(slots: int, channels: int, values: int, element_size: int) -> dict[str, int]:
-    """Return the compile-time constants: widths of heads, and sizes of tiles and blocks for these shapes."""
+    """Return the compile-time constants of `attend` by name: widths of heads, sizes of tile and block.
+
+    `channels` and `values` are the widths of keys and values, and `element_size` the bytes of a query's
+    channel.
+    """
     padded_k, padded_v = (max(16, triton.next_power_of_2(width)) for width in (channels, values))
     block = BLOCK_BYTES // (max(padded_k, padded_v) * element_size)
     return {

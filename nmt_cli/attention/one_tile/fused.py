@@ -36,8 +36,9 @@ def forward(
 ):  # fmt: skip
     """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
 
-    `lse` is the base-2 logarithm of the softmax divisor. Queries see `back` keys before and `ahead` keys
-    after them if BANDED.
+    Skip groups whose longer side is not in (`low`, `high`]. `lse` is the base-2 logarithm of the softmax
+    divisor. Queries see `back` keys before and `ahead` keys after them if BANDED, else all of their segment.
+    A query without keys gets zeros.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
@@ -80,9 +81,9 @@ def backward(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `dq`, `dk` and `dv`, in the shapes of `q`, `k` and `v`.
+    """Write the gradients `dq`, `dk` and `dv` of groups whose longer side is in (`low`, `high`].
 
-    Inputs are read once. The weights are computed again from `lse`. `d_out` is the gradient of `out`.
+    Compute the weights again from `lse`, and dropout again from `seed`. `d_out` is the gradient of `out`.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

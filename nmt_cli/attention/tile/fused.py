@@ -54,10 +54,11 @@ def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
 
 @triton.jit
 def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constexpr):
-    """Return whether a query sees a key of the same segment. All arguments broadcast.
+    """Return whether a query sees a key: in the same segment and, if BANDED, near enough.
 
-    `queries` and `keys` are rows of the group. BANDED is causal order or a window: a query sees `back` keys
-    before and `ahead` keys after it. Both have one layout, so distances in group and segment are equal.
+    `queries` and `keys` are rows of the group. BANDED means causal order or a window: a query sees `back`
+    keys before and `ahead` keys after it. Queries and keys then have one layout, so distances in group and
+    segment are equal. All arguments broadcast.
     """
     seen = q_segment == k_segment
     if BANDED:
@@ -67,7 +68,10 @@ def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constex
 
 @triton.jit
 def scores(left, right, seen, scale):
-    """Return products of rows of `left` and `right`, times `scale` and log2(e). -inf if not `seen`."""
+    """Return the products of rows of `left` with rows of `right`, times `scale` and log2(e).
+
+    Pairs that are not `seen` get -inf.
+    """
     # Without this option, float32 would be multiplied as TF32, with 10 bits of mantissa.
     products = tl.dot(left, tl.trans(right), input_precision="ieee")
     return tl.where(seen, products * (scale * LOG2_E), float("-inf"))
@@ -90,7 +94,10 @@ def softmax_step(highest, total, logits):
 
 @triton.jit
 def head_state(seed, segment, head):
-    """Return the state of the hash in `dropout.keep_mask` after the seed (a pointer), segment and head."""
+    """Return the state of the hash in `dropout.keep_mask` after the seed, segment and head.
+
+    `seed` is a pointer to int64.
+    """
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
     return absorbed(absorbed(state, segment), head)
@@ -98,14 +105,20 @@ def head_state(seed, segment, head):
 
 @triton.jit
 def query_state(seed, segment, head, positions, start, rows, inside):
-    """Return the state of the hash in `dropout.keep_mask` for tokens `start` + `rows`, before the key."""
+    """Return the state of the hash in `dropout.keep_mask` after the query, for tokens `start` + `rows`.
+
+    Tokens that are not `inside` count as position 0.
+    """
     position = tl.load(positions + start + rows, mask=inside, other=0)
     return absorbed(head_state(seed, segment, head), position)
 
 
 @triton.jit
 def dropped(values, state, key_positions, threshold, amplified):
-    """Return weights, or their gradients, after dropout: 0, or times `amplified`. `state` is per query."""
+    """Return `values`, attention weights or their gradients, after dropout: 0, or multiplied by `amplified`.
+
+    `state` is the result of `query_state`. Hashes below `threshold` are dropped.
+    """
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)
 
