@@ -131,8 +131,7 @@ class DecodingCache(TokenTree):
         return self.located[2]
 
     def begin_coverage(self) -> None:
-        """Record from now on, in `coverage`, how much attention each source token gets. This slows decoding.
-        """
+        """Record from now on, in `coverage`, how much attention each source token gets. It takes time."""
         shape = (len(self.ages), self.slots, self.source_seen.shape[1])
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
