@@ -7,10 +7,12 @@ from nmt_cli.training.position import Position
 
 
 class Clock:
-    """A clock that continues from the seconds in the position of a run."""
+    """A clock of the whole run. It continues from the seconds that the position of a resumed run has."""
 
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
-        """Start the clock at the seconds in `position`. `devices` is the number of devices in this part."""
+        """Start the clock at the seconds in `position`. `devices` is the number of devices of all ranks in
+        this process's part of the run.
+        """
         self._position, self._limits, self._devices = position, limits, devices
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up
@@ -18,18 +20,22 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Duration of the run so far."""
+        """Duration of the run so far in seconds, with its resumed parts."""
         return time.perf_counter() - self._start
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Seconds and device seconds of the run so far. Each part counts with its own number of devices."""
+        """Seconds and device seconds of the run so far. Device seconds multiply each resumed part by its own
+        number of devices.
+        """
         position, seconds = self._position, self.seconds
         return seconds, position.device_seconds + (seconds - position.seconds) * self._devices
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds until the last step, at the pace of the whole run."""
+        """Estimated seconds until the first limit (steps, epochs or hours), at the mean pace of the whole run
+        so far. Epochs count only after the first one has ended.
+        """
         position, seconds = self._position, self.seconds
         # The number of steps in an epoch is not known before one has ended.
         epoch_steps = (position.step - position.batch) / position.epoch if position.epoch else 0
@@ -38,24 +44,27 @@ class Clock:
 
     @property
     def share_used(self) -> float:
-        """Fraction of training.max_hours that has passed. 0 without that limit."""
+        """Fraction of training.max_hours that has passed, over 1 if it is exceeded. 0 without that limit."""
         return self.seconds / 3600 / self._limits.max_hours if self._limits.max_hours else 0.0
 
     @property
     def time_is_up(self) -> bool:
-        """True if the run has used training.max_hours."""
+        """True if the run is longer than training.max_hours. Always false without that limit."""
         return self.share_used > 1
 
     def note(self) -> None:
-        """Write the duration so far into the position, before a checkpoint stores it."""
+        """Store the duration so far in the position, as seconds and device seconds. Call this before a
+        checkpoint is made.
+        """
         self._position.seconds, self._position.device_seconds = self.spent
 
 
 def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds until the first of the limits, at `pace` seconds per step.
-    `step` steps and `seconds` are done. `epoch_steps` is the number of steps of an epoch, 0 if unknown.
+    """Return the estimated steps and seconds that are left until the first of the limits on steps, epochs and
+    hours. `pace` is in seconds per step. `step` and `seconds` are the steps and seconds so far. `epoch_steps`
+    is the number of steps of an epoch. If it is 0, ignore the limit on epochs.
     """
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:

@@ -18,7 +18,9 @@ GIVE_UP_AFTER = 10
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Compares the position of a run with its settings."""
+    """Decides when a run ends or saves, from its settings, its position and its clock. `stop_wanted` returns
+    whether the user asked this process to stop.
+    """
 
     config: TrainConfig
     position: Position
@@ -27,15 +29,18 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        `next_epoch` is the epoch of the next batch. Hours used up later end the run by the request `TIME_UP`.
+        `next_epoch` is the epoch of the next batch, from 0. Hours that end later become the request
+        `TIME_UP`.
         """
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def requests(self, first: bool, unsaved: float) -> int:
-        """Return the requests of this rank as bits: to save, to stop, or that time is up. `unsaved` is the
-        number of seconds since the last save began. Clocks differ, so only the `first` rank looks at time.
+        """Return the requests of this rank as a sum of bits. `STOP` means that the user wants to stop. Only
+        the `first` rank looks at the clock. It adds `SAVE` if checkpoints.every_minutes have passed and
+        checkpoints.every_steps is 0, and `TIME_UP` after training.max_hours. `unsaved` is the seconds since
+        the last save began.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -45,17 +50,22 @@ class Limits:
         return requests
 
     def save_due(self, requests: int) -> bool:
-        """Return whether a checkpoint is due, by checkpoints.every_steps or because `requests` has `SAVE`."""
+        """Return whether to save after this step: `requests` has the bit `SAVE`, or the step is a multiple of
+        checkpoints.every_steps.
+        """
         every_steps = self.config.checkpoints.every_steps
         return bool(requests & SAVE) or (every_steps > 0 and self.position.step % every_steps == 0)
 
     def line_due(self) -> bool:
-        """Return whether training.log_every asks for a progress line after this step."""
+        """Return whether a progress line is due after this step: its number is a multiple of
+        training.log_every.
+        """
         return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `UserError` if the latest `GIVE_UP_AFTER` steps were left out. `lines` are the log lines of
-        the steps since the last call. The position stores the number of steps left out in a row.
+        """Update the number of steps left out in a row in the position. `lines` are the log lines of the
+        steps since the last call. Raise `UserError` if the latest `GIVE_UP_AFTER` steps or more were left out
+        because loss or gradient were not finite.
         """
         for line in lines:
             # A step that was taken resets the count to 0.

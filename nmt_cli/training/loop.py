@@ -59,7 +59,7 @@ class Loop:
             return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int) -> bool:
-        """Return whether no step is left. If validation.patience is the reason, report it."""
+        """Return whether a limit or validation.patience ends the run. Report a note about the latter."""
         if self.limits.reached(next_epoch):
             return True
         validation = self.trainer.config.validation
@@ -70,7 +70,7 @@ class Loop:
         return ended
 
     def _step(self, batch: LocalBatch) -> None:
-        """Take a step on `batch` and record it. The host does not wait for its measurements."""
+        """Take a step on `batch`, update the position and the average weights, and record the step."""
         self.left_out.seen(batch.epoch, batch.dropped)
         self.position.step += 1
         self.position.epoch, self.position.batch = batch.epoch, batch.number + 1
@@ -83,7 +83,7 @@ class Loop:
         self.recorder.step(rate, batch, measured)
 
     def _learning_rate(self) -> float:
-        """Return the learning rate of the current step, the same on all ranks."""
+        """Return the current learning rate. If it depends on time, use the first rank's clock."""
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
         timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")
@@ -93,14 +93,16 @@ class Loop:
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
-        """Log the steps since the last flush. Raise `UserError` if they diverge or the dataset changed."""
+        """Log the latest steps. Raise `UserError` if they diverge or a file of the dataset
+        changed its size.
+        """
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
-        """Validate the model, and log and report the results. Return whether the step is among the best
-        steps, whose checkpoints are kept. If the dataset is gone, save and raise `UserError`.
+        """Validate the model, then log and report the results. Return whether the step is among the best
+        ones, which are kept. If the dataset is gone, save and raise `UserError`.
         """
         self._flush()
         if self.dataset.is_gone():
@@ -121,7 +123,7 @@ class Loop:
         return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
 
     def _save_and_refuse(self) -> NoReturn:
-        """Save a checkpoint, then raise `UserError` because the dataset is gone."""
+        """Save a checkpoint and wait for it. Then raise `UserError` because the dataset is gone."""
         self._try_to_save()
         self._warn_on_failure(self.saver.wait)
         raise UserError(
@@ -130,7 +132,9 @@ class Loop:
         )
 
     def _try_to_save(self) -> None:
-        """Start to write a checkpoint. If that fails, warn and continue with the checkpoint before."""
+        """Wait for the last checkpoint, then start to write the next one. Warn if either fails. Raise
+        `UserError` if the dataset has changed on any rank.
+        """
         self._flush()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)
@@ -147,8 +151,8 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate and save the last step, if due, and report the state. Return whether the run is complete.
-        `first_step` is the step at which this process began. Here a failure to save is an error.
+        """Validate the last step unless `stopped`, and save it. A failed save raises. Report and return
+        whether the run is complete: not stopped, or all steps done. `first_step` was the step at the start.
         """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped

@@ -22,14 +22,17 @@ FIXED = frozenset(
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
-    """Write the effective settings to the run folder. `nmt train --config` with that file repeats the run."""
+    """Write all settings, defaults included, to `config.toml` in the run folder. `nmt train --config` with
+    that file repeats the run.
+    """
     with file_written_whole(run / CONFIG) as file:
         file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
-    """Return a text for each setting that differs from the stored settings of the run or was removed since.
-    The list is empty without stored settings. Raise `UserError` if a setting cannot change.
+    """Return a text for each setting that differs from the `config.toml` in `run`. Return one also for each
+    stored setting that nmt no longer has. Return [] if the file is missing. Raise `UserError` if a setting
+    differs that cannot change (`FIXED`), or if the file cannot be read.
     """
     path = run / CONFIG
     if not path.exists():
@@ -42,8 +45,8 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
-    """Return "name: old -> new" for each setting that differs between `before` and `config`. If a setting
-    cannot change, raise a `UserError` about `run` that ends with `remedy`.
+    """Return "name: old -> new" for each setting that differs between `before` and `config`. Raise a
+    `UserError` about the folder `run` if a setting in `FIXED` differs. Its message ends with `remedy`.
     """
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
@@ -53,7 +56,7 @@ def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -
 
 
 def literals(config: TrainConfig) -> dict[str, str]:
-    """Return the value of each setting as TOML, by its full name."""
+    """Return the value of each setting as TOML text, by its full name such as "model.width"."""
     return {
         f"{section}.{key}": toml_literal(getattr(getattr(config, section), key))
         for section in TrainConfig.__dataclass_fields__

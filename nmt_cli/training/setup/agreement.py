@@ -24,7 +24,9 @@ SHOWN = 3
 
 
 def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` on all ranks if their settings, datasets or versions differ."""
+    """Raise `UserError` on all ranks if their settings, datasets, or versions of nmt or PyTorch differ.
+    Settings in `MAY_DIFFER` do not count. All ranks call this.
+    """
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
@@ -33,14 +35,18 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
-    """Raise `UserError` on all ranks if a rank does not see `newest`, the checkpoint to resume from."""
+    """Raise `UserError` on all ranks if they do not read the same `state.json` in `newest`, the checkpoint to
+    resume from. `newest` is None for a new run. All ranks call this.
+    """
     path = newest / STATE if newest else None
     state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
     _refuse_differences(group.gather({str(path): state}), "Let all of them see the same run folder.")
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
-    """Raise `UserError`, with `remedy`, if the facts of a rank differ from those of the first rank."""
+    """Raise `UserError` if a rank's facts, by name, differ from those of rank 0. The message names that rank,
+    up to `SHOWN` differences, and `remedy`.
+    """
     first = all_facts[0]
     for rank, facts in enumerate(all_facts):
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]

@@ -41,7 +41,10 @@ CORES_PER_WORKER = 4
 
 
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
-    """Return the identity of the model to train: its settings, tokenizers and training data."""
+    """Return the identity of the model to train: model settings, the dataset's tokenisers and the training
+    record. The record has the inputs and hashes of the training data, its length ratio and the maximum length
+    in tokens.
+    """
     manifest = dataset.manifest
     trained_on = {
         "inputs": manifest.get("inputs"),
@@ -57,7 +60,7 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
 
 
 def _length_ratio(train: Split) -> float:
-    """Return the number of target tokens per source token, over all pairs."""
+    """Return the number of target tokens per source token over all pairs, rounded to three decimals."""
     return round(int(train.target.offsets[-1]) / max(1, int(train.source.offsets[-1])), 3)
 
 
@@ -69,9 +72,9 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model on the device of `group`, and its trainer. The model has random weights, the same on each
-    rank. If `fresh`, the weights of `start.model` replace them. Report notes and warnings. Raise `UserError`
-    for settings that do not fit the device or `start.model`.
+    """Build a model on the device of `group`, and its trainer. Its random weights are the same on each rank.
+    If `fresh`, the weights of start.model, if set, replace them. Freeze the parameters in start.freeze.
+    Report notes and warnings. Raise `UserError` if start.model, start.freeze or the precision do not fit.
     """
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
@@ -89,7 +92,11 @@ def build_trainer(
 
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Report warnings about settings that are slow on `device`, which `ranks` local processes share."""
+    """Report up to three warnings. The first is for a CPU with fewer cores than `ranks`, the number of local
+    processes. The second is for training.precision=bf16 on a CPU without instructions for it. The third is
+    for heads that a GPU's fused kernel does not take, because their widths are too large or not multiples of
+    8.
+    """
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(
@@ -106,14 +113,14 @@ def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, rank
 
 
 def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
-    """Report a warning if `device` is a CPU with fewer cores than `ranks`, the local processes."""
+    """Report a warning if `device` is a CPU and `ranks`, the number of local processes, exceeds its cores."""
     if not is_gpu(device) and ranks > (cores := available_cores()):
         report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return fp32, bf16 or fp16 for training.precision, which may be auto. Raise `UserError` if `device` does
-    not support it.
+    """Return "fp32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives the usual
+    precision of `device`. Raise `UserError` if `device` cannot train with the precision.
     """
     if setting == "auto":
         return usual_training_precision(device)
@@ -133,8 +140,9 @@ def build_loader(
     position: Position,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of the batches from `position` on, which `stack` closes. All ranks call this. The
-    processes of a machine share a temporary folder with the order of an epoch.
+    """Return a loader of this rank's batches, from the epoch and batch in `position` on. `stack` closes it.
+    All ranks call this. The processes of a machine share a temporary folder with the order of each epoch,
+    which the first of them writes.
     """
     process = group.process
     planner = process.local_rank == 0
@@ -155,8 +163,9 @@ def build_loader(
 
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
-    """Return training pairs that each epoch segments differently, or None without sampling. They are stored
-    in `folder`. Only the `planner` has worker processes that segment them.
+    """Return training pairs that each epoch segments differently. Return None if neither sampling nor
+    augmentation is on. The pairs are stored in `folder`. Only the `planner` process of a machine has workers
+    that segment them.
     """
     if not (config.sampling.enabled or config.augment.enabled):
         return None

@@ -17,7 +17,10 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 
 @contextmanager
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Within the block, with `training.deterministic`, raise `UserError` for operations that may vary."""
+    """Allow only deterministic operations of PyTorch within the block. Do nothing without
+    training.deterministic. Raise `UserError` for an operation whose results vary. On a GPU, also raise it at
+    once if training.max_tokens_per_device is 0, since the search for it varies.
+    """
     if not config.training.deterministic:
         yield
         return

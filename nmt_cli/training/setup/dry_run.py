@@ -48,7 +48,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """The micro-batches of a step on one device."""
+    """The micro-batches of a step on one device, as a mean over some batches."""
 
     count: float
     filler: float
@@ -57,7 +57,7 @@ class Micro:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk space of checkpoints, in bytes."""
+    """The disk space that the checkpoints of a run need, in bytes."""
 
     checkpoint: int
     """Size of one checkpoint."""
@@ -71,7 +71,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The forecast of a run."""
+    """The forecast of a run: its steps, memory, disk space, operations and time."""
 
     parameters: int
     trained: int
@@ -97,8 +97,9 @@ class Forecast:
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
-    """Return a forecast of `train` on `devices` devices, without writing files. The longest batch is tried on
-    `device`. Notes and warnings go to `report`. Raise `UserError` if `train` would refuse to start.
+    """Return a forecast of `train` with these settings on `devices` devices. Try the longest batch on
+    `device`, but write no files. Report notes and warnings, such as the step of an existing run. Raise
+    `UserError` if `train` would refuse the settings, dataset or folder, or if a pair does not fit the memory.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -133,14 +134,16 @@ def forecast(
 
 
 def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | None) -> Iterator[Shard]:
-    """Return the planned shards of the first epoch. `mixed` is the plan of mixed corpora, or None."""
+    """Return an iterator over the planned shards of the first epoch. `mixed` is the plan of mixed corpora, or
+    None. With it, a shard is a round of the mixture.
+    """
     if mixed:
         return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
     return (plan_shard(split, config, seed, 0, number) for number in range(shard_count(len(split), config)))
 
 
 def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
-    """Return the number of batches, pairs and tokens of the first epoch."""
+    """Count the batches, pairs, dropped pairs and tokens of the first epoch, by planning all of it."""
     batches = pairs = dropped = 0
     tokens = [0, 0]
     for shard in _shards(split, config.batch, config.training.seed, mixed):
@@ -153,7 +156,9 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
 
 
 def _micro(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> Micro:
-    """Return the mean number of micro-batches and their filler, over some batches of the first shard."""
+    """Return the mean number of micro-batches of a step, and the fraction of filler. Measure up to `SAMPLED`
+    batches of the first shard, evenly spread.
+    """
     shard = next(_shards(split, config.batch, config.training.seed, mixed))
     numbers = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
     steps = [prepare(split, GlobalBatch(0, number, shard.batch(number), 0), cut) for number in numbers]
@@ -164,6 +169,6 @@ def _micro(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None)
 
 
 def _existing(path: Path) -> Path:
-    """Return the nearest existing folder at or above `path`."""
+    """Return `path` if it is a folder, else the nearest folder above it that exists, as an absolute path."""
     absolute = resolved(path)
     return next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())

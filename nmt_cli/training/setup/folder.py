@@ -15,8 +15,9 @@ from nmt_cli.training.settings import CONFIG
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Create the run folder or remove the leftovers of a killed run, and hold its lock for the block. Raise
-    `UserError` if another process holds the lock, the folder cannot be written, or it has other content.
+    """Create the run folder `run`, or remove the leftovers of a killed run. Hold its lock for the block.
+    Raise `UserError` if another process holds the lock, the folder cannot be written, or it has other content
+    than a run.
     """
     refuse_foreign(run)
     try:
@@ -38,11 +39,13 @@ def claimed(run: Path) -> Iterator[None]:
 
 
 def refuse_foreign(run: Path) -> None:
-    """Raise `UserError` if `run` is a file, or a folder with files that do not belong to a run."""
+    """Raise `UserError` if `run` is a file, or a folder with visible files but neither a checkpoint nor
+    `config.toml`.
+    """
     if not checkpoints(run):
         refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the folder of the newest checkpoint of a run, or None if there is none."""
+    """Return the folder of the newest checkpoint of a run, or None if it has none."""
     return next(iter(reversed(checkpoints(run).values())), None)

@@ -33,11 +33,13 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
-    """Copy the weights of `config.model` into `model`. Return a message about what was copied.
+    """Copy the weights of `config.model`, a model, checkpoint or run, into `model`. Return a message about
+    what was copied.
 
-    From a model with another vocabulary, the rows of shared vocabulary entries are copied, and the other rows
-    stay random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
-    `config.allow` names them.
+    From a model with another vocabulary, copy the rows of shared vocabulary entries. The other rows stay
+    random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
+    `config.allow` names them. Also raise it for a needless `config.allow`, or settings that change the use of
+    weights.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
@@ -61,9 +63,9 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Exclude the parameters whose names match a pattern from training. Return a message with their number. A
-    tied matrix has a name for each use, and each of its names freezes it. Raise `UserError` if a pattern
-    matches nothing, or if nothing is left to train.
+    """Exclude the parameters whose names match one of `patterns`, such as "encoder.*", from training. Return
+    a message with their number. A tied matrix has a name for each use, and each of its names freezes it.
+    Raise `UserError` if a pattern matches no name, or if nothing is left to train.
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -78,8 +80,8 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 
 def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
-    """Raise `UserError` if settings differ that change the use of weights, but not their shapes. `parent` is
-    the model in `folder`, and `identity` is the new model.
+    """Raise `UserError` if a setting differs that changes the use of weights, but not their shapes. Compare
+    `parent`, the model in `folder`, with `identity`, the new model.
     """
     if differences := [
         f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
@@ -93,8 +95,9 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` with rows for the vocabulary of `own`, the tokenizers of the new model.
-    Rows of shared entries come from `parent`, and all other rows from the tensors `new`.
+    """Return the tensors of `parent` by name, with matrices in `ROWS` fitted to the vocabulary of `own`, the
+    new tokenisers. In these, rows of shared entries come from `parent`, and all other rows from `new`. A
+    matrix whose rows have another width stays as it is.
     """
     tensors = dict(parent)
     for name, side in ROWS.items():
@@ -106,8 +109,8 @@ def _by_entry(
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Return the ids of shared entries: from the id in `parent` to the id in `own`. Special tokens are shared
-    by meaning, other entries by text.
+    """Map the id of each shared entry in `parent` to its id in `own`. Special tokens (end, unknown, start)
+    are shared by meaning, other entries by text.
     """
     marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
     # If our start token is our end token, it has the row of the parent's end already.
@@ -121,7 +124,7 @@ def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
 
 
 def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
-    """Return a message about the number of vocabulary entries that are shared."""
+    """Return a message with the number of shared entries of each side, or of the joint vocabulary."""
     sides: Sequence[Side] = SIDES[1:] if own.recipe.joint else SIDES
     counts = []
     for side in sides:
@@ -137,8 +140,8 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a text for each parameter of `own` or `parent`, by name, that `parent` lacks, that only `parent`
-    has, or that has another shape.
+    """Return a text for each parameter that differs, by its name. It may be missing in `parent`, be in
+    `parent` only, or have another shape there.
     """
     differences = {name: f"{name} is missing" for name in own if name not in parent}
     differences |= {name: f"{name} is surplus" for name in parent if name not in own}
@@ -150,8 +153,9 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise `UserError` if no pattern in `allowed` matches a parameter of `differing`, or if a pattern
-    matches none. `differing` has a text for each parameter that differs in `folder`.
+    """Raise `UserError` if a parameter in `differing` matches none of the patterns in `allowed`. Also raise
+    it if a pattern matches none of these parameters. `differing` has a text by parameter name for the
+    message, and `folder` is the other model.
     """
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:

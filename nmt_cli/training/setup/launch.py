@@ -22,9 +22,10 @@ LAUNCHER = "NMT_LAUNCHER"
 def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
-    """Run `nmt` with `arguments` once per device. Return 0, or the exit code of the first failure. If a
-    process fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0.
-    `report` receives a line about a process that a signal ended.
+    """Run `nmt` with `arguments` in one process per device, and wait for all. Return 0, or the exit code of
+    the first failure. If a process fails, end the others, and kill those that take too long. `stop_wanted`
+    returns the number of a signal to pass on to all once, or 0. `report` receives a line about a process that
+    a signal ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -53,8 +54,8 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return the exit code for the process of `rank`, which ended with `code`. A negative `code` is a signal,
-    which is reported and becomes 128 plus its number.
+    """Return `code`, the exit code of the process of `rank`, if it is positive. If it is negative, a signal
+    ended the process: report a line, and return 128 plus the number of the signal.
     """
     if code > 0:
         return code
@@ -69,8 +70,8 @@ def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> 
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
-    """Wait until all processes have ended, and kill those that take too long. Processes that are `stopping`
-    already get no second signal.
+    """Wait until all processes have ended. Send them SIGTERM first, unless they are `stopping` already. Kill
+    those that run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if they are `stopping`.
     """
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
     if not stopping:

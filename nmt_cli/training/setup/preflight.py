@@ -25,8 +25,10 @@ SENTENCES = 8
 def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, trial: Trial, report: Report
 ) -> None:
-    """Try a validation and a checkpoint. Report their cost, the cost of the longest batch and of the run.
-    `trial` is the trial of the longest batch of `split`. Raise `UserError` if the run would fail.
+    """Try a validation on a few sentences and a checkpoint, which is removed. Report a note with their cost,
+    the cost of the longest batch and the length of the run. `trial` is the trial of the longest batch of
+    `split`. All ranks call this, but only the first writes and reports. Raise `UserError` if the disk is too
+    small for all checkpoints.
     """
     start = time.perf_counter()
     if validator.enabled:
@@ -48,8 +50,8 @@ def preflight(
 def estimate(
     split: Split, config: TrainConfig, trial: Trial, devices: int, epoch_steps: int = 0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds of a run on `split`, without validation. `epoch_steps` is the
-    number of steps of an epoch, 0 if no epoch was planned yet.
+    """Return the estimated steps and seconds of a whole run on `split`, at the speed of `trial`, without
+    validation. `epoch_steps` is the number of steps of an epoch. If it is 0, estimate it from the tokens.
     """
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
@@ -60,13 +62,13 @@ def estimate(
 
 
 def checkpoints_at_most(config: CheckpointConfig) -> int:
-    """Return the maximum number of checkpoints on disk, including the checkpoint being written."""
+    """Return the maximum number of checkpoints on disk: the newest, the best, and one being written."""
     return config.keep_last + config.keep_best + 1
 
 
 def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
-    """Return a text about the disk space that checkpoints need and that is free. Raise `UserError` if too
-    little is free. `checkpoint_size` is in bytes.
+    """Return a text about the space that all checkpoints of a run need and that is free. `checkpoint_size` is
+    in bytes. Raise `UserError` if too little is free.
     """
     count = checkpoints_at_most(config)
     needed = count * checkpoint_size

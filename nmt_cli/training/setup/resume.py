@@ -22,8 +22,9 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """Return the step of the newest checkpoint of `run`, 0 for a new run. Raise `UserError` if `train` would
-    refuse to resume the run with this `config` and `identity`.
+    """Return the step of the newest checkpoint of `run`, or 0 for a new run. Raise `UserError` if `train`
+    would refuse to resume. Reasons are a setting that cannot change, another dataset, a damaged checkpoint, a
+    folder of other files, and a step above training.max_steps.
     """
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
@@ -36,8 +37,10 @@ def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Restore weights, optimiser and loss scale from `checkpoint`, and return its position. Report the
-    settings that have changed since. Raise `UserError` if the run cannot resume with these settings.
+    """Restore weights, optimiser and loss scale of `trainer` from `checkpoint`, and return its position.
+    Report a note for each setting that has changed, and a warning if `config.toml` is missing. Raise
+    `UserError` if the checkpoint is damaged or of another dataset, or if the settings do not allow to resume
+    it.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
@@ -60,8 +63,8 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the moving average of the weights, or None if the settings have none. The average is restored
-    from `checkpoint` if it is stored there. Otherwise it starts from the current weights.
+    """Return the moving average of the weights, or None if optimizer.ema is 0. It comes from `checkpoint` if
+    that has one. Otherwise it starts as a copy of the current weights.
     """
     if not trainer.config.optimizer.ema:
         return None
@@ -73,7 +76,7 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
-    checkpoint is damaged, or was trained on another dataset.
+    checkpoint is damaged, or was trained with another vocabulary or on other training files or corpora.
     """
     try:
         state = read_state(checkpoint)
@@ -89,7 +92,7 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
 
 
 def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:
-    """Raise `UserError` if the run has taken more than training.max_steps steps."""
+    """Raise `UserError` if `step`, the last step of the run, is above training.max_steps."""
     if step > config.training.max_steps:
         raise UserError(
             f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}. "

@@ -58,8 +58,10 @@ def train(
     command: Sequence[str] = (),
     threads: int = 0,
 ) -> bool:
-    """Train until the end of the run. Return False if `stop_wanted` ended it earlier; call again to resume.
-    The run folder keeps `command`. The processes of a machine share `threads` threads, by default all.
+    """Train until the end of the run, or resume it from its newest checkpoint. Return False if `stop_wanted`
+    ended it earlier. Then call this again to resume. The run folder keeps `command`. The processes of a
+    machine share `threads` threads. 0 means all cores. Raise `UserError` for any problem that the user can
+    correct.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -93,8 +95,9 @@ def _joined_group(
     threads: int,
     stack: ExitStack,
 ) -> Group:
-    """Set the threads and kernels of this process, and join the group of ranks, until `stack` closes. Raise
-    `UserError` if settings, datasets or versions of ranks differ.
+    """Set the threads and kernels of this process, and join the group of ranks, until `stack` closes. All
+    ranks call this. Raise `UserError` if settings, datasets or versions of ranks differ, or if they cannot
+    meet.
     """
     stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
@@ -109,7 +112,8 @@ def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
     """Return the live parts of the run, restored from its newest checkpoint if there is one. The first rank
-    locks the run folder before it looks for checkpoints. All ranks end with the same weights.
+    creates and locks the run folder until `stack` closes. All ranks end with the same weights. Raise
+    `UserError` if the folder or the checkpoint does not fit the run.
     """
     if group.process.first:
         stack.enter_context(claimed(run))
@@ -126,9 +130,9 @@ def _restored(
 def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
-    """Return the log, cut at the position of the run, its history, and a report to all readers of events.
-    Only the first rank writes files. On the other ranks the log and the history stay empty, and the report is
-    `report` itself.
+    """Return the log, the history in it, and a function that passes events to all readers of the run. Cut the
+    log at the position of the run, and store the settings. Readers are `report`, the HTML report, and
+    TensorBoard and W&B if set. Other ranks than the first write nothing and get `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
@@ -155,7 +159,9 @@ def _opened(
 
 
 def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
-    """Return the validator, and warn if it computes BLEU of characters without being asked to."""
+    """Return the validator. Report a warning if validation is on and BLEU counts characters only because a
+    tokeniser is not installed.
+    """
     trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
     settings = trainer.config.validation, translating(trainer.config)
     judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
@@ -166,8 +172,9 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
-    """Return how batches are cut. Before the first step of a run, try the longest batch, a validation and a
-    checkpoint. Raise `UserError` if they fail.
+    """Return how batches are cut into micro-batches. Before the first step of a run, try the longest batch, a
+    validation and a checkpoint. A resumed run tries the longest batch only if the number of tokens is
+    searched. Raise `UserError` if one of them fails.
     """
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
@@ -193,7 +200,7 @@ def _loop(
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
-    """Return the training loop at the position of `snapshot`. Its clock starts now."""
+    """Return the training loop at the position of `snapshot`, with its parts. Its clock starts now."""
     trainer, position = snapshot.trainer, snapshot.position
     config, group = trainer.config, trainer.group
     clock = Clock(position, config.training, group.process.world)
@@ -213,7 +220,10 @@ def _loop(
 
 
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` for settings that this machine or this dataset does not support."""
+    """Raise `UserError` for settings that the dataset or this machine does not support. Check learned
+    positions, the mixture, early stopping without a validation set, and sampling and augmentation without
+    effect. Also check the libraries for TensorBoard and W&B.
+    """
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)
@@ -228,8 +238,8 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
 
 
 def _require(module: str, name: str) -> None:
-    """Raise `UserError` if `module` is not installed, which the setting of the same name needs. `name` is the
-    name of the library in the message.
+    """Raise `UserError` if the Python package `module` cannot be imported. It has the name of the setting and
+    the extra that need it. `name` is its name in the message.
     """
     try:
         import_module(module)
@@ -241,7 +251,9 @@ def _require(module: str, name: str) -> None:
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` if a validation set has a sentence with more tokens than learned positions."""
+    """Raise `UserError` if positions are learned and a validation set has a sentence with more tokens than
+    model.longest on a side.
+    """
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
         if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:

@@ -36,7 +36,7 @@ SECONDS_TO_REPEAT = 120
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Time and memory of the longest micro-batch that fits."""
+    """The result of a trial: time and memory of the longest micro-batch that fits."""
 
     tokens: int
     """Source plus target tokens, without filler."""
@@ -57,17 +57,24 @@ class Trial:
 
 
 def compiled(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether the model is compiled and micro-batches are rounded up to few shapes."""
+    """Return whether torch.compile is used: training.compile is "on", or it is "auto" and `device` is a GPU.
+    Then micro-batches are rounded up to few shapes.
+    """
     return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
 
 
 def is_searched(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether only a trial can find how many tokens of a micro-batch fit `device`."""
+    """Return whether a trial has to find how many tokens of a micro-batch fit `device`. True on a GPU if
+    training.max_tokens_per_device is 0.
+    """
     return has_own_memory(device) and not config.training.max_tokens_per_device
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch into micro-batches. A trial may lower their tokens."""
+    """Return how `process` cuts its share of a batch into micro-batches. The limit is
+    training.max_tokens_per_device if it is set. Otherwise it is the whole share on a GPU, which a trial may
+    lower, and `TOKENS_ON_CPU` on a CPU.
+    """
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
     cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
@@ -77,10 +84,9 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
     """Run forward and backward on the longest pairs of `split`, and return their time and memory.
 
-    Pairs that do not fit the memory are halved until they do. If the number of tokens is searched, the
-    returned `cut` is lowered with them. Otherwise the cut stays, since a step halves its batches as well, and
-    this warns. Raise `UserError` if a single pair does not fit. The time is that of a second pass, because
-    the first one compiles kernels and allocates memory.
+    Take every second pair while they do not fit the memory. If the number of tokens is searched, lower the
+    returned cut too. Otherwise warn and keep the cut. Raise `UserError` if one pair does not fit, or with
+    training.deterministic. The time is that of a second pass, if the first was short or compiled kernels.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
@@ -112,8 +118,9 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
-    """Return the indices of the longest pairs that training uses, longest first, at least one. Together they
-    have up to `max_tokens` source plus target tokens. Raise `UserError` if no pair fits.
+    """Return the indices of the longest pairs that training uses, longest first. Together they have up to
+    `max_tokens` source plus target tokens, but there is at least one pair. Raise `UserError` if all pairs are
+    too long for training.
     """
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
@@ -132,8 +139,9 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
     """Return the micro-batch of `pairs` for a trial. `rounding` is None unless the model is compiled.
 
-    For a compiled model, both sides have different numbers of tokens, unless they are equal in each pair.
-    `torch.compile` expects numbers that are equal in the first batch to be equal in all batches.
+    `torch.compile` expects numbers that are equal in the first batch to be equal in all batches. So if both
+    sides have equal numbers of tokens with `rounding`, do not round. If they are still equal, omit a pair
+    whose sides differ in length.
     """
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
@@ -145,8 +153,8 @@ def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroB
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut` with the rounding of its micro-batches, if the model is compiled. The model is compiled
-    again for each shape, so there should be few shapes.
+    """Return `cut` with a rounding of its micro-batches to few shapes, or without rounding if the model is
+    not compiled. A compiled model is compiled again for each shape.
     """
     share = -(-2 * config.batch.tokens // cut.world)
     parts = -(-share // cut.max_tokens)
@@ -154,7 +162,9 @@ def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
 
 
 def _timed(trainer: Trainer, part: MicroBatch) -> float:
-    """Take a trial step on `part`, which changes no weight, and return its duration in seconds."""
+    """Take a trial step on `part`, which changes no weight. Wait for the device, and return the duration in
+    seconds.
+    """
     start = time.perf_counter()
     trainer.try_out(part)
     synchronize(trainer.precision.device)
