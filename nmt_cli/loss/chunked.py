@@ -25,11 +25,11 @@ def losses_and_gradients(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the sums of the smoothed loss and of the NLL, then the gradients of the smoothed loss.
+    """Return the sums of the smoothed loss and of the NLL, then the gradients of `x_TD` and `weight_VD`.
 
-    `smoothing` and `targets_T` are those of `dispatch.cross_entropy`. The gradients are those of `x_TD` and
-    `weight_VD`, times `grad_scale` (None is 1). A gradient is empty if its flag, `x_gradient` or
-    `weight_gradient`, is False.
+    The gradients are those of the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
+    flag, `x_gradient` or `weight_gradient`, is False. `smoothing` and `targets_T` are those of
+    `dispatch.cross_entropy`.
     """
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
@@ -91,7 +91,7 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Save both gradients and `grad_scale` in `ctx`. Only the smoothed loss becomes differentiable."""
+    """Save both gradients and `grad_scale` in `ctx`. Only the smoothed loss is differentiable."""
     *_, grad_scale, ctx.x_gradient, ctx.weight_gradient = inputs
     _, nll, d_x, d_weight = output
     ctx.mark_non_differentiable(nll, d_x, d_weight)

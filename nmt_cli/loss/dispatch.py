@@ -18,9 +18,9 @@ def cross_entropy(
 
     The forward pass computes the gradients. The backward pass multiplies them by the incoming gradient. There
     are no second derivatives. `grad_scale` (0-d, on the device, not 0) is the expected incoming gradient: the
-    loss scale divided by the number of tokens. Multiplying the gradient of the logits by `grad_scale` keeps
-    small values from becoming 0 in half precision. The backward pass divides by `grad_scale` again, unless
-    the incoming gradient is the same tensor.
+    loss scale divided by the number of tokens. In the forward pass it multiplies the gradient of the logits,
+    so that small values do not become 0 in half precision. The backward pass divides by it again, unless the
+    incoming gradient is the same tensor.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

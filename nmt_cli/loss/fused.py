@@ -28,8 +28,9 @@ def _rows_kernel(
 ):  # fmt: skip
     """Write the losses of one row of logits. If GRADIENT, overwrite the row by the gradient times `scale`.
 
-    `stride` is the distance between rows. Padding up to the next row is read and written too: a mask that
-    ends within a unit would split the access. WIDE is the dtype of sums, BLOCK the entries read at a time.
+    Rows with the target IGNORED get 0. Other targets outside of the vocabulary give NaN. `stride` is the
+    distance between rows. Padding up to the next row is read and written too: a mask that ends within a unit
+    would split the access. WIDE is the dtype of sums, BLOCK the entries read at a time.
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
@@ -74,7 +75,10 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` on a GPU. A target that is neither in the vocabulary nor IGNORED has NaN losses."""
+    """Compute `RowLosses` on a GPU: write `losses_2C` and, with `gradient`, overwrite `logits_CV`.
+
+    A target that is neither in the vocabulary nor IGNORED has NaN losses.
+    """
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

@@ -27,10 +27,10 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` on a CPU, with Numba for fp32 and bf16, otherwise with `plain_rows`.
+    """Compute `RowLosses` on a CPU, by Numba for fp32 and bf16, otherwise by `plain_rows`.
 
-    The losses are written to `losses_2C`, and a gradient to `logits_CV`. Raise `RuntimeError` for a target
-    that is neither IGNORED nor in the vocabulary.
+    Write `losses_2C` and, with `gradient`, overwrite `logits_CV`. Raise `RuntimeError` for a target that is
+    neither IGNORED nor in the vocabulary.
     """
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:
@@ -52,7 +52,7 @@ def plain_rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` for any dtype with PyTorch operations, which reuse the memory of `logits_CV`."""
+    """Compute `RowLosses` for any dtype by PyTorch operations, partly in the memory of `logits_CV`."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
     # IGNORED is not an index. Index 0 replaces it, and its results are discarded.

@@ -62,9 +62,9 @@ class _Cache(NullCache):
         return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}"
 
     def load_overload(self, signature, target_context):
-        """Return the compiled function for a signature from its file, or None.
+        """Return the compiled function for a signature from its file.
 
-        Announce compiling if it is missing.
+        If the file is missing or damaged, announce compiling and return None.
         """
         target_context.refresh()
         content = FILES.read(self._file(signature))
@@ -73,7 +73,7 @@ class _Cache(NullCache):
         return content and CompileResult._rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, signature, result):
-        """Write a compiled function to its file, unless it refers to addresses in this process."""
+        """Write a compiled function to its file. Do nothing if it refers to addresses in this process."""
         if not result.library.has_dynamic_globals:
             FILES.write(self._file(signature), dumps(result._reduce()))
 
@@ -102,7 +102,7 @@ LN_2 = np.float32(math.log(2))
 
 
 def _same(context, builder, signature, arguments):
-    """Generate code that returns its first argument."""
+    """Generate code that returns the first of `arguments` unchanged."""
     return arguments[0]
 
 
@@ -120,7 +120,10 @@ def as_float32(context, stored):
 
 @intrinsic
 def rounded_as(context, x, like):
-    """Convert a float32 to the type of `like`: float32, or the nearest bfloat16, of two the even one."""
+    """Convert a float32 to the type of `like`: float32, or bfloat16 stored as uint16.
+
+    Round to the nearest bfloat16, and to the even one of two. nan stays nan.
+    """
 
     def narrowed(context, builder, signature, arguments):
         int_ = ir.IntType(32)
@@ -170,7 +173,7 @@ def _two_to_the(context, power):
 
 @intrinsic
 def added(context, numbers, index, value):
-    """Add `value` to `numbers[index]`, an int64, atomically. Return the number before the addition."""
+    """Add `value` to `numbers[index]`, an int64, atomically among threads. Return the number before that."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -181,7 +184,7 @@ def added(context, numbers, index, value):
 
 @intrinsic
 def fetch(context, address):
-    """Start to load the memory at an address into the caches. Any address is allowed."""
+    """Start to load the memory at an address into the caches, without waiting. Any address is allowed."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -199,7 +202,7 @@ INPUTS = 16
 
 
 def _tile_adder(rows, kind, add_products):
-    """Return an intrinsic that adds the products of one tile, as in `_in_tiles`, for exactly `rows` rows.
+    """Return an intrinsic that adds the products of a tile, as in `_in_tiles`, for exactly `rows` rows.
 
     `kind` is the LLVM type of the weights. `add_products(builder, totals, x, weights)` builds code that adds
     products to totals. All three are vectors of 16 elements.
@@ -237,20 +240,20 @@ def _tile_adder(rows, kind, add_products):
 
 
 def _repeated(builder, x, vector):
-    """Return a vector of the LLVM type `vector` whose elements are all `x`."""
+    """Generate a vector of the LLVM type `vector` whose elements are all `x`."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(first, first, zeros)
 
 
 def _add_float_products(builder, totals, x, weights):
-    """Return `totals` + `x` x `weights`, elementwise for vectors of floats."""
+    """Generate `totals` + `x` x `weights`, elementwise for vectors of floats."""
     product = builder.fmul(x, weights, flags=["contract"])
     return builder.fadd(totals, product, flags=["contract"])
 
 
 def _add_byte_products(builder, totals, unsigned, signed):
-    """Return `totals`, int32, plus in each element the products of four unsigned and four signed bytes."""
+    """Generate `totals`, int32, plus in each element the products of four unsigned and four signed bytes."""
     kind = totals.type
     code = ir.InlineAsm(ir.FunctionType(kind, [kind] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
     return builder.call(code, [totals, unsigned, signed])
@@ -268,10 +271,10 @@ def _byte_at(context, address):
 
 @numba.njit(**OPTIONS)
 def _add_single_bytes(sums_RO, address, integers_RI, first):
-    """Add the products of a tile to `sums_RO` without VNNI. An unrolled loop would compile for seconds.
+    """Add the products of a tile to `sums_RO` byte by byte, for processors without VNNI.
 
-    `address` is that of the weights of the tile, 4 inputs interleaved. `first` is its first input in
-    `integers_RI`.
+    `address` is that of the weights of the tile, four inputs interleaved. `first` is its first input in
+    `integers_RI`. An unrolled loop would compile for seconds.
     """
     for row in range(len(sums_RO)):
         for i in range(4 * INPUTS):
@@ -281,11 +284,11 @@ def _add_single_bytes(sums_RO, address, integers_RI, first):
 
 
 def _in_tiles(kind, add_products):
-    """Return a function that multiplies inputs by the tile of weights at `address` and adds to `sums_RO`.
+    """Return a function `add(sums_RO, address, x_RI, first)` that adds the products of a tile to `sums_RO`.
 
-    It adds to the 64 sums of each row the products of `INPUTS` inputs, from the index `first` on. A weight is
-    loaded once for up to four rows. Rows need not be adjacent in memory. `kind` and `add_products` are
-    arguments of `_tile_adder`.
+    Each row gets the products of its `INPUTS` inputs from index `first` on with the 64 outputs at `address`.
+    A weight is loaded once for up to four rows. Rows need not be adjacent in memory. `kind` and
+    `add_products` are arguments of `_tile_adder`.
     """
     of_4, of_2, of_1 = (_tile_adder(rows, kind, add_products) for rows in (4, 2, 1))
 
@@ -310,7 +313,7 @@ add_byte_products = _in_tiles(ir.IntType(32), _add_byte_products) if MULTIPLIES_
 
 @njit(boolean(int64[::1], int64, int64), **OPTIONS)
 def wait(counter, seen, turns):
-    """Return whether `counter[0]` exceeds `seen` within `turns` turns of a busy loop."""
+    """Return True as soon as `counter[0]` exceeds `seen`, or False after `turns` turns of a busy loop."""
     for _ in range(turns):  # noqa: SIM110 - Numba has no `any`
         if added(counter, 0, 0) > seen:
             return True
@@ -319,7 +322,10 @@ def wait(counter, seen, turns):
 
 @njit(**OPTIONS)
 def exp(x):
-    """Return e^x for x of at most 0, with an error of at most 1e-7. `math.exp` is not vectorised."""
+    """Return e^x for x of at most 0, with an absolute error of at most 1e-7. nan stays nan.
+
+    Treat x below -87 as -87. `math.exp` is not vectorised.
+    """
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # 2^twos would underflow; nan stays nan
     twos = np.floor(x * LOG2_E + np.float32(0.5))
     remainder = x - twos * LN_2

@@ -26,9 +26,10 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 @cache
 def compiled_kernels(subpackage: str) -> ModuleType | None:
-    """Import and return `compiled.py` of a subpackage like "model.tree". The first call compiles.
+    """Import and return `compiled.py` of a subpackage like "model.tree". The first call may compile it.
 
-    Return None without Numba, and also, with a warning, if another error occurs.
+    Return None if Numba is missing. On any other error, warn that computing is slower, and return None. The
+    result is kept.
     """
     try:
         return import_module(f"nmt_cli.{subpackage}.compiled")
@@ -42,7 +43,7 @@ def compiled_kernels(subpackage: str) -> ModuleType | None:
 
 @cache
 def announce_compiling() -> None:
-    """Print once per process that compiling takes a while."""
+    """Issue a `Notice`, once per process, that compiling takes up to a minute."""
     warnings.warn(
         "Compiling CPU kernels, once after an installation: up to a minute ...", Notice, stacklevel=2
     )
@@ -52,10 +53,11 @@ class KernelFiles:
     """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find or create a folder: in `chosen` (if not empty), in the package, or in the user's cache.
+        """Find or create a folder: in `chosen` (unless it is empty), in the package, or in the user's cache.
 
-        A folder that exists has precedence, then this order. `environment` is part of the hash. Raise
-        `OSError` with a reason and a remedy for each folder if none can be used.
+        A folder that exists and is trusted has precedence, then this order. Its name has a hash of all
+        sources and of `environment`. If none can be used, raise `OSError` with a reason and a remedy for
+        each.
         """
         digest = hashlib.sha256(repr(environment).encode())
         for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
@@ -79,7 +81,7 @@ class KernelFiles:
             os.utime(self._folder)  # `_problem_created` removes the least recently used folders
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if it is missing or damaged."""
+        """Return the content of a file, or None if it is missing or its checksum does not match."""
         with suppress(OSError):
             content = (self._folder / name).read_bytes()
             if hashlib.sha256(content[DIGEST_SIZE:]).digest() == content[:DIGEST_SIZE]:
@@ -87,7 +89,7 @@ class KernelFiles:
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all. On an `OSError`, such as a full disk, write nothing."""
+        """Write a file with a checksum, whole or not at all. Ignore an `OSError`, such as a full disk."""
         staging = self._folder / f"{name}.{uuid4().hex}"
         with suppress(OSError):
             try:
@@ -100,8 +102,8 @@ class KernelFiles:
 def _problem(folder: Path, missing: str = "No such folder") -> str:
     """Return why compiled code in this folder is not trusted, and the remedy, or "" if it is trusted.
 
-    Loading compiled code runs it. So only the user or root may be able to write to the folder. `missing` is
-    the reason why there is no folder.
+    Loading compiled code runs it. So refuse a folder of another user than root, and one that others can write
+    to. Also refuse a path that is missing, for the reason `missing`, or not a folder.
     """
     try:
         status = folder.lstat()  # the owner of a link could change its target after this check
@@ -115,9 +117,10 @@ def _problem(folder: Path, missing: str = "No such folder") -> str:
 
 
 def _problem_created(folder: Path) -> str:
-    """Create a folder if it is missing, and return why it can't be used, or "" if it can be.
+    """Create a folder if it is missing. Return why it can't be used and the remedy, or "" if it can be.
 
-    Keep the `MAX_FOLDERS` most recently used folders beside it, and remove the others.
+    The folder must be trusted (`_problem`) and writable. Remove all but the `MAX_FOLDERS` most recently used
+    folders with compiled code beside it.
     """
     reason = ""
     try:

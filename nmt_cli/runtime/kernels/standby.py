@@ -26,7 +26,10 @@ class Helper:
         threading.Thread(target=self._stand_by, name="nmt-helper", daemon=True).start()
 
     def call(self, work: Callable[[], object]) -> None:
-        """Let the thread call `work`, and do not wait. A busy thread later calls only the last `work`."""
+        """Let the thread call `work`, and do not wait.
+
+        If the thread is busy, it later calls only the newest `work`.
+        """
         self._work = work
         self._calls[0] += 1
         if not self._awake:
@@ -34,7 +37,8 @@ class Helper:
             self._wake.release()
 
     def _stand_by(self) -> None:
-        """Call each new `work`, forever. Sleep if no call comes within `TURNS` turns."""
+        """Call each new `work`, forever, and ignore a `MemoryError`. Sleep if no call comes in `TURNS` turns.
+        """
         seen = 0
         while True:
             if self._wait(self._calls, seen, TURNS):
@@ -49,7 +53,7 @@ class Helper:
 
 
 def call(count: int) -> None:
-    """Let up to `count` helper threads assist this thread in `beside`, until the next call of `call`."""
+    """Let up to `count` helper threads, or none, assist this thread in `beside`, until the next `call`."""
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
@@ -67,7 +71,7 @@ def beside(work: Callable[[], object]) -> None:
 def keeping(owner: object, work: Callable[..., object], *arguments: object) -> None:
     """Call `work` with `arguments`, which may have addresses of memory that `owner` holds.
 
-    A late helper thread holds a reference to `owner` through this call, so the memory stays valid.
+    A thread that runs this call keeps a reference to `owner`, so the memory stays valid.
     """
     work(*arguments)
 
@@ -77,7 +81,10 @@ _mine = threading.local()
 
 @lru_cache(maxsize=1)
 def _helpers(process: int, count: int) -> list[Helper]:
-    """Start up to `count` helpers, none without Numba. `process` is the process id, a key of the cache."""
+    """Start up to `count` helpers, none without Numba, and less if the system allows no more threads.
+
+    The result is kept until `process`, the process id, or `count` changes.
+    """
     kernels, helpers = compiled_kernels("runtime.kernels"), list[Helper]()
     with suppress(RuntimeError):  # the system allows no more threads
         while kernels and len(helpers) < count:

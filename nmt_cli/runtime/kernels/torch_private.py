@@ -31,8 +31,8 @@ too."""
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
     """Halve `scale` if `bad` is 1. Double it after `growth_steps` good steps, unless it would be infinite.
 
-    All tensors are 0-d and on one device. `scale` and `good_steps` are changed. The host does not wait for
-    the device.
+    All tensors are 0-d and on one device. `scale` changes in place, and so does `good_steps`, the number of
+    good steps since the last change. The host does not wait for the device.
     """
     if hasattr(torch, "_amp_update_scale_"):
         torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
@@ -78,7 +78,10 @@ def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor], *options: float) -> None:
-    """Apply an in-place operation, such as "add", to each pair of a target and a value."""
+    """Apply an in-place operation, such as "add", to each pair of a target and a value.
+
+    `options` are its other arguments. It takes few kernel launches, except in the fallback.
+    """
     if hasattr(torch, f"_foreach_{operation}_"):
         getattr(torch, f"_foreach_{operation}_")(list(targets), list(values), *options)
         return
@@ -97,8 +100,8 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
-    If only the factors have half precision, new versions of PyTorch compute all in fp32 on a GPU. Otherwise
-    the product is rounded to half precision before it is added.
+    Factors of half precision are added in fp32 on a GPU, in versions of PyTorch that can. Otherwise their
+    product is rounded to half precision before it is added.
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
@@ -109,7 +112,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the ReLU of `F.linear(x, weight, bias)`, without gradients. A GPU uses one kernel."""
+    """Return the ReLU of `F.linear(x, weight, bias)`, without gradients, by one kernel on a GPU."""
     if hasattr(torch.ops.aten, "_addmm_activation"):
         out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.mT)
         return out
@@ -128,8 +131,8 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 def no_kernels_chosen_by_speed() -> Iterator[None]:
     """Let `torch.compile` create the same kernels in each run within the block.
 
-    By default PyTorch times several kernels and takes the fastest. Their results differ in the last bits.
-    Versions without this option do not compile within the block.
+    By default PyTorch times several kernels and takes the fastest. Their results differ in the last bits. If
+    PyTorch lacks this option, nothing is compiled within the block.
     """
     from torch._inductor import config  # slow to import
 
@@ -148,9 +151,9 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 def products_by_onednn() -> Iterator[None]:
     """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
 
-    By default MKL computes them, with at most half of oneDNN's speed on processors that are not Intel's. The
-    switch's value "bf16" also allows the precision of the processor's bf16 instructions. AMX rounds factors.
-    Processors without AMX compute in fp32 as before.
+    This changes something on processors with AVX-512 bf16 and without AMX only, unless the user has set the
+    precision. By default MKL computes the products, with at most half of the speed on processors that are not
+    Intel's. The switch's value "bf16" also allows bf16 instructions, so a product is checked first.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
@@ -198,16 +201,16 @@ def multiplies_int8() -> bool:
 
 
 def keep_few_kernels() -> None:
-    """Limit, by environment variables, the memory of kernels for products with different numbers of rows.
+    """Set environment variables that limit the memory for kernels of products (`KERNELS_KEPT`).
 
-    Call this before the first product. Limits that the user has set have precedence.
+    Keep limits that the user has set. Call this before the first product.
     """
     for name, limit in KERNELS_KEPT.items():
         os.environ.setdefault(name, limit)
 
 
 def lays_out_weights() -> bool:
-    """Return whether `laid_out` can do more than call `F.linear`."""
+    """Return whether this PyTorch has oneDNN's functions that `laid_out` uses."""
     kernels = ("_reorder_linear_weight", "_linear_pointwise")
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
@@ -230,7 +233,11 @@ class LaidOut:
 
 
 def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
-    """Return a function that computes `F.linear` with this weight, fast for inputs of about `rows` rows."""
+    """Return a function that computes `F.linear` with this weight and bias.
+
+    If possible, it has a copy in oneDNN's layout, which is fast for inputs of about `rows` rows. Otherwise it
+    calls `F.linear`.
+    """
     weight = weight.detach()
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
@@ -239,13 +246,13 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
 
 
 def blocks_of(weight: Tensor, packed: Tensor) -> int:
-    """Return the address of the weights in `packed`, oneDNN's layout of `weight`, or 0 for another layout.
+    """Return the address of the weights in `packed`, oneDNN's layout of `weight`.
 
-    The expected layout has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT`
-    bytes of each output, for one input (fp32) or four (int8). A block has as many rows as the inputs need,
-    rounded up to a multiple of `ROWS_ROUNDED_TO`. After all blocks of int8 follows for each output, as int32,
-    the sum of its weights times -1. oneDNN does not document this. So the size and a random sample are
-    verified.
+    Return 0 for another layout, and for weights that are empty or neither fp32 nor int8. The expected layout
+    has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT` bytes of each output,
+    for one input (fp32) or four (int8). A block has as many rows as the inputs need, rounded up to a multiple
+    of `ROWS_ROUNDED_TO`. After all blocks of int8 follows for each output, as int32, the sum of its weights
+    times -1. oneDNN does not document this. So the size and a random sample are verified.
     """
     is_readable = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
     if not is_readable or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
@@ -281,7 +288,7 @@ class Int8Matrix:
 
 
 def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
-    """Lay out a matrix of int8 [outputs, inputs] with the scale of each output."""
+    """Return a matrix of int8 [outputs, inputs] in oneDNN's layout, with the scale of each output."""
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     blocks = blocks_of(integers, packed) if adds_products_in_32_bits() else 0
@@ -289,7 +296,10 @@ def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
-    """Return fp32 [rows, outputs], each row independently: (uint8 `x` - `zero`) times the scaled matrix."""
+    """Return fp32 [rows, outputs]: (`x` - `zero`) times the scaled matrix. `x` is uint8 [rows, inputs].
+
+    No row depends on the others.
+    """
     operands = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
     # Without a bias, a scale or zero point of the output, and an activation.
     out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
@@ -299,7 +309,7 @@ def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
 
 
 def adds_products_in_32_bits() -> bool:
-    """Return whether oneDNN sums products of int8 exactly, with VNNI instructions and without overflow."""
+    """Return whether oneDNN sums products of int8 exactly: with VNNI instructions and without overflow."""
     is_supported = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(is_supported and is_supported()) and _largest_bytes_fit()
 
