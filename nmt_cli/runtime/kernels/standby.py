@@ -37,8 +37,7 @@ class Helper:
             self._wake.release()
 
     def _stand_by(self) -> None:
-        """Call each new `work`, forever, and ignore a `MemoryError`. Sleep if no call comes in `TURNS` turns.
-        """
+        """Call each new `work`, forever. Sleep after `TURNS` turns without a call. Ignore `MemoryError`."""
         seen = 0
         while True:
             if self._wait(self._calls, seen, TURNS):
