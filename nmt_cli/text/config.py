@@ -15,7 +15,11 @@ MIN_COVERAGE = 0.98
 
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
-    """Raise `UserError`, beginning with `subject`, unless `symbol` is one word and not a reserved one."""
+    """Raise `UserError`, beginning with `subject`, for a symbol that the vocabulary cannot have.
+
+    Refuse text that is empty or contains whitespace, "</s>", "<unk>", and the symbols of placeholders, such
+    as ⟦1⟧.
+    """
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}. A symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
@@ -111,11 +115,15 @@ class TokenizerConfig:
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
-        """All symbols, including those of placeholders."""
+        """All symbols: first `symbols`, then those of placeholders."""
         return (*self.symbols, *family(self.placeholders))
 
     def _refuse_without_effect(self) -> None:
-        """Raise `UserError` for a changed setting that has no effect with the other settings."""
+        """Raise `UserError` for a changed setting that has no effect.
+
+        Refuse `sentencepiece_model`, `merges` and `character_coverage` with a kind that ignores them. Also
+        refuse `vocab_size` together with `merges`.
+        """
         kinds_of = {
             "sentencepiece_model": ["sentencepiece"],
             "merges": ["bpe"],
@@ -157,7 +165,9 @@ class SamplingConfig:
         check(self)
 
     def enabled_for(self, side: str) -> bool:
-        """Return whether the side "source" or "target" is segmented at random."""
+        """Return whether the side "source" or "target" is segmented at random: its dropout or its alpha is
+        not 0.
+        """
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
 
     @property
@@ -207,5 +217,5 @@ class AugmentConfig:
 
     @property
     def enabled(self) -> bool:
-        """True if any pair is changed."""
+        """True if any share is above 0."""
         return any(self.shares)

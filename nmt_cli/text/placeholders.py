@@ -30,21 +30,28 @@ Values = Mapping[str, str]
 
 
 def family(count: int) -> tuple[str, ...]:
-    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧ and so on. None for 0."""
+    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧, ⟦2⟧ and so on.
+
+    Return an empty tuple if `count` is 0.
+    """
     return (JOINED, *(f"⟦{number}⟧" for number in range(1, count + 1))) if count else ()
 
 
 def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the symbols of placeholders, such as ⟦1⟧, and the other symbols. `JOINED` is in neither list."""
+    """Return two lists: the numbered symbols of placeholders, such as ⟦1⟧, and the symbols of other kinds.
+
+    `JOINED` is in neither list.
+    """
     ours = [symbol for symbol in symbols if SYMBOL.fullmatch(symbol)]
     return ours, [symbol for symbol in symbols if not OURS.fullmatch(symbol)]
 
 
 def values_of(source: str, symbols: Sequence[str], target: str | None = None) -> Values:
-    """Map symbols to the placeholders of `source`, in order, until all symbols are used.
+    """Return the placeholder of each symbol that is used for `source`.
 
-    With a `target`, only placeholders in both texts get symbols. The first symbol depends on a hash of
-    `source`. So a corpus with one placeholder per line trains all symbols.
+    Each placeholder gets one symbol, in order, until all `symbols` are used. With a `target`, only
+    placeholders in both texts get symbols. The first symbol depends on a hash of `source`. So a corpus with
+    one placeholder per line trains all symbols.
     """
     placeholders = MASKED.findall(source)
     if target is not None:
@@ -62,14 +69,20 @@ def values_of(source: str, symbols: Sequence[str], target: str | None = None) ->
 
 
 def masked(text: str, values: Values) -> str:
-    """Return `text` with each placeholder in `values` replaced by its symbol. Other placeholders stay. Equal
-    placeholders get their symbols in order. Text that looks like a symbol is split by `JOINED`."""
+    """Return `text` with each placeholder in `values` replaced by a symbol with spaces around it.
+
+    `JOINED` marks a side of the placeholder without a space. Equal placeholders get their symbols in order.
+    Placeholders without an unused symbol stay. Text that looks like a symbol is split by `JOINED`.
+    """
     unused: dict[str, list[str]] = {}
     for symbol, value in values.items():
         unused.setdefault(value, []).append(symbol)
 
     def symbol_for(match: regex.Match[str]) -> str:
-        """Return the symbol of a placeholder with spaces around it, or text split so that it is not one."""
+        """Return the next symbol of a placeholder, with spaces around it, and `JOINED` next to other text.
+
+        If no symbol is left, return the placeholder. Split any text in it that looks like a symbol.
+        """
         value, symbols = match[0], unused.get(match[0])
         if not symbols:
             # Text that looks like a symbol, also inside an address, is split so that it stays text.
@@ -82,11 +95,14 @@ def masked(text: str, values: Values) -> str:
 
 
 def restored(text: str, values: Values) -> str:
-    """Replace each symbol in `values` by its placeholder. Remove each `JOINED` with the spaces around it."""
+    """Return `text` with each symbol in `values` replaced by its placeholder. Other symbols stay.
+
+    Remove each `JOINED` together with a space before and after it.
+    """
     return str(WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text))
 
 
 def masked_pair(source: str, target: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Return both texts with the placeholders that they share replaced by the same symbols."""
+    """Return both texts, with each placeholder that occurs in both replaced by the same symbol."""
     values = values_of(source, symbols, target)
     return masked(source, values), masked(target, values)

@@ -18,12 +18,17 @@ Draw = Callable[[str, int], list[int]]
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function that segments prepared text of `side` into ids at random. `config` must enable this.
-    Raise `UserError` for a setting that the subword model of the side ignores."""
+    """Return a function of prepared text of `side` and a seed that returns the ids of a random segmentation.
+
+    Raise `UserError` if the side's subword model ignores a strength in `config`. Alpha needs a unigram model,
+    and dropout needs merges. Raise `ValueError` if `config` has no strength for this side.
+    """
     draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
-        """Return the ids of a random segmentation of prepared text."""
+        """Return the ids of a random segmentation of prepared `text`. Each run of text between symbols has
+        another seed, counted from `seed`.
+        """
         seeds = count(seed)  # one for each run of text between symbols
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 
@@ -31,7 +36,11 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function that segments one run of text, without symbols, into pieces at random."""
+    """Return a function of text without symbols and a seed that returns the pieces of a random segmentation.
+
+    Raise `UserError` for a setting that has no effect on the subword model. Raise `ValueError` if no setting
+    is on.
+    """
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
     effective, described = _effective_setting(subwords)
@@ -48,8 +57,9 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
 
 
 def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting, alpha or dropout, that has an effect on a model, if any, and a description of the
-    model for error messages.
+    """Return the setting that has an effect on the model: "alpha", "dropout", or None for neither.
+
+    Also return a description of the model for error messages.
     """
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}

@@ -59,34 +59,42 @@ class Recipe:
     """The symbols at the start of source and target sentences. Empty for none."""
 
     def normalizer(self) -> Normalizer:
-        """Return the normaliser of both sides."""
+        """Return a new normaliser for both sides. With kind "sentencepiece", U+2581 becomes a space."""
         return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """Return the tokeniser of words of a side, or None if text is split at spaces."""
+        """Return the Moses tokeniser of a side, or None if text is split at spaces only.
+
+        Moses is for `text.words` "moses", and for "auto" with kind "bpe" or "word".
+        """
         split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
 
     def model_names(self) -> dict[Side, str]:
-        """Return the name of each side's subword model: "joint", or the side."""
+        """Return the name of each side's subword model: "joint" if both sides share it, or the side."""
         return {side: side if self.own_models else name for side, name in self.vocabulary_names().items()}
 
     def vocabulary_names(self) -> dict[Side, str]:
-        """Return the name of each side's vocabulary: "joint", or the side."""
+        """Return the name of each side's vocabulary: "joint" if both sides share it, or the side."""
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return the fields for JSON. Leave out empty fields that were added later, as in old folders."""
+        """Return all fields for JSON. Leave out `own_models` and `begins` if they are empty, as older
+        versions do.
+        """
         added_later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
     @property
     def placeholders(self) -> Sequence[str]:
-        """The symbols of placeholders."""
+        """The numbered symbols of placeholders, such as ⟦1⟧, without `JOINED`."""
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return a raw pair with the placeholders in both sides replaced by symbols, if there are symbols."""
+        """Return a raw pair, with each placeholder that occurs in both texts replaced by a symbol.
+
+        Return the pair unchanged if `symbols` has none for placeholders.
+        """
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
@@ -96,7 +104,7 @@ class Recipe:
 
 
 class Preparer:
-    """A function that prepares raw lines of both sides without a subword model, which is learnt later."""
+    """A function that prepares raw lines of both sides before their subword models are learnt."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -105,7 +113,10 @@ class Preparer:
         self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
-        """Return `raw`, a line of `side`, normalised and split into words. Symbols stay unchanged."""
+        """Return `raw`, a line of `side`, in the form of `Tokenizer.prepare`.
+
+        Normalise it, split it into words, and put the side's first symbol before it. Symbols stay unchanged.
+        """
         return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
@@ -120,7 +131,10 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all files. Tokenisers with the same fingerprint treat every line alike."""
+        """The SHA-256, in hexadecimal, of the names and contents of all files.
+
+        Tokenisers with the same fingerprint treat every line alike.
+        """
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
@@ -131,15 +145,19 @@ class Tokenizers:
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
-        """Create `folder`, which must not exist, and write all files into it."""
+        """Create `folder` and write all files into it. Raise `FileExistsError` if `folder` exists."""
         folder.mkdir()
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn tokenisers from the prepared lines in `sample`, with a subword model for both sides or for each.
-    Raise `UserError` if the text does not suit the settings."""
+    """Learn tokenisers from the prepared lines in `sample`, with new vocabularies.
+
+    Learn one subword model from both sides together, or one for each side, as `recipe` says. Pieces rarer
+    than `config.min_count` on a side are split further, for SentencePiece and BPE. Raise `UserError`, which
+    names the vocabulary, if the text does not suit the settings.
+    """
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -157,7 +175,7 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
 
 
 def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
-    """Learn the subword model `name` from `lines`. Errors begin with the name."""
+    """Learn a subword model from `lines`. Errors begin with `name`, the name of its vocabulary."""
     try:
         return learn(lines, config)
     except UserError as error:
@@ -169,8 +187,9 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    `models` has the path of each model by its name: codes, a `.model` file or a word list, by `recipe.kind`.
-    The characters of codes come from the codes and the prepared lines in `sample`.
+    `models` has the path of each model by its name. It is a `.model` file, a word list or codes for the kinds
+    "sentencepiece", "word" and "bpe". The alphabet of codes has their characters and those of the prepared
+    lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -193,7 +212,11 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of a file: "bpe" for codes of subword-nmt, "word" for text, else "sentencepiece"."""
+    """Return the kind of subword model in a file by its first `START_BYTES` bytes.
+
+    It is "bpe" for a start with `#version:`, as in codes of subword-nmt. It is "sentencepiece" if there are
+    zero bytes or only whitespace, otherwise "word". Raise `UserError` if the file can't be read.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
@@ -207,16 +230,23 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[Side, Mapping[str, bytes]], vocabularies: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Build tokenisers with the existing vocabulary of each side, such as those of other toolkits' models.
+    """Build tokenisers with the existing `vocabularies` of both sides, such as those of other toolkits'
+    models.
+
     `models` has the files of each side's subword model by file ending. Pieces without an entry in the
-    vocabulary are unknown."""
+    vocabulary are unknown. Raise `UserError` if a vocabulary has no piece of its model.
+    """
     contents = {name: models[side] for side, name in recipe.model_names().items()}
     by_name = {name: vocabularies[side] for side, name in recipe.vocabulary_names().items()}
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for a damaged folder."""
+    """Load the tokenisers that `Tokenizers.save` wrote into `folder`.
+
+    Raise `UserError` for another format, or for a missing or damaged file. Also raise it if a vocabulary does
+    not fit its subword model.
+    """
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
@@ -251,7 +281,11 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise `UserError` with `path`, the file or folder that is read, for errors in the `with` block."""
+    """Turn errors in the block into `UserError` with `path`, the file or folder that is read.
+
+    Report `FileNotFoundError` as a missing file. Report `LookupError`, `TypeError` and `ValueError` as
+    damage.
+    """
     try:
         yield
     except UserError as error:
@@ -268,9 +302,11 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Build tokenisers of model files, with `vocabularies` or, if it is empty, with new vocabularies.
+    """Build the tokenisers and their files. If `vocabularies` is empty, number new vocabularies.
+
     `contents` has the files of each model by model name and file ending. `rare` has the ids of each side
-    whose pieces are split further."""
+    whose pieces are split further. `vocabularies` is by vocabulary name.
+    """
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -295,8 +331,11 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
-    """Build the tokeniser of one side. A `vocabulary` of None means a new one. `content` has the files of the
-    subword model by ending. `rare` has the ids whose pieces are split further."""
+    """Build the tokeniser of one side. If `vocabulary` is None, number a new one.
+
+    `content` has the files of the subword model by ending. `rare` has the ids whose pieces are split further.
+    With separate vocabularies, leave out symbols that `vocabulary` lacks.
+    """
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols

@@ -40,8 +40,8 @@ def varied(
     """Return `pair` with the variation `kind`, drawn from `random`. Words in `symbols` never change.
 
     "upper", "lower", "title" and "unended" change both texts. "typos" changes only the source. "copies" puts
-    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides. For prepared text,
-    they are symbols from `masks`. For raw text, `masks` is empty, and they are random texts such as URLs.
+    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides: symbols from `masks`,
+    or random texts such as URLs without `masks`.
     """
     match kind:
         case "upper" | "lower" | "title":
@@ -71,7 +71,7 @@ def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) 
 
 
 def titled(text: str) -> str:
-    """Return `text` with a capital at the start of each word."""
+    """Return `text` with the first character of each word in upper case. Other characters stay."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
@@ -79,7 +79,11 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without final punctuation, or `pair` unchanged if one has none or nothing else."""
+    """Return both texts without their final punctuation and the spaces before it.
+
+    Return `pair` unchanged unless both texts end in punctuation and have over one character. A text of only
+    punctuation stays.
+    """
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))
@@ -88,18 +92,24 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target on both sides. The source keeps its symbols at the start, such as a language code."""
+    """Return the target as source and target. The new source begins with the symbols of the old source.
+
+    These symbols, such as a language code, replace those at the start of the target.
+    """
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:
-    """Return the symbols at the start of a text, such as a language code."""
+    """Return the symbols at the start of a text, such as a language code, without those of placeholders."""
     return [*takewhile(lambda word: word in symbols and not OURS.fullmatch(word), text.split(" "))]
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Return `text` with a typo in one of `WORDS_PER_TYPO` words, at least one. Short words have no typos."""
+    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words.
+
+    Words with fewer than `SHORTEST_MISTYPED` letters get no typo, so a text of short words stays unchanged.
+    """
     words = text.split(" ")
     long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
     for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
@@ -108,7 +118,10 @@ def mistyped(text: str, random: Random) -> str:
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """Return `word` with a random letter dropped, doubled, replaced, or swapped with the next character."""
+    """Return `word` with one random letter dropped, doubled, swapped with the next character, or replaced.
+
+    The four typos are equally likely. A replacement is another random letter of the word, perhaps the same.
+    """
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -123,8 +136,12 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Insert a placeholder at about the same position on both sides, after `symbols` at the start. It is an
-    unused symbol of `masks`, or random text without `masks`. Return `pair` if all masks are used."""
+    """Return `pair` with a placeholder inserted at about the same position on both sides, after `symbols` at
+    the start.
+
+    It is an unused symbol of `masks`, or random text if `masks` is empty. Return `pair` unchanged if all
+    masks are used. At random, insert it before the final punctuation, or join it to the word before it.
+    """
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
@@ -143,13 +160,16 @@ def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks
 
 
 def _before_end(text: str, placeholder: str, join: str) -> str:
-    """Insert a placeholder, followed by `join`, before the final punctuation."""
+    """Return `text` with a placeholder, followed by `join`, before the final punctuation."""
     body = text.rstrip(END_MARKS)
     return f"{body.rstrip()} {placeholder}{join}{text[len(body) :]}"
 
 
 def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
-    """Insert a placeholder after `separator` at a relative `position` (0 to 1), not before word `first`."""
+    """Return `text` with a placeholder before a word. `position` is 0 for word `first`, up to 1 for the end.
+
+    `separator` precedes the placeholder, except directly before word `first`, which is preceded by a space.
+    """
     words = text.split(" ")
     index = first + int(position * (len(words) + 1 - first))
     before, after = " ".join(words[:index]), " ".join(words[index:])
@@ -158,7 +178,9 @@ def _inserted(text: str, placeholder: str, separator: str, position: float, firs
 
 
 def random_placeholder(random: Random) -> str:
-    """Return a random placeholder, URL or e-mail address."""
+    """Return a random placeholder of a template, such as {{name_5}}, {0} or %s, a random URL, or an e-mail
+    address.
+    """
     name, number = random.choice(NAMES), random.randrange(1, 10**6)
     return random.choice(
         [

@@ -59,21 +59,24 @@ class Vocabulary:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """All fields except the entries, for JSON."""
+        """All fields except `entries`, by name, in types of JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
-        """Return the ids of a sentence with the end token."""
+        """Return a new list of `tokens`, the ids of a sentence, followed by the end token."""
         return [*tokens, self.end]
 
     def file(self) -> bytes:
-        """Return the content of the vocabulary's file."""
+        """Return the content of the vocabulary's file: one entry per line, in UTF-8."""
         return "".join(f"{entry}\n" for entry in self.entries).encode()
 
 
 def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a file's `content` and its special tokens, in the form of `Vocabulary.marks`.
-    Raise `UserError` if an entry occurs twice or the last line is cut off."""
+    """Return the vocabulary of a file's `content`, one entry per line. `marks` has the form of
+    `Vocabulary.marks`.
+
+    Raise `UserError` if an entry occurs twice, the last line is cut off, or a special token is invalid.
+    """
     entries = content.decode().split("\n")
     if entries.pop():
         raise UserError("the vocabulary file ends within a line. Copy it again.")
@@ -104,15 +107,18 @@ class Numbering:
     """Ids of pieces of only the other side's subword model, if two models share a vocabulary."""
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
-        """Return the ids of numbers of pieces. `UNKNOWN_PIECE` becomes the unknown token."""
+        """Return the id of each piece, given by its number. `UNKNOWN_PIECE` becomes the unknown token."""
         if len(pieces) > 1:  # one call of C instead of a loop: this runs for every sentence
             return list(itemgetter(*pieces)(self.ids))
         return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """Return the numbering of a new vocabulary: special tokens, symbols, pieces and padding. `pieces` has
-        the text of each piece by number. A piece that is None gets no entry and is unknown."""
+        """Return the numbering of a new vocabulary, in this order: special tokens, `symbols`, `pieces` and
+        padding.
+
+        `pieces` has the text of each piece by its number. A piece that is None gets no entry and is unknown.
+        """
         entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -132,7 +138,10 @@ class Numbering:
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
         """Return the numbering of an existing vocabulary. `pieces` has the text of each piece by its number.
-        A piece without an entry is unknown. Raise `UserError` if a symbol or all pieces have no entry."""
+
+        A piece without an entry, or spelt like a special token, is unknown. Entries without a piece or symbol
+        are `foreign`. Raise `UserError` if a symbol has no entry, or if no piece has one.
+        """
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {
@@ -149,7 +158,10 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        """Return the numbering in which piece N has the id `ids[N]`, and each symbol its id in `symbols`."""
+        """Return the numbering in which piece N has the id ids[N], and each symbol its id in `symbols`.
+
+        A piece whose id is the unknown token is left out of `pieces`.
+        """
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.

@@ -38,15 +38,19 @@ MIN_WORDS, MIN_FACTOR = 20, 3
 
 
 class LanguageGuess:
-    """A check of a text, line by line, for another language than the expected one."""
+    """A check, line by line, whether a text is in another language than the expected one."""
 
     def __init__(self, lang: str) -> None:
         self._lang = iso_code(lang)
         self._counts: Counter[str] = Counter()
 
     def other(self, line: str) -> str | None:
-        """Count the words of one more line. Return the language of all lines if it is not the expected one.
-        Return None while the language is uncertain, and always if the expected language has no word list."""
+        """Count the frequent words of one more line. Return the language of all lines if it is not the
+        expected one.
+
+        It needs `MIN_WORDS` words, and over `MIN_FACTOR` times the count of the expected language. Return
+        None otherwise, and always if the expected language has no word list.
+        """
         if self._lang not in FREQUENT_WORDS:
             return None
         for word in WORD.findall(line.casefold()):

@@ -31,8 +31,11 @@ class LanguageCheck:
         self._supported = any(iso_code(label) in self._accepted for label in self._identifier.labels)
 
     def wrong(self, text: str) -> bool:
-        """Return True if `text` is long enough to judge and certainly in another language. The result is
-        always False if py3langid does not support `lang`."""
+        """Return True if `text` is certainly in another language, by its first `MAX_CHECKED` characters.
+
+        Certain means `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Languages similar to
+        `lang` are accepted. Return False if py3langid supports neither `lang` nor a similar language.
+        """
         text = text[:MAX_CHECKED]
         if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
             return False
@@ -41,7 +44,9 @@ class LanguageCheck:
 
 
 class LanguageDetector:
-    """A detector for a fixed set of languages. The first text loads it: one second and 80 MB."""
+    """A detector for a fixed set of languages. The first call of `ranked` loads it, which takes a second and
+    80 MB.
+    """
 
     def __init__(self, languages: Sequence[str]) -> None:
         self._languages = languages
@@ -51,12 +56,16 @@ class LanguageDetector:
 
     @property
     def loaded(self) -> bool:
-        """True if `ranked` takes about a millisecond, False if it must load the model first."""
+        """True if the model is loaded, so that `ranked` takes about a millisecond."""
         return self._identifier is not None
 
     def ranked(self, text: str) -> list[tuple[str, float]]:
-        """Return all languages with their probabilities, the likeliest first. Languages that py3langid does
-        not support come last, with probability 0."""
+        """Return (language, probability) for all languages, the likeliest first. Load the model at the first
+        call.
+
+        Read the first `MAX_RANKED` characters. Languages that py3langid does not support come last, with
+        probability 0.
+        """
         with self._loading:
             self._identifier = self._identifier or _identifier(self._names)
         ranking = {
@@ -69,8 +78,9 @@ class LanguageDetector:
 
 
 def _identifier(codes: Collection[str] | None = None) -> Any:
-    """Load py3langid's identifier for the languages with these ISO codes, or for all languages. If it
-    supports none of them, it covers all. Raise `UserError` if py3langid is not installed."""
+    """Return py3langid's identifier for the languages with these ISO codes. It covers all languages if
+    `codes` is None, or if it supports none of them. Raise `UserError` if py3langid is not installed.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

@@ -17,7 +17,7 @@ class Moses:
         self._lang = without_region(lang)
 
     def tokenize(self, text: str) -> str:
-        """Return words and punctuation with single spaces between. Only whitespace is added or removed."""
+        """Return the words and punctuation of `text` with single spaces between. Only whitespace changes."""
         parts = [
             part
             if STAND_IN.fullmatch(part)
@@ -27,7 +27,7 @@ class Moses:
         return " ".join(" ".join(parts).split())
 
     def detokenize(self, text: str) -> str:
-        """Return running text, by rules that may not restore the original exactly."""
+        """Return `text`, words with spaces between, as running text. The original may have been different."""
         return str(self._detokenizer.detokenize(text.split(), unescape=False))
 
     @cached_property

@@ -123,7 +123,9 @@ def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
 
 
 def _starts(text: str, language: str) -> Iterator[int]:
-    """Yield the offsets of all sentences except the first."""
+    """Yield the offset in `text` of each sentence except the first. The first one is empty if spaces precede
+    the second.
+    """
     start = _after_spaces(text, 0)
     if start:
         yield start
@@ -138,14 +140,18 @@ def _starts(text: str, language: str) -> Iterator[int]:
 
 
 def _after_spaces(text: str, position: int) -> int:
-    """Return the offset after the whitespace at `position`."""
+    """Return the offset after the whitespace at `position`, or `position` if there is none."""
     match = SPACES.match(text, position)
     return match.end() if match else position
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the punctuation in `match` ends the sentence that begins at `start`. The next sentence
-    would begin at `following`."""
+    """Return whether the punctuation in `match` ends the sentence that begins at `start`.
+
+    The next sentence would begin at `following`. Return False if lower case or end punctuation comes next, if
+    a space is missing, or after an abbreviation. Also return False for a semicolon (except in Greek), and
+    before a clause that names the speaker.
+    """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
     greek = language == "el"  # its question mark is a semicolon
@@ -168,8 +174,11 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
 
 
 def _abbreviates(before: str, ahead: str, language: str) -> bool:
-    """Return whether a full stop after `before` belongs to an abbreviation, an ordinal or an initial.
-    `before` is the end of the sentence so far. `ahead` is the next letter or digit."""
+    """Return whether a full stop after `before` belongs to the word, and does not end the sentence.
+
+    The word may be an abbreviation, an ordinal, a Roman numeral, or an initial. `before` is the end of the
+    sentence so far. `ahead` is the next letter or digit.
+    """
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():
@@ -188,5 +197,7 @@ def _abbreviates(before: str, ahead: str, language: str) -> bool:
 
 
 def _precedes_number(word: str) -> bool:
-    """Return whether a number may follow the abbreviation `word`."""
+    """Return whether a number may follow the abbreviation `word`, such as "no" or any word that ends in
+    "str".
+    """
     return word.casefold() in BEFORE_NUMBERS or word.endswith("str")

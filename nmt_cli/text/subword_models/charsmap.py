@@ -20,13 +20,20 @@ TABLE = 2
 
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
-    """Return the file `model` with a table of the changes that `normalize` makes to characters."""
+    """Return the SentencePiece file `model` with its normalisation replaced by that of `normalize`.
+
+    Only changes of single characters, and of characters with their combining marks, are included.
+    """
     table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """Yield (text, result) for each character, and decomposed spelling of one, that `normalize` changes."""
+    """Yield (text, result) for each text that `normalize` changes.
+
+    Each text is one character, or the decomposed spelling of one. Whitespace becomes a space. Unassigned
+    codes, surrogates and private use are left out.
+    """
     for code in range(1, 0x110000):
         character = chr(code)
         # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
@@ -47,7 +54,7 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
 
 
 def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
-    """Return a minimal model file with these rules, each a text and its replacement."""
+    """Return the content of a minimal model file with `rules`. Each rule is a text and its replacement."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules.tsv"

@@ -40,7 +40,8 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
     """Return at most `limit` merges of words, as rows of left piece, right piece and merged piece.
 
     Word w is `symbols` from starts[w] to starts[w + 1], and occurs counts[w] times. Piece p is `letters` from
-    letter_starts[p] to letter_starts[p + 1]. `symbols` is overwritten.
+    letter_starts[p] to letter_starts[p + 1]. New pieces get the next numbers. Stop before a pair that occurs
+    only once. `symbols` is overwritten.
     """
     nothing = [np.zeros(0, kind) for kind in (PAIR, LINK, np.int64)]
     empty = Table(*nothing, _hash_table(), _hash_table(), np.zeros(3, np.int64))
@@ -49,7 +50,10 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
-    """Return the merges that `learn_merges` returns. `table` is empty. `symbols` is overwritten."""
+    """Return the merges of `learn_merges`, which explains the arguments. `table` is empty.
+
+    Overwrite `symbols`, and fill `table`.
+    """
     pieces = len(letter_starts) - 1
     by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
@@ -94,7 +98,11 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
-    """Update the pair counts of a word, which occurs `count` times, from its pieces around a merge."""
+    """Update the pair counts in `table` after the merge of `left` and `right` to `joined` in a word.
+
+    `before` and `after` are the pieces of the word around the merge. The word occurs `count` times. Remove
+    the old pairs with a neighbour, and add the new ones. The pair (left, right) itself stays.
+    """
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -117,7 +125,11 @@ def _recount(table, before, after, left, right, joined, word, count):
 
 @njit(**OPTIONS)
 def _add(table, left, right, word, count):
-    """Count one more pair in a word that occurs `count` times. With a negative `count`, remove one."""
+    """Count the pair (left, right) once more in a word that occurs `count` times.
+
+    A negative `count` removes the pair once. A new or inactive pair becomes active, and the link to the word
+    is updated. `table` must have room.
+    """
     row = _row(table.by_pieces, left << 32 | right)
     if table.by_pieces[row, 0] < 0:
         new = table.pairs[table.lengths[PAIRS]]
@@ -143,7 +155,10 @@ def _add(table, left, right, word, count):
 
 @njit(**OPTIONS)
 def _released(table, number):
-    """Return the words that contain a pair, and remove all links of the pair."""
+    """Return the numbers of the words that contain pair `number`, latest first.
+
+    Set the number of occurrences in all links of the pair to 0.
+    """
     words = np.zeros(16, np.int64)
     count = 0
     position = table.pairs[number].last
@@ -160,7 +175,10 @@ def _released(table, number):
 
 @njit(**OPTIONS)
 def _merge(row, left, right, joined):
-    """Replace `left`, `right` by `joined` in the pieces `row` of a word. Return the new length."""
+    """Replace each `left`, `right` by `joined` in `row`, the pieces of a word, from left to right.
+
+    Write the result to the start of `row`, and return its length.
+    """
     size = i = 0
     while i < len(row):
         matches = i + 1 < len(row) and row[i] == left and row[i + 1] == right
@@ -172,8 +190,10 @@ def _merge(row, left, right, joined):
 
 @njit(**OPTIONS)
 def _best(table, letters, starts):
-    """Return the active pair with the maximum count, or -1 if none is active. Among equal counts, return the
-    last in the order of the strings of the pieces."""
+    """Return the number of the active pair with the maximum count, or -1 if none is active.
+
+    Among equal counts, return the last pair in the order of the strings of its pieces.
+    """
     best = -1
     for i in range(table.lengths[ACTIVE]):
         pair, other = table.pairs[table.active[i]], table.pairs[best]
@@ -189,7 +209,10 @@ def _best(table, letters, starts):
 
 @njit(**OPTIONS)
 def _set_aside(table, threshold):
-    """Set the counts of active pairs below `threshold` aside, and make these pairs inactive."""
+    """Make active pairs with counts below `threshold` inactive. Move their counts to `aside`.
+
+    A negative count is a change, and is added to the one that was set aside before.
+    """
     remaining = 0
     for i in range(table.lengths[ACTIVE]):
         pair = table.pairs[table.active[i]]
@@ -205,7 +228,7 @@ def _set_aside(table, threshold):
 
 @njit(**OPTIONS)
 def _take_back(table):
-    """Make all pairs active again, with the counts that were set aside."""
+    """Make all pairs active. Set their counts to those that were set aside."""
     for number in range(table.lengths[PAIRS]):
         pair = table.pairs[number]
         pair.count, pair.active, table.active[number] = pair.aside, 1, number
@@ -214,7 +237,9 @@ def _take_back(table):
 
 @njit(**OPTIONS)
 def _order(letters, starts, piece, other):
-    """Compare two pieces by their strings. Return a negative number, 0 or a positive number."""
+    """Compare the strings of two pieces. Return a negative number if `piece` is first, 0 if they are equal,
+    otherwise a positive number.
+    """
     length, length_of_other = starts[piece + 1] - starts[piece], starts[other + 1] - starts[other]
     for i in range(min(length, length_of_other)):
         difference = letters[starts[piece] + i] - letters[starts[other] + i]
@@ -225,7 +250,11 @@ def _order(letters, starts, piece, other):
 
 @njit(**OPTIONS)
 def _joined(by_letters, letters, starts, left, right, new):
-    """Write the joined string of two pieces as piece `new`. Return the first piece with that string."""
+    """Write the joined string of pieces `left` and `right` to `letters` as piece `new`.
+
+    Return the number of the first piece with that string, which is `new` if there was none. Update `starts`
+    and the hash table `by_letters`.
+    """
     position = starts[new]
     for piece in (left, right):
         for i in range(starts[piece], starts[piece + 1]):
@@ -237,7 +266,7 @@ def _joined(by_letters, letters, starts, left, right, new):
 
 @njit(**OPTIONS)
 def _by_letters(letters, starts):
-    """Return a hash table of all pieces by their letters."""
+    """Return a hash table of all pieces by their strings. Of equal pieces, it has the first."""
     by_letters = _hash_table()
     for piece in range(len(starts) - 1):
         by_letters = _roomy(by_letters, piece)
@@ -247,7 +276,10 @@ def _by_letters(letters, starts):
 
 @njit(**OPTIONS)
 def _piece(by_letters, letters, starts, new):
-    """Return the piece with the string of `new` from the hash table, or add `new` to it."""
+    """Return the number of the piece in the hash table that has the string of `new`.
+
+    If there is none, add `new` to the hash table and return it.
+    """
     key = int64(0)
     for i in range(starts[new], starts[new + 1]):
         key = (key * 1_000_003 + letters[i]) & LARGEST_KEY
@@ -264,13 +296,13 @@ def _piece(by_letters, letters, starts, new):
 
 @njit(**OPTIONS)
 def _hash_table():
-    """Return an empty hash table: a power of 2 rows of key and value. A free row has the key -1."""
+    """Return an empty hash table, [16, 2]: each row has a key and a value. A free row has the key -1."""
     return np.full((16, 2), -1, np.int64)
 
 
 @njit(**OPTIONS)
 def _row(table, key):
-    """Return the row of a key, or the free row for it."""
+    """Return the index of the row of `key` in a hash table, or of a free row for it if it is missing."""
     mixed = key * 0x9E3779B97F4A7C1
     row = (mixed ^ (mixed >> 32)) & (len(table) - 1)
     while table[row, 0] != key and table[row, 0] >= 0:
@@ -280,7 +312,10 @@ def _row(table, key):
 
 @njit(**OPTIONS)
 def _roomy(table, entries):
-    """Return the hash table, or a larger copy if it is over half full with one more than `entries`."""
+    """Return a hash table that is at most half full with one more than `entries`.
+
+    It is `table`, or a larger copy.
+    """
     size = len(table)
     while size < 2 * (entries + 1):
         size *= 2
@@ -295,7 +330,10 @@ def _roomy(table, entries):
 
 @njit(**OPTIONS)
 def _with_room(table, more):
-    """Return the table with memory for at least `more` more pairs and links."""
+    """Return `table` with memory for `more` more pairs and `more` more links.
+
+    Arrays that are too small are copied to larger ones.
+    """
     pairs, links = table.lengths[PAIRS] + more, table.lengths[LINKS] + more
     return Table(
         _grown(table.pairs, pairs),
@@ -309,7 +347,10 @@ def _with_room(table, more):
 
 @njit(**OPTIONS)
 def _grown(array, size):
-    """Return the array if it has at least `size` entries, otherwise a copy with twice `size` entries."""
+    """Return `array` if it has at least `size` entries.
+
+    Otherwise return a copy of twice `size` entries, with zeros at the end.
+    """
     if size <= len(array):
         return array
     larger = np.zeros(2 * size, array.dtype)

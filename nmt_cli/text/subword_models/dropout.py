@@ -32,16 +32,19 @@ class Merging(Protocol):
     """A model that forms pieces by merging pairs of parts."""
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words. No merge crosses the end of a word."""
+        """Split prepared text into words. No piece crosses the end of a word."""
 
     def parts(self, word: str) -> Parts:
-        """Return the parts of a word before the first merge."""
+        """Return the parts of a word before the first merge, such as its characters."""
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of the merge of two parts, or None. Lower ranks are merged first."""
+        """Return the rank of the merge of two neighbouring parts, or None if they do not merge.
+
+        Lower ranks are merged first.
+        """
 
     def numbers(self, parts: Parts) -> list[int]:
-        """Return the pieces of a word in these parts."""
+        """Return the numbers of the pieces of a word, given in parts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +79,7 @@ class BpeDropout:
         self._states = 0
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """Return the pieces of prepared `text`. The result depends only on text and seed."""
+        """Return the pieces of prepared `text`. The result depends only on `text` and `seed`."""
         self._random.seed(seed)
         pieces: list[int] = []
         count = self._run()
@@ -92,20 +95,24 @@ class BpeDropout:
         return pieces
 
     def _run(self) -> int:
-        """Draw the number of merges that are done before the next omitted one."""
+        """Draw the number of merges that are done before the next omitted merge."""
         # A geometric distribution needs one random number per omitted merge, not per merge.
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
-        """Return the path of a word, and cache it if there is room."""
+        """Return the path of a word from its first state, and cache it if there is room."""
         path = self._path(self._model.parts(word))
         if self._has_room(path):
             self._words[word] = path
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path`. Omit the merge after the next `count` merges, and draw the following counts. Return
-        the remaining number of merges until the next omitted one, and the pieces of the word."""
+        """Follow `path` and its branches to the end of a word. The merge after the next `count` merges is
+        omitted.
+
+        Draw the counts after it. Return the number of merges until the next omitted one in the following
+        words, and the pieces of the word.
+        """
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -120,10 +127,11 @@ class BpeDropout:
         return count - len(path.course), path.end
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
-        """Choose the merges of a state, of which the next `count` are not omitted.
+        """Choose the merges of a state that are done, in order of rank. The next `count` are not omitted.
 
-        Return the remaining number of merges until the next omitted one, and the key of `_State.branches`.
-        The key has the remaining merges of the lowest rank with any. It is 0 if all merges are omitted.
+        Stop after the first rank with a merge that is not omitted. Return the number of merges until the next
+        omitted one. Also return the chosen merges, bit i for merge i, as a key of `_State.branches`. 0 means
+        that all are omitted.
         """
         chosen = rank = 0
         for number, merge in enumerate(merges):
@@ -136,7 +144,7 @@ class BpeDropout:
         return count, chosen
 
     def _path(self, parts: Parts) -> _Path:
-        """Return the path of a word in these parts."""
+        """Return the path of a word in these parts, to the end, without omitted merges."""
         course: list[_State] = []
         while merges := self._merges(parts):
             # Merges of equal rank are done at once, as in subword-nmt.
@@ -146,7 +154,10 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        """Return the possible merges of neighbouring parts, none for more than `LONGEST_WORD` parts."""
+        """Return the possible merges of neighbouring parts, sorted by rank and position.
+
+        Return none for more than `LONGEST_WORD` parts.
+        """
         # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
@@ -156,7 +167,7 @@ class BpeDropout:
         )
 
     def _has_room(self, path: _Path) -> bool:
-        """Return whether `path` may be cached, and count its states if so."""
+        """Return whether `path` fits in the cache. If so, count its states as cached."""
         states = len(path.course) + 1
         if self._states + states > MOST_STATES:
             return False
@@ -165,8 +176,10 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """Return the parts after the chosen merges, a key of `_State.branches`. Of two merges that overlap, only
-    the left one is done."""
+    """Return the parts after the merges in `chosen`, of which bit i is merge i in `merges`.
+
+    Of two merges that overlap, only the left one is done.
+    """
     result: list[str] = []
     end = 0
     for number, merge in enumerate(merges):

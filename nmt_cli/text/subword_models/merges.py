@@ -19,7 +19,12 @@ MANY_WORDS = 10_000
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
-    """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice."""
+    """Return a codes file with `merges` merges, or fewer if no other pair occurs twice. `counts` has a count
+    by word.
+
+    Ignore words that contain `WORD_END`. Without a word of several characters, return only the header. For at
+    least `MANY_WORDS` words, use the compiled learner if there is one.
+    """
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
     # Both learners fail if no word has a pair of characters.
@@ -30,7 +35,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
 
 
 def learn_plain(words: dict[str, int], merges: int) -> str:
-    """Return the codes file that subword-nmt learns from the counts of words."""
+    """Return the content of the codes file that subword-nmt learns from `words`, a count by word."""
     codes = io.StringIO()
     with contextlib.redirect_stderr(io.StringIO()):
         learn_bpe([f"{word} {count}" for word, count in words.items()], codes, merges, is_dict=True)
@@ -38,7 +43,10 @@ def learn_plain(words: dict[str, int], merges: int) -> str:
 
 
 def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> str:
-    """Return the codes file that `compiled.py`, given as `learner`, learns from the counts of words."""
+    """Return the content of the codes file that `compiled.py` learns from `words`, a count by word.
+
+    `learner` is the loaded module. The result is the same as that of `learn_plain`.
+    """
     spellings = [[*word[:-1], word[-1] + WORD_END] for word in words]
     pieces = list(dict.fromkeys(chain.from_iterable(spellings)))
     numbers = {piece: number for number, piece in enumerate(pieces)}
@@ -55,5 +63,5 @@ def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> s
 
 
 def _starts(parts: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return the offset of each part if all are joined, and the total length at the end."""
+    """Return the offset of each part if all parts are joined, and then the total length, [parts + 1]."""
     return np.cumsum([0, *map(len, parts)])

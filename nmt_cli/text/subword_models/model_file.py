@@ -18,26 +18,33 @@ BYTES_FIELD = 2
 
 
 def defined(model: bytes) -> set[int]:
-    """Return the numbers of the user-defined pieces."""
+    """Return the numbers of the user-defined pieces of a model, given as the content of its file."""
     pieces = (model[content:end] for number, _, content, end in _fields(model) if number == PIECE)
     return {number for number, piece in enumerate(pieces) if field(piece, KIND) == DEFINED}
 
 
 def field(message: bytes, number: int) -> bytes:
-    """Return the content of the first field of a protocol buffer with this number, or b"" for none."""
+    """Return the content of the first field with this number in a protocol buffer. Return b"" if it is
+    missing.
+    """
     contents = (message[content:end] for field, _, content, end in _fields(message) if field == number)
     return next(contents, b"")
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return a protocol buffer with all fields of this number replaced by one with `content`."""
+    """Return a protocol buffer without its fields of this number, and with one such field with `content` at
+    the end.
+    """
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the number of each field and the offsets of its start, of its content and of its end."""
+    """Yield (number, start, start of content, end) for each field, in order. The last three are offsets.
+
+    Raise `UserError` for a field type that SentencePiece does not use.
+    """
     at = 0
     while at < len(message):
         start = at
@@ -57,7 +64,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer at offset `at`, and the offset after it."""
+    """Return the variable-length integer at offset `at`, and the offset after it. Stop at the end of
+    `message`.
+    """
     value = shift = 0
     while at < len(message):
         byte = message[at]
@@ -69,6 +78,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _as_varint(value: int) -> bytes:
+    """Return a non-negative integer in the variable-length form, 7 bits in each byte."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

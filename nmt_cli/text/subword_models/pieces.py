@@ -40,8 +40,9 @@ class Pieces:
     """A SentencePiece model. The entry of a special token or an unused piece is None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load the content of a `.model` file. Raise `UserError` if the file is damaged or of another kind.
-        `too_rare` has the numbers of pieces that are split further.
+        """Load the content of a `.model` file. `too_rare` has the numbers of pieces that are split further.
+
+        Raise `UserError` if the content is not a SentencePiece model, or if a piece is not UTF-8.
         """
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -72,33 +73,38 @@ class Pieces:
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """The way to sample from this kind of model: alpha for unigram, dropout for bpe, else None."""
+        """The setting that samples segmentations: "alpha" for a unigram model, "dropout" for BPE, otherwise
+        None.
+        """
         return SAMPLING.get(field(field(self._model, TRAINER), KIND_OF_MODEL))
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of numbers of pieces. An unknown number becomes the model's text for it."""
+        """Return the text of pieces, given as numbers. Replace a number out of range by the unknown piece."""
         unknown, size = self.processor.unk_id(), len(self.entries)
         # SentencePiece fails on a number without a piece.
         return str(self.processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     @property
     def written(self) -> list[str]:
-        """All pieces as they are written, by number, with special tokens."""
+        """All pieces as the model writes them, in order of their numbers, with special tokens."""
         return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the model file by its ending."""
+        """Return the content of the model file by its file ending."""
         return {"model": self._model}
 
     def split(self, pieces: list[int]) -> list[int]:
-        """Return `pieces` with those that are too rare split further."""
+        """Return the numbers `pieces`, with each piece that is too rare replaced by its split."""
         if not self._splits:
             return pieces
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """Return the split of each piece that is too rare. A split has the minimum number of pieces and,
-        among those, the maximum probability."""
+        """Return the split of each piece in `too_rare`, by number, into pieces that are not too rare.
+
+        A split has the minimum number of pieces and, among those, the maximum probability. It is
+        `UNKNOWN_PIECE` if there is none.
+        """
         entries = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
@@ -107,10 +113,10 @@ class Pieces:
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
-    """Return the pieces that make up `text` with the maximum sum of scores.
+    """Return the numbers of the pieces that make up `text` with the maximum sum of scores.
 
-    `scores` has two scores and the number of each piece. The sum of the second ones decides between equal
-    sums of the first. If no pieces make up the text, the result is `UNKNOWN_PIECE`.
+    `scores` has two scores and the number of each piece. The second score decides between equal sums of the
+    first. If no pieces make up the text, return `UNKNOWN_PIECE` alone.
     """
     # The best split of the text up to each position (Viterbi).
     best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
@@ -125,8 +131,11 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """Learn a model of `config.vocab_size` entries, and return the content of its file. The entries include
-    special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` for an unsuitable size."""
+    """Learn a model of `config.vocab_size` entries from `lines`, and return the content of its file.
+
+    The entries include special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the
+    vocabulary size is too large or too small, or if SentencePiece fails otherwise.
+    """
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
@@ -161,7 +170,11 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
 
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
-    """Yield `line` in parts of limited length, without text that the learner would interpret."""
+    """Yield `line` for the learner, in parts of at most `LONGEST_LEARNT` characters.
+
+    Replace `RESERVED` by `stand_in`. With `byte_fallback`, insert a space into names of bytes. Of the rest of
+    a long line, yield only each new character once.
+    """
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)
@@ -172,7 +185,10 @@ def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
 
 
 def _explained(message: str, config: TokenizerConfig) -> str:
-    """Return the learner's error message with the names of options."""
+    """Return the learner's error message with the names of our options.
+
+    For a vocabulary size that is too large, give the maximum. For one that is too small, give the minimum.
+    """
     if maximum := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports. "

@@ -21,21 +21,24 @@ class Subwords(Protocol):
 
     @property
     def entries(self) -> Sequence[str | None]:
-        """The vocabulary entry of each piece. None for a special token or an unused number."""
+        """The vocabulary entry of each piece by its number. None for a special token or an unused number."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of `text`."""
+        """Return the numbers of the pieces of prepared `text`. `UNKNOWN_PIECE` is text without a piece."""
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`. A number without a piece becomes `UNKNOWN_TEXT`."""
+        """Return the text of `pieces`, given as numbers. A number without a piece becomes `UNKNOWN_TEXT`."""
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the files of the model by file ending."""
+        """Return the content of each file of the model. The keys are file endings."""
 
 
 def decoded(pieces: Sequence[int], byte_pieces: int, texts: Sequence[str], unknown: str) -> str:
-    """Return the text of `pieces`. A piece below `byte_pieces` is a byte, and another one has its text in
-    `texts`, by its number. A number outside of `texts` becomes `unknown`, and invalid bytes become U+FFFD."""
+    """Return the joined text of `pieces`, given as numbers. A number below `byte_pieces` is a byte.
+
+    Any other number is an index in `texts`, and becomes `unknown` if it is out of range. Invalid UTF-8
+    becomes U+FFFD.
+    """
     # Decoded at the end, because several bytes may form one character.
     text = bytearray()
     for piece in pieces:

@@ -43,11 +43,18 @@ class Surfaces:
         )
 
     def words(self, text: str) -> list[str]:
-        """Normalise `text` as the model requires, and split it into words that no piece crosses."""
+        """Return the words of `text` that no piece crosses, after the normalisation of the model.
+
+        A word may include the spaces before or after it. If pieces cross words, the text is one word.
+        """
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of text in these parts. Parts without a piece become bytes or one unknown."""
+        """Return the numbers of the pieces of a text in these parts.
+
+        Parts without a piece become bytes. In a model without bytes, neighbouring ones become one unknown
+        piece. Pieces that are too rare are split further.
+        """
         pieces: list[int] = []
         for has_piece, run in groupby(parts, self._ids.__contains__):
             if has_piece:
@@ -72,7 +79,9 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words that no piece crosses, each cut after `LONGEST_WORD` characters."""
+        """Split prepared text into words that no piece crosses. Cut words longer than `LONGEST_WORD` into
+        parts of this length.
+        """
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -80,11 +89,15 @@ class PieceMerging:
         ]
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """Return the characters and user-defined pieces of a word. User-defined pieces are never merged."""
+        """Return the parts of a word before the first merge: its characters and user-defined pieces."""
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of a merge by the score of its result, or None if there is no such piece."""
+        """Return the rank of the merge of two parts, by the score of the result. A higher score has a lower
+        rank.
+
+        Return None if there is no such piece, or if a part is a user-defined piece.
+        """
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

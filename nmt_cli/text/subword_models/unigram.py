@@ -34,7 +34,7 @@ class UnigramSampling:
         self._free_choices = MOST_CHOICES
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """Return the pieces of prepared `text`. The result depends only on text and seed."""
+        """Return the pieces of prepared `text`. The result depends only on `text` and `seed`."""
         self._random.seed(seed)
         parts: list[str] = []
         for word in self._surfaces.words(text):
@@ -42,7 +42,7 @@ class UnigramSampling:
         return self._surfaces.numbers(parts)
 
     def _drawn(self, choices: Choices) -> list[str]:
-        """Draw the pieces of a word from the last to the first, and return them in order."""
+        """Draw the pieces of a word from its last to its first. Return their texts in order of the word."""
         parts, end = [], len(choices)
         while end:
             cumulative, pieces = choices[end - 1]
@@ -51,7 +51,9 @@ class UnigramSampling:
         return parts[::-1]
 
     def _word(self, word: str) -> Choices:
-        """Compute the choices of a word with the forward algorithm, and cache them if there is room."""
+        """Return the choices at each position of a word, by the forward algorithm. Cache them if there is
+        room.
+        """
         choices: Choices = []
         totals = [0.0]  # logarithm of the total weight of all segmentations up to each position
         for end in range(1, len(word) + 1):

@@ -7,7 +7,10 @@ from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_T
 
 
 class Characters:
-    """A piece for each character of an alphabet, with spaces. With byte fallback, 256 bytes come first."""
+    """A subword model with a piece for each character of an alphabet, which may include the space.
+
+    With byte fallback, 256 pieces of bytes come first.
+    """
 
     def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -16,7 +19,9 @@ class Characters:
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each character, or its bytes. Without byte fallback, use `UNKNOWN_PIECE`."""
+        """Return the piece of each character. One without a piece becomes `UNKNOWN_PIECE`, or its bytes with
+        byte fallback.
+        """
         if not self._bytes:
             # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
@@ -27,16 +32,19 @@ class Characters:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of numbers of pieces. An unknown number becomes `UNKNOWN_TEXT`."""
+        """Return the text of `pieces`, given as numbers. A number out of range becomes `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self.entries, UNKNOWN_TEXT)
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the alphabet file by its ending."""
+        """Return the content of the alphabet file by its file ending."""
         return {"characters.txt": self._alphabet.encode()}
 
 
 class Words:
-    """A piece for each word. With byte fallback, 256 bytes and a piece that ends a word come first."""
+    """A subword model with a piece for each word.
+
+    With byte fallback, 256 pieces of bytes and a piece that ends a word in bytes come first.
+    """
 
     def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -46,7 +54,10 @@ class Words:
         self._numbers = {word: i for i, word in enumerate(words, start=len(self.entries) - len(words))}
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each word, or its bytes and a word end. Without bytes, use `UNKNOWN_PIECE`."""
+        """Return the piece of each word. One without a piece becomes `UNKNOWN_PIECE`.
+
+        With byte fallback, it becomes its bytes and the piece that ends a word.
+        """
         if not self._bytes:
             return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
@@ -57,7 +68,9 @@ class Words:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of numbers of pieces. An unknown number becomes `UNKNOWN_TEXT` as a word."""
+        """Return the text of `pieces`, with spaces between words. A number out of range becomes the word
+        `UNKNOWN_TEXT`.
+        """
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
