@@ -36,11 +36,12 @@ def attend_projected(
     """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
     Queries [T, H x K], keys [S, H x K] and values [S, H x V] are columns of `projections`. One matrix holds
-    all of them. Two hold queries, and keys with values. Three hold one each. The gradient of each projection
-    is one tensor. `q` is the layout of the T queries, `k` of the S keys. A query whose segment has no keys
-    gets zeros. Without gradients and in one CPU thread, no bit of a segment's result depends on other
-    segments. Raise `ValueError` on a CPU if the numbers of segments differ, if causal order or a window has
-    two layouts, or if dropout has no seed.
+    all of them. Two hold queries, and keys with values. Three hold one each. `q` is the layout of the T
+    queries, `k` of the S keys. A query whose segment has no keys gets zeros. Without gradients and in one CPU
+    thread, no bit of a segment's result depends on other segments.
+
+    Raise `ValueError` on a CPU if the numbers of segments differ, or if dropout has no seed. Also raise it
+    for causal order or a window with two layouts.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)

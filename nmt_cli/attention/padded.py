@@ -58,7 +58,7 @@ def attend(
 
 
 def _block(window: int) -> int:
-    """Return the number of queries in a block for a window of `window` keys."""
+    """Return the number of queries in a block: `window`, or `MIN_BLOCK` if that is more."""
     return max(window, MIN_BLOCK)
 
 
@@ -150,6 +150,10 @@ class _Pad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_THD: Tensor, tokens_B1M: Tensor, heads_H1: Tensor, rows_TH: Tensor) -> Tensor:
+        """Return [B, H, M, D]: for each head the tokens with the indices `tokens_B1M`.
+
+        `heads_H1` are the numbers of the heads. `rows_TH` is the result of `_padded_rows`.
+        """
         ctx.save_for_backward(rows_TH)
         rows, per_token = _rows(x_THD)
         rows_BHM = tokens_B1M * per_token + heads_H1
@@ -157,6 +161,7 @@ class _Pad(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of each token from its only row outside of the padding."""
         (rows_TH,) = ctx.saved_tensors
         width = grads[0].shape[3]
         rows = grads[0].reshape(-1, width)
@@ -168,6 +173,10 @@ class _Unpad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_GMD: Tensor, rows_TH: Tensor) -> Tensor:
+        """Return [T, H, D]: the rows `rows_TH` of the padded tensor `x_GMD`.
+
+        `rows_TH` is the result of `_padded_rows`.
+        """
         ctx.save_for_backward(rows_TH)
         ctx.shape = x_GMD.shape
         width = x_GMD.shape[2]
@@ -175,6 +184,7 @@ class _Unpad(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Return the gradients of the padded tensor, which are zeros for padding."""
         (rows_TH,) = ctx.saved_tensors
         width = ctx.shape[2]
         zeros = grads[0].new_zeros(ctx.shape)
@@ -192,6 +202,10 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
+        """Return [G, M, V]: attention with scores to which `hidden_GMN` is added: 0, or -inf for hidden keys.
+
+        `factors` are those of dropout, or None.
+        """
         exact = hidden_GMN.dtype  # with fewer bits, rounding large scores would change weights by percents
         with torch.autocast(q_GMK.device.type, enabled=False):
             scale = q_GMK.shape[-1] ** -0.5
@@ -202,6 +216,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of queries, keys and values, and None for the mask and the dropout factors."""
         q_GMK, k_GNK, v_GNV, weights_GMN, factors = ctx.saved_tensors
         d_v = _used(weights_GMN, factors).to(v_GNV.dtype).mT @ grads[0]
         d_weights = _used((grads[0] @ v_GNV.mT).to(weights_GMN.dtype), factors)

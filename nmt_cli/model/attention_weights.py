@@ -28,9 +28,10 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """Return the attention weights of one forward pass, for each layer and pair of sentences.
+    """Run `model.forward` once. Return the attention weights of each layer and pair of sentences.
 
-    The arguments are those of `model.forward`: flat token ids of source and target, and their layouts.
+    The arguments are flat token ids of source and target, and their layouts. Weights are those before
+    dropout.
     """
     recorded = AttentionWeights()
     with ExitStack() as hooks:

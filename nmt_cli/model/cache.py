@@ -76,9 +76,9 @@ class DecodingCache(TokenTree):
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
         """Reserve a node for the next token of each row, and return the step that computes it.
 
-        `rows_R` are the slots in use, ascending. A row attends to its new node and to those of its path that
-        are at most `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the model's
-        weights. The step has lists of nodes if compiled kernels suit the rows (`dispatch.follower`), else
+        `rows_R` are the slots in use, ascending. A row attends to its new node and to the nodes of its path
+        that are at most `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the
+        model's weights. The step has lists of nodes if `dispatch.follower` has kernels for the rows, else
         masks over all nodes.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
@@ -136,7 +136,10 @@ class DecodingCache(TokenTree):
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
     def mean_coverage(self) -> Tensor:
-        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads."""
+        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads.
+
+        Coverage must be recorded.
+        """
         assert self.coverage is not None
         return self.coverage / len(self.layers)
 

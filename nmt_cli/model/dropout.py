@@ -37,6 +37,10 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         # From the lowest int64 on, all 64 bits are random.
+        """Return `x` times random factors, which are 0 or 1 / (1 - probability).
+
+        The probability is rounded to a multiple of 1 / 65,536, and is less than 1.
+        """
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(LOWEST_INT64, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         # Some elements are always kept, as they are scaled by 1 / (1 - probability).
@@ -51,5 +55,6 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient times the same factors."""
         (factors,) = ctx.saved_tensors
         return grads[0] * factors, None

@@ -183,8 +183,8 @@ class Transformer(nn.Module):
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
 
         `tokens_R` are the newest tokens, any token for an empty hypothesis. They join the hypotheses in
-        `cache`. `rows_R` are the slots in use, ascending (see `cache.py`). Each hypothesis in use has fewer
-        than `longest` tokens.
+        `cache`, whose ages grow by 1. `rows_R` are the slots in use, ascending (see `cache.py`). Each
+        hypothesis in use has fewer than `longest` tokens before the step.
         """
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         if self.few_rows and self.few_rows.can_step(step):
@@ -202,7 +202,10 @@ class Transformer(nn.Module):
         return out
 
     def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: embedded decoder inputs, the start token at position 0, elsewhere `previous_T`."""
+        """Return [T, D]: embedded decoder inputs, which are `previous_T` except at position 0.
+
+        Position 0 gets the start token, or only its position if the model has none.
+        """
         first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)

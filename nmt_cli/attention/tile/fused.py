@@ -81,8 +81,9 @@ def scores(left, right, seen, scale):
 def softmax_step(highest, total, logits):
     """Include a block of base-2 `logits` [rows, columns] in the online softmax of each row.
 
-    Return the new `highest` and `total` [rows], the weights 2^(logits - highest) of the block, and the factor
-    [rows] for sums of earlier blocks. `highest` is the maximum so far, and `total` the sum of all weights.
+    `highest` is the maximum so far, and `total` the sum of all weights. Return both with the block included.
+    Then return the weights 2^(logits - highest) of the block, and the factor [rows] for sums of earlier
+    blocks.
     """
     higher = tl.maximum(highest, tl.max(logits, 1))
     # For rows without a visible column so far, -inf minus -inf would be nan.

@@ -92,7 +92,10 @@ def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> 
 
 
 def _int8(weight: Tensor) -> Int8Matrix:
-    """Round a matrix [outputs, inputs] to 8 bits, with a scale for each output, and lay it out."""
+    """Return a matrix [outputs, inputs] rounded to integers from -127 to 127, with a scale for each output.
+
+    It is in oneDNN's layout.
+    """
     weight = weight.detach()
     largest = torch.maximum(-weight.amin(dim=1), weight.amax(dim=1))  # `aminmax` takes eight times as long
     # A row of zeros must not be divided by 0.

@@ -101,7 +101,7 @@ class PackedResidual(nn.Module):
 
 
 def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
-    """Replace all residuals of `model`, and the forward method of the last norm of each stack."""
+    """Replace all residuals of `model` by `PackedResidual`, and let `kernels` compute the last norms."""
     for module in [*model.modules()]:
         for name, child in [*module.named_children()]:
             if isinstance(child, Residual):

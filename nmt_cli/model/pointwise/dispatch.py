@@ -31,9 +31,9 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
     """Return [..., D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
 
-    Each element of y is dropped with probability `drop`. A fused kernel is used on a GPU with gradients, if x
-    and y have the same dtype and the weights another. For equal dtypes, `torch.compile` is faster, because it
-    also writes the copy that matrix products need.
+    Each element of y is dropped with probability `drop`. In training on a GPU, a fused kernel is used if x
+    and y have the same dtype and the weights another. With the dtype of the weights, `torch.compile` is
+    faster. It also writes the copy that matrix products need.
     """
     exact = norm.weight.dtype
     if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():

@@ -79,7 +79,7 @@ class _Cache(NullCache):
 
 
 def njit(signatures=None, **options):
-    """Return a decorator that compiles a function as `numba.njit` does, or loads its code from a file.
+    """Return a decorator that compiles a function like `numba.njit`, or loads its code from a file.
 
     `signatures` is one signature or a list. Only these are compiled, at once. Without signatures, a function
     is compiled as part of its callers.
