@@ -39,7 +39,9 @@ _gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The rank of this process among all processes of a run, and among those on its machine (local)."""
+    """The rank of this process among all processes of a run, and its rank among those on its
+    machine (local).
+    """
 
     rank: int = 0
     world: int = 1
@@ -53,8 +55,9 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank from the variables of torchrun or Slurm, or a single process without them. Raises
-    `UserError` with the name of a variable that is missing or invalid.
+    """Return the rank of this process from the variables of torchrun, else from those of Slurm. Return rank 0
+    of 1 if neither started it. Raise `UserError`, which names the variable, if a variable is missing or
+    invalid. Also raise it for a rank that is not below the number of processes.
     """
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
@@ -71,7 +74,9 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables, and set MASTER_ADDR and MASTER_PORT unless they are set."""
+    """Return the rank from Slurm's variables. Set MASTER_ADDR to the first host, and MASTER_PORT to a port
+    from the number of the job, unless they are set. Raise `UserError` for a missing or invalid variable.
+    """
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm sets no port. The number of the job spreads the jobs of a machine over several.
@@ -87,8 +92,8 @@ def _process_from_slurm() -> Process:
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
-    """Return the integer in the environment variable `name`, from `least` to `most`, or else `default`. Raise
-    `UserError` for other text, or if neither exists.
+    """Return the integer in the environment variable `name`, or the integer in `default` if it is not set.
+    Raise `UserError` for text that is not an integer from `least` to `most`, or if there is neither.
     """
     text = os.environ.get(name, default)
     if text is None:
@@ -99,7 +104,9 @@ def _number(name: str, default: str | None = None, least: int = 0, most: int = 2
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """Return the number of tasks on each node from Slurm's list: "4(x2),3" is 4, 4 and 3."""
+    """Return the number of tasks on each node from Slurm's list: "4(x2),3" gives [4, 4, 3].
+    Return [] for "".
+    """
     return [
         int(tasks)
         for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -108,21 +115,24 @@ def tasks_by_node(text: str) -> list[int]:
 
 
 def first_host(nodes: str) -> str:
-    """Return the first host of a Slurm list: node07 for "node[07-09,12],other3"."""
+    """Return the first host of a Slurm list of nodes: "node07" for "node[07-09,12],other3"."""
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
 
 
 class LostContact(UserError):
-    """Another process of the run has ended or cannot be reached."""
+    """Another process of the run has ended, cannot be reached, or does not answer in time."""
 
 
 class Group:
     """The processes of a run. With a single process, nothing is sent. nccl sums tensors on GPUs. All other
-    communication uses gloo between hosts, so that no process has to wait for its GPU.
+    communication uses gloo between hosts, so that no process has to wait for its GPU. It raises `LostContact`
+    if it fails or takes too long.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
-        """Join the group. Each communication raises `LostContact` after `timeout` seconds."""
+        """Join the group. Wait up to `timeout` seconds for the others, or 60 times as long in `meet`. A
+        single process ignores `timeout`. Raise `UserError` if the processes cannot meet.
+        """
         self.process, self.device = process, device
         self._hosts: Any = None
         self._patient: Any = None
@@ -148,39 +158,40 @@ class Group:
             self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
-        """Sum `tensor` over all ranks, in place."""
+        """Sum `tensor` over all ranks, in place. With a single process, leave it as it is."""
         if self.process.world > 1:
             with self._in_contact():
                 dist.all_reduce(tensor)
 
     def sum_parts(self, vector: Tensor) -> None:
-        """Sum this rank's part of `vector` over all ranks, in place. A vector has one part per rank, all of
-        equal size. Afterwards, the other parts are undefined.
+        """Sum this rank's part of `vector` over all ranks, in place. The vector has one part per rank, in
+        order of rank and all of equal size. Afterwards, its other parts are undefined. Call this with several
+        ranks only.
         """
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
 
     def share_parts(self, vector: Tensor) -> None:
-        """Copy each rank's own part of `vector` to all ranks, in place."""
+        """Copy each rank's own part of `vector` to all ranks, in place. Parts are as in `sum_parts`."""
         with self._in_contact():
             _gather_parts(vector, vector.chunk(self.process.world)[self.process.rank])
 
     def whole(self, part: Tensor) -> Tensor:
-        """Return a new vector with the parts of all ranks in order of rank. All parts are equally long."""
+        """Return a new vector with the `part` of each rank, in order of rank. All parts are equally long."""
         vector = part.new_empty(self.process.world * len(part))
         with self._in_contact():
             _gather_parts(vector, part)
         return vector
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
-        """Copy the first rank's `tensors` to all ranks, in place."""
+        """Copy the values of the first rank's `tensors` to the tensors of all ranks, in place."""
         if self.process.world > 1:
             with self._in_contact():
                 for tensor in tensors:
                     dist.broadcast(tensor.detach(), src=0)  # without gradients
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the `value` of each rank, in order of rank."""
+        """Return the `value` of each rank, in order of rank, on all ranks. All ranks call this."""
         if self.process.world == 1:
             return [value]
         values: list[Any] = [None] * self.process.world
@@ -189,7 +200,9 @@ class Group:
         return values
 
     def from_first(self, value: Value) -> Value:
-        """Return the `value` of the first rank, on all ranks."""
+        """Return the `value` of the first rank, on all ranks. The other ranks' `value` is ignored. All ranks
+        call this.
+        """
         if self.process.world == 1:
             return value
         holder = [value]
@@ -198,9 +211,9 @@ class Group:
         return holder[0]
 
     def agree(self, requests: int) -> int:
-        """Send this rank's requests, up to 8 bits, and return the union of all ranks' requests of one step
-        before. All ranks call this once per step. It does not wait for slower ranks, so all ranks act on a
-        request after the same step, one step later. A single process gets its own requests at once.
+        """Send this rank's requests, up to 8 bits. Return the union of the requests that all ranks sent in
+        the step before, 0 in the first step. All ranks call this once per step. So all ranks act on a request
+        after the same step, one step later. A single process gets its own requests at once.
         """
         if self.process.world == 1:
             return requests
@@ -215,25 +228,33 @@ class Group:
         return int(before[1])
 
     def busy(self, doing: str) -> None:
-        """Publish what this rank is `doing`. Ranks that wait for this rank show `doing` in their errors."""
+        """Publish what this rank is `doing`, such as "validating". Errors of ranks that wait for this rank
+        show it. Do nothing if it has not changed.
+        """
         if self._store is not None and doing != self._doing:
             self._doing = doing
             with self._in_contact():
                 self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
-        """Wait for all ranks, with a long timeout. Errors name `doing` as the activity of this rank."""
+        """Publish `doing` as the activity of this rank, and wait for all ranks. The timeout is `PATIENCE`
+        times as long as usual.
+        """
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
                 dist.monitored_barrier(self._patient, wait_all_ranks=True)
 
     def _in_contact(self) -> AbstractContextManager[None]:
-        """Return a context that turns errors of communication into `LostContact`."""
+        """Return a context that turns errors of communication into `LostContact`. Its message names the
+        others' activities.
+        """
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """Return a text about the latest activity of this rank and the others, "" if it is not known."""
+        """Return a text about the latest activity of this rank and the others. Return "" if no activity of
+        another rank is known.
+        """
         activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
             with suppress(RuntimeError):  # the rank that hosts the store may have ended
@@ -242,15 +263,15 @@ class Group:
         return f"this one was {self._doing}, {', '.join(activities)}" if activities else ""
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group, if there is more than one process."""
         if self.process.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Join the group of this run for the block, and leave it afterwards. Communication raises `LostContact`
-    after `timeout` seconds.
+    """Yield the group of this run for the block, and leave it afterwards. Communication raises `LostContact`
+    after `timeout` seconds. Raise `UserError` if the processes cannot meet.
     """
     with _lost_contact(process):
         group = Group(process, device, timeout)
@@ -262,8 +283,8 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 def _meeting(process: Process, timeout: float) -> Any:
     """Return the store at MASTER_ADDR and MASTER_PORT, through which the processes meet. Raise `UserError`
-    after `timeout` seconds. A thread is needed because the library itself waits forever for a server that
-    accepts the connection and never answers.
+    after `timeout` seconds, or if a variable is missing or the port is in use. A thread waits for it, because
+    the library waits forever for a server that never answers.
     """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
@@ -292,8 +313,9 @@ def _meeting(process: Process, timeout: float) -> Any:
 
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn errors of the library within the block into `LostContact`. `others` returns a text about the
-    activity of the other ranks for the message, or "".
+    """Turn `RuntimeError` and `ValueError` within the block into `LostContact`. Errors for a lack of memory
+    pass, since the trainer handles them. `others` returns a text about the activity of the other ranks for
+    the message, or "".
     """
     try:
         yield
@@ -313,12 +335,16 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
 
 
 def threads_each(cores: int, process: Process) -> int:
-    """Return the threads of `process`, at least 1, if the processes of its machine share `cores` cores."""
+    """Return the number of threads of `process`, at least 1. The processes of its machine share `cores` cores
+    evenly.
+    """
     return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """Return the variables that torchrun would set, for each of `devices` processes on one machine."""
+    """Return the environment variables that torchrun would set for each of `devices` processes on one
+    machine, in order of rank. `port` is the port at which they meet.
+    """
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -12,27 +12,31 @@ from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:
-    """A moving average of a model's weights. At first, the average is a copy of the weights."""
+    """A moving average of a model's weights, by name in `tensors`. At first, the average is a copy of the
+    weights.
+    """
 
     def __init__(self, model: Transformer, decay: float) -> None:
         self._model, self._decay = model, decay
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set the average to copies of `tensors`, by name."""
+        """Set the average to copies of `tensors`, by name. All names of weights must be there."""
         for name, mean in self.tensors.items():
             mean.copy_(tensors[name])
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Update the average with the weights after `step`."""
+        """Move the average towards the current weights by 1 - decay. The decay is the smaller of the setting
+        and (1 + step) / (10 + step), for `step` from 1.
+        """
         # The decay is smaller in the first steps, so that the random first weights fade quickly.
         decay = min(self._decay, (1 + step) / (10 + step))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Replace the model's weights by the average within the block. Then restore the exact weights."""
+        """Give the model the average as weights within the block. Then restore its exact own weights."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

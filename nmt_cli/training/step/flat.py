@@ -21,10 +21,14 @@ LOSSES = 2
 
 
 class Parameters:
-    """The trained parameters of a model, moved into one vector. Each parameter becomes a view of it."""
+    """The trained parameters of a model, moved into one vector. Each parameter becomes a view of a slice of
+    it. Frozen parameters are left out.
+    """
 
     def __init__(self, model: nn.Module, shares: int = 1) -> None:
-        """Move the trained parameters to a vector, which is padded to split into `shares` equal shares."""
+        """Move the parameters that need a gradient to a vector. Each begins at a multiple of `UNIT`. Pad the
+        vector with zeros, so that it splits into `shares` equal shares.
+        """
         self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.spans: dict[str, slice] = {}
         """The slice of the vector that holds each parameter, without the padding up to the next unit."""
@@ -40,13 +44,15 @@ class Parameters:
             parameter.data = view
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Return a view of each parameter's values in `vector`, in the parameter's shape."""
+        """Return a view of each parameter's slice of `vector`, in the parameter's shape and in order.
+        `vector` has the layout of the parameters.
+        """
         return [vector[span].view_as(self.by_name[name]) for name, span in self.spans.items()]
 
 
 class Halves:
-    """Half-precision copies of the parameters of linear layers, made once per step. Autocast makes the same
-    copies, but one by one and for each micro-batch. It also converts the gradients of its copies one by one.
+    """Half-precision copies of the parameters of linear layers, made once per step. Autocast would make the
+    same copies one by one for each micro-batch, and convert their gradients one by one.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -65,11 +71,11 @@ class Halves:
         ]
 
     def refresh(self) -> None:
-        """Copy the current parameters to the half-precision copies."""
+        """Overwrite the copies by the current parameters, converted to half precision."""
         copy_all([copy.detach() for copy in self._copies], self._originals)
 
     def instead_of(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the copy of each of `parameters`, or the parameter itself if it has no copy."""
+        """Return the copy of each of `parameters`, in order, or the parameter itself if it has no copy."""
         copies = {
             id(parameter): copy for (*_, parameter), copy in zip(self._slots, self._copies, strict=True)
         }
@@ -77,7 +83,7 @@ class Halves:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the model compute with the copies within the block."""
+        """Let linear layers compute with the copies within the block. Then put their own parameters back."""
         try:
             for (module, key, _), copy in zip(self._slots, self._copies, strict=True):
                 put_parameter(module, key, copy)
@@ -88,8 +94,8 @@ class Halves:
 
 
 class Gradients:
-    """The losses and the gradients of `parameters` in one vector. Each parameter's gradient is a view of it.
-    The sum over ranks, the norm and the scaling of gradients are then one operation each.
+    """The gradients of `parameters`, followed by the losses, in one vector. Each parameter's `grad` is a view
+    of it. The sum over ranks, the norm and the scaling of gradients are then one operation each.
     """
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
@@ -106,8 +112,8 @@ class Gradients:
         self._at_once = halves is not None or has_own_memory(self.all.device)
 
     def add(self, loss: Tensor, factor: Tensor, losses: Tensor, *, first: bool) -> None:
-        """Compute the gradients of `loss` times `factor`, and add them and `losses` to the vector. If
-        `first`, overwrite the vector instead.
+        """Differentiate `loss`, add its gradients times `factor` to `flat`, and add `losses` to the losses.
+        With `first`, overwrite `flat` and the losses instead.
         """
         if not self._at_once:
             if first:
@@ -132,7 +138,7 @@ class Gradients:
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are not frozen."""
+    """Return the parameters that are not frozen, in order of their names in the model."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 

@@ -14,8 +14,8 @@ STEP = "step"
 
 
 class Optimizer:
-    """Adam or AdamW over a model's parameters, which it moves into one vector. This rank stores and updates
-    share number `share` of `shares` equal shares of the state.
+    """Adam or AdamW over a model's parameters, which it moves into one vector. This rank stores the state of,
+    and updates, share number `share` (from 0) of `shares` equal shares of that vector.
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
@@ -34,8 +34,9 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this rank's share with its `gradients` at learning rate `rate`, unless `bad` is 1. The
-        gradients are multiplied by the loss scale `scale`, if there is one.
+        """Update this rank's share of the weights with learning rate `rate`, unless `bad` is 1. `gradients`
+        is its slice of the gradients, multiplied by the loss scale `scale`. None means no scale. The host
+        does not wait for the device.
         """
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]
@@ -45,7 +46,8 @@ class Optimizer:
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
         """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
-        `gathered` joins the shares of all ranks to a vector. It is called only if there are several shares.
+        Frozen parameters have the state that a checkpoint gave. `gathered` joins the shares of all ranks to a
+        vector. It is called only if there are several shares.
         """
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
@@ -55,8 +57,8 @@ class Optimizer:
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state that `tensors` returned, for any number of shares. Parameters without state start
-        from zero.
+        """Restore the state that `tensors` returned, with any number of shares. Parameters without state
+        start from zero. Keep the state of frozen parameters for the next checkpoint.
         """
         steps: dict[str, float] = {}
         for name, span in self.parameters.spans.items():
@@ -74,8 +76,8 @@ class Optimizer:
         self._build(steps)
 
     def _build(self, steps: Mapping[str, float]) -> None:
-        """Create the Adam optimiser over this rank's share. `steps` has the number of steps that each
-        parameter has taken, by name. Missing parameters have taken none.
+        """Create the Adam optimiser over this rank's share, with the moments in `_means`. `steps` has the
+        number of steps that each parameter has taken, by name. Parameters that are not in it have taken none.
         """
         self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
@@ -93,8 +95,8 @@ class Optimizer:
         self._pieces = pieces
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return the names and the slice of each run of adjacent parameters with the same number of `steps`.
-        Mostly there is one run.
+        """Return the names and the slice of the vector of each run of adjacent parameters with equally many
+        `steps`. A run also ends at padding. Usually there is one run.
         """
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
@@ -108,7 +110,9 @@ class Optimizer:
 
 
 def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Return a fused Adam or AdamW over the tensors `pieces`. The device itself can leave out a step."""
+    """Return a fused Adam, or AdamW if `config.kind` is "adamw", over the tensors `pieces`. Its learning rate
+    is 0 until a step sets it.
+    """
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         pieces,

@@ -8,9 +8,10 @@ from nmt_cli.training.config import ScheduleConfig
 def learning_rate(
     config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0, time_used: float = 0.0
 ) -> float:
-    """Return the learning rate of `step`, counted from 1. `width` is the width of the model, `plateaus` the
-    number of times that validation stopped improving. `time_used` is the fraction of training.max_hours that
-    has passed. Linear and cosine follow it if it is ahead of the steps.
+    """Return the learning rate of `step`, counted from 1. `width` is the width of the model, for the noam
+    schedule. `plateaus` is the number of decays that the plateau schedule made. `time_used` is the fraction
+    of training.max_hours that has passed. Linear and cosine decay by it or by the steps, whichever is
+    further.
     """
     if config.kind == "noam":
         return (
@@ -33,5 +34,7 @@ def learning_rate(
 
 
 def _decayed_share(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """Return the fraction of the steps after warm-up that `step` has reached, from 0 to 1."""
+    """Return the fraction of the steps from the end of warm-up to `max_steps` that `step` has reached, from 0
+    to 1.
+    """
     return min(1.0, max(0.0, (step - config.warmup) / max(1, max_steps - config.warmup)))

@@ -27,23 +27,27 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 @dataclass(frozen=True, slots=True)
 class MixedPrecision:
-    """The precision of matrix products. Weights, sums and the loss are always fp32."""
+    """The number format of matrix products: fp32, bf16 or fp16. Weights, sums and the loss are
+    always fp32.
+    """
 
     name: str
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return the context in which forward passes use this precision."""
+        """Return a context in which matrix products use this format. It has no effect for fp32."""
         return autocast(self.device, self.dtype)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the factors of matrix products."""
+        """The dtype of the factors of matrix products."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
 
 
 class LossScale:
-    """The dynamic loss scale of fp16. It stays on the device, so that the host never waits for it."""
+    """The dynamic loss scale of fp16, 1 for other formats. It stays on the device, so that the host never
+    waits for it.
+    """
 
     def __init__(self, precision: MixedPrecision) -> None:
         self.active = precision.name == "fp16"
@@ -53,23 +57,27 @@ class LossScale:
         self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint stores, none without a loss scale."""
+        """Return the tensors that a checkpoint stores, by name. Return {} unless training is in fp16."""
         return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the loss scale from the tensors of a checkpoint, if both runs have a loss scale."""
+        """Restore the loss scale from the tensors of a checkpoint. Do nothing unless this run and the
+        checkpoint have one.
+        """
         if self.active and SCALE in tensors:
             self.scale.copy_(tensors[SCALE])
             self.good_steps.copy_(tensors[GOOD_STEPS])
 
     def update(self, bad: Tensor) -> None:
-        """Halve the scale if `bad` is 1. Double it after `GROWTH_STEPS` good steps in a row."""
+        """Halve the scale if `bad`, a number on the device, is 1. Double it after `GROWTH_STEPS` good steps
+        in a row. Do nothing unless training is in fp16.
+        """
         if self.active:
             update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
 
 class Trainer:
-    """Takes optimiser steps. Measurements stay on the device, so that the host can run ahead."""
+    """Takes optimiser steps. Measurements stay on the device, so that the host can begin the next step."""
 
     def __init__(
         self,
@@ -80,7 +88,9 @@ class Trainer:
         group: Group,
         forward: Callable[..., Tensor],
     ) -> None:
-        """Allocate the gradients. `forward` is the model, compiled or not."""
+        """Allocate the gradients, the half-precision copies and the loss scale. `forward` is the model,
+        compiled or not.
+        """
         self.model, self.optimizer, self.config = model, optimizer, config
         self.precision, self.group = precision, group
         self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None
@@ -89,9 +99,9 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take a step with learning rate `rate`, unless its gradients are not finite. Return [5], on the
-        device: the sums of the loss with label smoothing and of NLL, the gradient norm, 1 if the step was
-        left out, and the loss scale.
+        """Take step `number` with learning rate `rate` on all ranks. Leave it out if the losses or the
+        gradient norm are not finite. Return [5] on the device: the sums over all target tokens of the
+        smoothed loss and of NLL, the gradient norm, 1 if the step was left out, and the loss scale.
         """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
@@ -106,8 +116,8 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Run forward, backward and an update that is left out on `part`, to measure time and memory.
-        Gradients change, but weights do not.
+        """Run forward and backward on `part`, and an update that changes no weight, to measure time and
+        memory. Overwrite the gradients.
         """
         self._refresh()
         self._forward_backward(part, part.real_target_tokens, first=True)
@@ -115,13 +125,14 @@ class Trainer:
         self._update(0.0, one, bad=one)
 
     def _refresh(self) -> None:
-        """Copy the weights to the half-precision copies, if there are any."""
+        """Copy the weights to their half-precision copies. Do nothing in fp32."""
         if self._halves:
             self._halves.refresh()
 
     def _summed(self) -> tuple[Tensor, Tensor]:
-        """Sum gradients and losses over all ranks. Return the norm of the gradients and the losses. With a
-        split optimiser, only the gradients that this rank updates are summed.
+        """Sum gradients and losses over all ranks, in place. Return the norm of the gradients without the
+        loss scale, and the losses. With a split optimiser, sum only the gradients that this rank updates, and
+        the norm over all ranks.
         """
         gradients, losses = self.gradients.flat, self.gradients.losses
         if not self.optimizer.split:
@@ -135,8 +146,9 @@ class Trainer:
         return sums[0].sqrt().float() / self.scale.scale, sums[1:].float()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
-        """Add up the gradients and losses of this rank's micro-batches. If memory runs out, start again with
-        micro-batches of half the size.
+        """Set the gradients and losses to the sums over this rank's micro-batches of step `number`. They are
+        zero without any. Seed each micro-batch for its dropout. If memory runs out, start again with
+        micro-batches of half the size. Raise `UserError` if they cannot be halved.
         """
         self._refresh()
         if not batch.micro_batches:
@@ -155,8 +167,8 @@ class Trainer:
             batch = loader.halved(batch)
 
     def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
-        """Raise `UserError` from `error` if the micro-batches of step `number` have one pair each, or if
-        training is deterministic. Otherwise they can be halved.
+        """Raise `UserError` from `error` if training is deterministic, or if all micro-batches of step
+        `number` have one pair each. Otherwise return, since they can be halved.
         """
         device = self.precision.device
         if self.config.training.deterministic:
@@ -171,9 +183,9 @@ class Trainer:
             ) from error
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
-        """Add the gradients and losses of a micro-batch to those before. If `first`, overwrite them.
-        `target_tokens` is the number of target tokens of the global batch. So the sum over micro-batches and
-        ranks is the gradient of the mean loss per token.
+        """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,
+        overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. So the
+        sum over micro-batches and ranks is the gradient of the mean loss per token, times the loss scale.
         """
         factor = self.scale.scale / target_tokens
         # Nothing below may make the host wait for the device.
@@ -188,7 +200,9 @@ class Trainer:
         self.gradients.add(smoothed, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
-        """Clip the gradients, whose norm is `norm`, and update this rank's parameters unless `bad` is 1."""
+        """Clip this rank's gradients to optimizer.clip_norm, if set. `norm` is the norm of all gradients.
+        Then update this rank's parameters, unless `bad` is 1.
+        """
         gradients = self.gradients.flat[self.optimizer.share]
         if limit := self.config.optimizer.clip_norm:
             # A norm that is not finite makes the factor 0. Such a step is left out anyway.
@@ -197,6 +211,8 @@ class Trainer:
 
 
 def seed_everything(*numbers: int | str) -> None:
-    """Seed PyTorch with a hash of `numbers`. A resumed run draws the same without saved state."""
+    """Seed PyTorch on all devices with a hash of `numbers`. Equal numbers give equal random draws, without
+    any saved state.
+    """
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little"))

@@ -22,7 +22,9 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """Return the command, and everything about the machine and its software that may affect results."""
+    """Return the command, and the versions, device, threads and machine that may affect the results of a run,
+    by name. `cuda` is None on a CPU.
+    """
     return {
         "command": list(command),
         "nmt": __version__,
@@ -38,8 +40,8 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """Append a line with `step` and `facts` to the environment file of `run`, unless its last line has the
-    same facts. Report a warning if there are damaged lines.
+    """Append a line with `step` and `facts` to `environment.jsonl` of `run`, unless its last line has the
+    same facts. Report a warning if a line is damaged. Raise `UserError` if the disk is full.
     """
     path = run / ENVIRONMENT
     content = read_if_exists(path)
@@ -54,7 +56,7 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
 
 
 def _without_step(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of a line of the file without its step, or None if the line is damaged."""
+    """Return the facts of a line of the file, without its step. Return None if the line is damaged."""
     try:
         facts = parsed_json(line)
         return {key: value for key, value in facts.items() if key != "step"}

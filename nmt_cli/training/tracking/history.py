@@ -29,7 +29,7 @@ class Losses:
 
 @dataclass(slots=True)
 class Spread:
-    """Count, sum and range of the finite values of a measurement."""
+    """Count, sum, minimum and maximum of the finite values of a measurement."""
 
     count: int = 0
     total: float = 0.0
@@ -72,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A validation of one set: its moment, the name of the set and its line in the log."""
+    """A validation of one set: its moment, the name of the set, and its line in the log."""
 
     at: Moment
     name: str
@@ -80,13 +80,13 @@ class Validation:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The value of each metric, by name."""
+        """The value of each metric by name, such as "bleu". Losses are not included."""
         return {metric: self.line[metric] for metric in self.line["signatures"]}
 
 
 @dataclass(slots=True)
 class History:
-    """The steps and validations of a run since its first step."""
+    """All measurements of a run since its first step: thinned curves of steps, validations, and totals."""
 
     now: Moment = Moment()
     points: list[Point] = field(default_factory=list)
@@ -98,7 +98,9 @@ class History:
     """Number of steps in a point."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add the next lines of the log, of steps or validations, in order."""
+        """Add the next lines of the log in order. A line with "valid" is a validation, any
+        other line a step.
+        """
         for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))
@@ -106,14 +108,18 @@ class History:
                 self._add_step(line)
 
     def scores(self, metric: str) -> list[float]:
-        """Return the values of a metric on the first validation set, oldest first."""
+        """Return the values of `metric`, such as "bleu", on the first validation set, oldest first. Return []
+        if there are none.
+        """
         first = self.validations[0].name if self.validations else ""
         validations = [validation for validation in self.validations if validation.name == first]
         return [validation.scores[metric] for validation in validations if metric in validation.scores]
 
     @property
     def losses(self) -> Losses:
-        """The training losses over the latest steps, for all reports. nan before the first step."""
+        """The training losses over the latest `RECENT_STEPS` steps, for all reports. Each step counts by its
+        tokens. nan before the first step.
+        """
         tokens = sum(tokens for tokens, _, _ in self._recent)
         if not tokens:
             return Losses(math.nan, math.nan)
@@ -122,7 +128,9 @@ class History:
         return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
     def _add_step(self, line: dict[str, Any]) -> None:
-        """Add a step to the totals, the latest losses and the curves."""
+        """Add a step to the totals and the curves. Add it to the latest losses unless it was left out or has
+        none. If the curves have `2 * POINTS` points, first join these in pairs.
+        """
         self.now = _after(self.now, line)
         if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
             self._recent.append((line["target_tokens"], line["loss"], line["nll"]))
@@ -140,7 +148,7 @@ class History:
 
 
 def read_history(log: Path) -> History:
-    """Return the history in the log of a run, empty for a new run."""
+    """Return the history in the log of a run. It is empty if there is no log. The log must be intact."""
     history = History()
     if log.exists():
         with log.open("rb") as file:
@@ -149,14 +157,16 @@ def read_history(log: Path) -> History:
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """Return up to `most` items (at least 2), evenly spread, with the first and the last item."""
+    """Return at most `most` items, evenly spread, with the first and the last item. `most` is at least 2."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def _after(before: Moment, line: dict[str, Any]) -> Moment:
-    """Return the moment after the step in `line` of the log. `before` is the moment before that step."""
+    """Return the moment after the step in `line` of the log. It has the totals of `before`, the moment before
+    that step, plus those of the step.
+    """
     speed = line["tokens_per_second"]
     return Moment(
         step=line["step"],
@@ -176,7 +186,7 @@ def _spread(value: float | None) -> Spread:
 
 
 def _join(point: Point, later: Point) -> None:
-    """Add the steps of `later` to `point`."""
+    """Add the steps and values of `later` to `point`, in place."""
     point.end = later.end
     point.steps += later.steps
     for name, values in later.values.items():

@@ -5,7 +5,9 @@ from nmt_cli.training.tracking.events import Report, Warned
 
 
 class LeftOut:
-    """Warns at the end of an epoch, unless the number of pairs left out is that of the last warning."""
+    """Warns about training pairs that are too long. It warns at the end of an epoch, unless the number is
+    that of the last warning.
+    """
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
@@ -15,19 +17,25 @@ class LeftOut:
         self._epoch = self._count = self._reported = 0
 
     def seen(self, epoch: int, count: int) -> None:
-        """Record that `count` pairs of `epoch` were left out up to now. Warn if another epoch has begun."""
+        """Record that `count` pairs of `epoch` were left out up to now. When a later epoch begins, first warn
+        about the number of the epoch before. Do not warn if the last warning had the same number.
+        """
         # An epoch is planned while it runs, so only its last batch has the full count.
         if epoch > self._epoch and self._count != self._reported:
             self._warn()
         self._epoch, self._count = epoch, count
 
     def end(self) -> None:
-        """Warn about pairs left out, unless there was a warning before. Call this at the end of the run."""
+        """Warn about pairs left out, unless there was a warning before or there are none. Call this at the
+        end of the run.
+        """
         if self._count and not self._reported:
             self._warn()
 
     def _warn(self) -> None:
-        """Report the number of pairs left out, and store it as reported."""
+        """Report a warning with the number of pairs left out and the limit in tokens, and remember that
+        number.
+        """
         segmented = f", as epoch {self._epoch} segments them," if self._sampled else ""
         problem = f"{self._count:,} pairs{segmented} have more than {self._limit:,} tokens on a side"
         self._report(Warned(f"{problem} and are left out ({self._setting})"))
