@@ -125,10 +125,10 @@ def toy_run(
 
 @pytest.fixture(scope="session")
 def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
-    """Return a function that packs stand-ins for the archives of a list in `recipes/`.
+    """Return a function that writes small archives in place of those that a list in `recipes/` names.
 
-    `content(name)` returns the content of a file, by its name in the recipe. The function returns the path of
-    a list of these archives with their addresses and checksums.
+    `content(name)` returns the content of a file by its name in the recipe. The function returns the path of
+    a list with the addresses and checksums of the small archives.
     """
 
     def pack(downloads: str, folder: Path, content: Callable[[str], bytes]) -> Path:
@@ -137,7 +137,7 @@ def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
             path = folder / archive["name"]
             with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
                 for member, name in archive["members"].items():
-                    _add(tar, member, content(name))
+                    add_member(tar, member, content(name))
             algorithm = next((kind for kind in ("sha256", "md5") if kind in archive), None)
             checksum = {algorithm: hashlib.new(algorithm, path.read_bytes()).hexdigest()} if algorithm else {}
             tables.append(archive | {"urls": [path.as_uri()]} | checksum)
@@ -148,19 +148,17 @@ def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
     return pack
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+def add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add a file with this content to an archive."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     tar.addfile(info, io.BytesIO(content))
 
 
 def _toml(table: dict[str, object]) -> str:
-    """Return a table of the list in TOML. Strings and lists of strings look the same in JSON and TOML."""
+    """Return an archive of the list as TOML. JSON strings and lists of strings are valid TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if key != "members"]
     members = table["members"]
     assert isinstance(members, dict)
-    lines += [
-        "[archive.members]",
-        *(f"{json.dumps(key)} = {json.dumps(name)}" for key, name in members.items()),
-    ]
-    return "\n".join(["[[archive]]", *lines, ""])
+    files = [f"{json.dumps(key)} = {json.dumps(name)}" for key, name in members.items()]
+    return "\n".join(["[[archive]]", *lines, "[archive.members]", *files, ""])

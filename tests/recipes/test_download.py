@@ -1,4 +1,4 @@
-"""The downloads of the recipes, from servers that break off, lack the file, or give another one."""
+"""Downloads of recipes from servers that lose connections, lack the file, or send a different one."""
 
 import hashlib
 import io
@@ -13,22 +13,21 @@ from random import Random
 
 import pytest
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes import download
+from tests.recipes.conftest import add_member
 
 TEXT = Random(1).randbytes(300_000)
 
 
 def packed(**members: bytes) -> bytes:
-    """A .tgz with these members in a folder called `inner`."""
+    """Return a .tgz archive that has each member in the folder `inner`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, content in members.items():
-            info = tarfile.TarInfo(f"inner/{name}")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+            add_member(tar, f"inner/{name}", content)
     return out.getvalue()
 
 
@@ -37,27 +36,28 @@ ARCHIVE = packed(other=b"unwanted", text=TEXT)
 
 @dataclass
 class Server:
-    """What a server gives, how it fails, and what it was asked for."""
+    """The files and faults of an HTTP server, and the requests that it received."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    breaks_after: list[int] = field(default_factory=list)
-    """Bytes after which the next answers end; then they are whole."""
+    lost_after: list[int] = field(default_factory=list)
+    """Bytes after which the connections of the next responses are lost. Later responses are complete."""
 
-    knows_ranges: bool = True
+    can_resume: bool = True
     kind: str = "application/gzip"
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-    """Paths and ranges."""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    """The path and range of each request."""
 
     address: str = ""
 
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        wanted = handler.headers.get("Range")
-        self.asked.append((handler.path, wanted))
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        """Record a GET request and send the response."""
+        range_header = handler.headers.get("Range")
+        self.requests.append((handler.path, range_header))
         content = self.files.get(handler.path)
         if content is None:
             handler.send_error(404)
             return
-        begin = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.knows_ranges else 0
+        begin = int(range_header[len("bytes=") : -1]) if range_header and self.can_resume else 0
         if begin >= len(content):
             handler.send_response(416)
             handler.send_header("Content-Range", f"bytes */{len(content)}")
@@ -67,18 +67,18 @@ class Server:
         handler.send_header("Content-Type", self.kind)
         handler.send_header("Content-Length", str(len(content) - begin))
         handler.end_headers()
-        end = begin + self.breaks_after.pop(0) if self.breaks_after else len(content)
+        end = begin + self.lost_after.pop(0) if self.lost_after else len(content)
         handler.wfile.write(content[begin:end])
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server on this machine that has the archive at /a.tgz."""
+    """Start a server on this machine that has the archive at /a.tgz."""
     served = Server({"/a.tgz": ARCHIVE})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            served.answer(self)
+            served.respond(self)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -106,66 +106,64 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["checksum known", "checksum unknown"])
-def test_a_download_that_breaks_off_goes_on_where_it_stopped(
-    server: Server, tmp_path: Path, known: bool
-) -> None:
-    server.breaks_after = [100_000, 50_000]
-    download.provide(archive(server, sha256=sha256(ARCHIVE) if known else ""), tmp_path)
+@pytest.mark.parametrize("checksum", [sha256(ARCHIVE), ""], ids=["checksum known", "checksum unknown"])
+def test_an_interrupted_download_resumes(server: Server, tmp_path: Path, checksum: str) -> None:
+    server.lost_after = [100_000, 50_000]
+    download.provide(archive(server, sha256=checksum), tmp_path)
     assert (tmp_path / "text").read_bytes() == TEXT
-    assert [wanted for _, wanted in server.asked] == [None, "bytes=100000-", "bytes=150000-"]
+    assert [range_header for _, range_header in server.requests] == [None, "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_later_start_goes_on_with_what_an_earlier_one_left(
+def test_a_later_run_resumes_the_download_of_an_earlier_run(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.breaks_after = [100_000]
+    server.lost_after = [100_000]
     with monkeypatch.context() as once:
         once.setattr(download, "ROUNDS", 1)
         with pytest.raises(download.Failure, match="lost after 100,000 of"):
             download.provide(archive(server), tmp_path)
     assert not (tmp_path / "archives" / "a.tgz").exists()
     download.provide(archive(server), tmp_path)
-    assert server.asked[1:] == [("/a.tgz", "bytes=100000-")]
+    assert server.requests[1:] == [("/a.tgz", "bytes=100000-")]
     assert (tmp_path / "text").read_bytes() == TEXT
 
 
-def test_a_server_that_cannot_go_on_begins_again(server: Server, tmp_path: Path) -> None:
-    server.knows_ranges, server.breaks_after = False, [100_000]
+def test_a_download_starts_over_if_the_server_cannot_resume(server: Server, tmp_path: Path) -> None:
+    server.can_resume, server.lost_after = False, [100_000]
     download.provide(archive(server), tmp_path)
     assert (tmp_path / "archives" / "a.tgz").read_bytes() == ARCHIVE
 
 
-@pytest.mark.parametrize("surplus", [b"", b"?"], ids=["complete", "longer than the file"])
-def test_a_part_that_was_not_renamed_in_time_is_no_obstacle(
-    server: Server, tmp_path: Path, surplus: bytes
+@pytest.mark.parametrize("additional", [b"", b"?"], ids=["complete", "longer than the file"])
+def test_a_partial_download_that_was_not_renamed_is_used_or_replaced(
+    server: Server, tmp_path: Path, additional: bytes
 ) -> None:
-    server.breaks_after = [0]
+    server.lost_after = [0]
     with pytest.MonkeyPatch.context() as once, pytest.raises(download.Failure):
         once.setattr(download, "ROUNDS", 1)
         download.provide(archive(server), tmp_path)
     (part,) = (tmp_path / "archives").glob("*.part")
-    part.write_bytes(ARCHIVE + surplus)
+    part.write_bytes(ARCHIVE + additional)
     download.provide(archive(server, sha256=sha256(ARCHIVE)), tmp_path)
     assert (tmp_path / "text").read_bytes() == TEXT
 
 
-def test_the_next_address_is_taken_where_one_fails(server: Server, tmp_path: Path) -> None:
-    download.provide(archive(server, "/gone.tgz", "/a.tgz"), tmp_path)
-    assert [path for path, _ in server.asked] == ["/gone.tgz", "/a.tgz"]
+def test_the_next_address_is_tried_if_one_fails(server: Server, tmp_path: Path) -> None:
+    download.provide(archive(server, "/missing.tgz", "/a.tgz"), tmp_path)
+    assert [path for path, _ in server.requests] == ["/missing.tgz", "/a.tgz"]
     assert (tmp_path / "text").read_bytes() == TEXT
 
 
-def test_a_part_of_one_server_is_never_completed_by_another(server: Server, tmp_path: Path) -> None:
+def test_a_partial_download_is_resumed_only_from_its_own_address(server: Server, tmp_path: Path) -> None:
     server.files["/other.tgz"] = packed(text=b"another archive")
-    server.breaks_after = [50]
+    server.lost_after = [50]
     download.provide(archive(server, "/other.tgz", "/a.tgz"), tmp_path)
-    assert server.asked == [("/other.tgz", None), ("/a.tgz", None)]
+    assert server.requests == [("/other.tgz", None), ("/a.tgz", None)]
     assert (tmp_path / "text").read_bytes() == TEXT
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
-def test_a_file_with_the_wrong_checksum_is_not_kept(server: Server, tmp_path: Path, algorithm: str) -> None:
+def test_a_download_with_a_wrong_checksum_is_deleted(server: Server, tmp_path: Path, algorithm: str) -> None:
     server.files["/wrong.tgz"] = packed(text=b"wrong")
     expected = {algorithm: hashlib.new(algorithm, ARCHIVE).hexdigest()}
     download.provide(archive(server, "/wrong.tgz", "/a.tgz", **expected), tmp_path)
@@ -175,17 +173,17 @@ def test_a_file_with_the_wrong_checksum_is_not_kept(server: Server, tmp_path: Pa
     assert not list((tmp_path / "second").rglob("*.*"))
 
 
-def test_where_no_address_works_each_failure_is_named_and_what_to_do(server: Server, tmp_path: Path) -> None:
+def test_the_error_names_the_failure_of_each_address_and_the_remedy(server: Server, tmp_path: Path) -> None:
     server.files["/page.tgz"], server.kind = b"<html>quota exceeded</html>", "text/html; charset=utf-8"
     with pytest.raises(download.Failure) as failure:
-        download.provide(archive(server, "/gone.tgz", "/page.tgz"), tmp_path)
-    assert "/gone.tgz: HTTP Error 404" in str(failure.value)
+        download.provide(archive(server, "/missing.tgz", "/page.tgz"), tmp_path)
+    assert "/missing.tgz: HTTP Error 404" in str(failure.value)
     assert "/page.tgz: the server sent a web page instead of the file" in str(failure.value)
     assert str(failure.value).endswith(f"put it at {tmp_path / 'archives' / 'a.tgz'}.")
-    assert len(server.asked) == 2 * download.ROUNDS
+    assert len(server.requests) == 2 * download.ROUNDS
 
 
-def test_a_checksum_that_nobody_knows_is_noted_said_and_held_to(
+def test_the_checksum_of_a_first_download_is_printed_recorded_and_required_later(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     download.provide(archive(server), tmp_path)
@@ -198,24 +196,22 @@ def test_a_checksum_that_nobody_knows_is_noted_said_and_held_to(
     assert not (tmp_path / "text").exists()
 
 
-def test_an_archive_put_in_place_by_hand_is_as_good(server: Server, tmp_path: Path) -> None:
+def test_an_archive_from_the_user_is_used_like_a_download(server: Server, tmp_path: Path) -> None:
     (tmp_path / "archives").mkdir()
     (tmp_path / "archives" / "a.tgz").write_bytes(ARCHIVE)
     download.provide(archive(server, sha256=sha256(ARCHIVE)), tmp_path)
     assert (tmp_path / "text").read_bytes() == TEXT
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_what_is_unpacked_needs_its_archive_no_more(server: Server, tmp_path: Path) -> None:
-    download.provide(archive(server), tmp_path)
-    (tmp_path / "archives" / "a.tgz").unlink()
-    download.provide(archive(server), tmp_path)
-    assert len(server.asked) == 1
-
-
-def test_only_what_is_wanted_is_unpacked(server: Server, tmp_path: Path) -> None:
+def test_only_listed_members_are_extracted_and_they_need_no_archive_later(
+    server: Server, tmp_path: Path
+) -> None:
     download.provide(archive(server), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archives", "text"]
+    (tmp_path / "archives" / "a.tgz").unlink()
+    download.provide(archive(server), tmp_path)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -226,7 +222,7 @@ def test_only_what_is_wanted_is_unpacked(server: Server, tmp_path: Path) -> None
     ],
     ids=["another", "cut off"],
 )
-def test_an_archive_that_is_not_what_it_should_be_ends_in_one_line(
+def test_a_damaged_or_different_archive_is_an_error(
     server: Server, tmp_path: Path, content: bytes, message: str
 ) -> None:
     server.files["/a.tgz"] = content
@@ -235,12 +231,12 @@ def test_an_archive_that_is_not_what_it_should_be_ends_in_one_line(
     assert not (tmp_path / "text").exists()
 
 
-def test_the_command_fetches_what_lists_name_or_fails_in_one_line(
+def test_the_command_downloads_the_listed_archives_or_ends_with_an_error(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = '[[archive]]\nname = "a.tgz"\nurls = ["{}"]\n[archive.members]\n"inner/text" = "text"\n'
     (tmp_path / "good.toml").write_text(table.format(server.address + "/a.tgz"))
-    (tmp_path / "bad.toml").write_text(table.format(server.address + "/gone.tgz"))
+    (tmp_path / "bad.toml").write_text(table.format(server.address + "/missing.tgz"))
     for name in ("good", "bad"):
         command = ["download.py", str(tmp_path / f"{name}.toml"), "--out", str(tmp_path / name)]
         monkeypatch.setattr(sys, "argv", command)

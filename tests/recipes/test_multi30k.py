@@ -1,4 +1,4 @@
-"""The Multi30k recipe as a user runs it, on a few generated pairs and with a very small model."""
+"""The Multi30k recipe on a few generated pairs with a very small model."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.demo import corpus as grammar
@@ -26,7 +26,7 @@ SIZES = {"train": 300, "valid": 4, "test_2016_flickr": 4}
 
 
 def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
-    """What is lower-cased is packed as well, but for the training text."""
+    """Write generated pairs. Lower-cased validation and test sets are compressed, like the published ones."""
     folder.mkdir(parents=True)
     for name, size in SIZES.items():
         pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
@@ -42,11 +42,11 @@ def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
 
 @pytest.fixture(scope="module")
 def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
-    """A copy of the recipe with settings for little text, and text beside it."""
+    """Return a copy of the recipe with settings of a very small model. A sibling folder has the text."""
     copy = recipe_copy("multi30k")
-    place = copy.parents[1]
-    write_corpus(place / "multi30k", "", lowercase=False)
-    write_corpus(place / "multi30k" / "tok", ".lc.norm.tok", lowercase=True)
+    data = copy.parents[1] / "multi30k"
+    write_corpus(data, "", lowercase=False)
+    write_corpus(data / "tok", ".lc.norm.tok", lowercase=True)
     for text in ("raw", "tok"):
         (copy / text / "tiny.toml").write_text(
             f"{tiny_settings}validation.every_steps = 2\ntraining.max_steps = 2\n", encoding="utf-8"
@@ -56,7 +56,7 @@ def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, copied: Path) -> Path:
-    """Where the recipe, run once to its end, has left its stages."""
+    """Run the recipe, and return the folder of its stages."""
     done = recipe(copied, "-p", "0.6", "tok/tiny", "de", NMT_DATA=copied.parents[1], PREPROCESS=SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(results.table(results.recorded(copied / "run" / "tok-tiny-en-de-1")))
@@ -65,7 +65,7 @@ def finished(recipe: Recipe, copied: Path) -> Path:
 
 @pytest.fixture
 def result() -> dict[str, Any]:
-    """What a stage may have recorded."""
+    """Return a result as a stage records it."""
     return {
         **{"settings": "tok/tiny", "language": "de", "updates": 8000, "seed": 1, "hours": 1.5},
         **{"valid": 39.125, "tests": {"test_2016_flickr": 40.0}, "averaged": [10, 20], "length_penalty": 0.6},
@@ -73,12 +73,12 @@ def result() -> dict[str, Any]:
     }
 
 
-def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -> None:
+def test_the_recipe_trains_translates_and_scores(finished: Path) -> None:
     stage = finished / "2"
     result = json.loads((stage / "result.json").read_bytes())
     assert result["updates"] == 2 and result["length_penalty"] == 0.6
-    tried = {path.name for path in stage.glob("valid-*")}
-    assert tried == {f"valid-{beam}-0.6.de" for beam in (5, 12, 24)}
+    searches = {path.name for path in stage.glob("valid-*")}
+    assert searches == {f"valid-{beam}-0.6.de" for beam in (5, 12, 24)}
     assert (stage / f"valid-{result['beam']}-0.6.de").exists()
     assert len((stage / "test_2016_flickr.de").read_text(encoding="utf-8").splitlines()) == 4
     assert list(result["tests"]) == ["test_2016_flickr"]
@@ -87,68 +87,67 @@ def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -
     assert result["config"]["model"]["width"] == 8 and result["config"]["loss"]["smoothing"] == 0.1
 
 
-def test_a_stage_says_how_its_model_is_to_search(finished: Path, nmt_script: Path) -> None:
+def test_a_stage_has_the_search_settings_that_it_chose(finished: Path, nmt_script: Path) -> None:
     stage = finished / "2"
     result = json.loads((stage / "result.json").read_bytes())
-    found = tomllib.loads((stage / "translate.toml").read_text(encoding="utf-8"))
-    assert found == {"search": {"beam": result["beam"], "length_penalty": 0.6}}
+    settings = tomllib.loads((stage / "translate.toml").read_text(encoding="utf-8"))
+    assert settings == {"search": {"beam": result["beam"], "length_penalty": 0.6}}
     text = finished.parents[3] / "multi30k" / "tok" / "valid.lc.norm.tok.en.gz"
     command = [nmt_script, "translate", stage / "model", "--config", stage / "translate.toml"]
     done = subprocess.run([*map(str, command), "--input", str(text)], capture_output=True, check=True)
     assert done.stdout == (stage / f"valid-{result['beam']}-0.6.de").read_bytes()
 
 
-def test_each_step_is_scored_and_compared_with_the_one_before(
+def test_each_system_is_scored_and_compared_with_the_previous_one(
     recipe: Recipe, copied: Path, finished: Path
 ) -> None:
-    place = copied.parents[1]
-    stages = [finished / "2", finished / "2"]  # the same model twice is as good as once
-    done = recipe(copied, "-p", "0.6", "de", *stages, NMT_DATA=place, SCRIPT="steps.sh")
+    stages = [finished / "2", finished / "2"]  # an ensemble of the same model twice has the same scores
+    done = recipe(copied, "-p", "0.6", "de", *stages, NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[-5:]]
     name = "tok/tiny-en-de-1 after 2"
-    chosen, together = f"{name}, chosen", "all 2 chosen ones together"
+    single, ensemble = f"{name}, chosen", "all 2 chosen ones together"
     agreed = "the same, minimum Bayes risk"
-    assert [row[0] for row in rows] == [f"{name}, last checkpoint", chosen, chosen, together, agreed]
+    assert [row[0] for row in rows] == [f"{name}, last checkpoint", single, single, ensemble, agreed]
     scores = [(*row[1:3], row[3].partition(" ")[0]) for row in rows]
     assert scores[1] == scores[2] == scores[3]
     assert ["(p " in row[3] for row in rows] == [False, True, True, True, True]
 
 
-def test_steps_of_a_stage_whose_last_checkpoint_is_gone_touch_nothing(
+def test_steps_of_a_stage_without_its_last_checkpoint_change_no_file(
     recipe: Recipe, copied: Path, finished: Path, tmp_path: Path
 ) -> None:
     stage = tmp_path / "tok-tiny-en-de-1" / "1"
     (stage / "model").mkdir(parents=True)
-    kept = tmp_path / "steps" / "kept.txt"
-    kept.parent.mkdir()
-    kept.touch()
+    earlier = tmp_path / "steps" / "earlier.txt"
+    earlier.parent.mkdir()
+    earlier.touch()
     refused = recipe(copied, "-o", tmp_path, "de", stage, NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
-    assert refused.returncode == 1 and "there is no" in refused.stderr and kept.exists()
+    assert refused.returncode == 1 and "there is no" in refused.stderr and earlier.exists()
 
 
-def test_steps_without_a_stage_say_what_they_want(recipe: Recipe, copied: Path) -> None:
+def test_steps_without_a_stage_print_the_usage(recipe: Recipe, copied: Path) -> None:
     refused = recipe(copied, "de", NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
     assert refused.returncode == 2 and "steps.sh [-d DATA]" in refused.stderr
 
 
-def test_the_text_is_taken_as_it_is(finished: Path) -> None:
+def test_tokenised_text_is_used_unchanged(finished: Path) -> None:
     dataset = finished.parent / "tok-en-de"
     source = (dataset / "train.source.txt").read_text(encoding="utf-8")
-    given = finished.parents[3] / "multi30k" / "tok" / "train.lc.norm.tok.en"
-    assert source == given.read_text(encoding="utf-8")
+    text = finished.parents[3] / "multi30k" / "tok" / "train.lc.norm.tok.en"
+    assert source == text.read_text(encoding="utf-8")
     manifest = json.loads((dataset / "dataset.json").read_bytes())
     assert manifest["settings"]["tokenizer"]["kind"] == "bpe" and manifest["tokenizer"]["joint"]
 
 
-def test_the_same_command_again_does_nothing_twice(recipe: Recipe, copied: Path, finished: Path) -> None:
+def test_the_same_command_again_changes_no_file(recipe: Recipe, copied: Path, finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     again = recipe(copied, "-p", "0.6", "tok/tiny", "de", 2, NMT_DATA=copied.parents[1], PREPROCESS=SMALL)
     assert again.returncode == 0 and "| tok/tiny | de | 2 |" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished: Path) -> None:
+def test_a_stage_with_another_number_of_updates_is_not_recorded(finished: Path) -> None:
     with pytest.raises(SystemExit, match=r"has 2 updates, so it cannot be scored as 1\."):
         results.record(finished / "1", "tok/tiny", "de", 5, 0.6)
 
@@ -156,15 +155,13 @@ def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished
 @pytest.mark.parametrize(
     "options", [(), ("tok/tiny",), ("tok/huge", "de"), ("-x", "tok/tiny", "de")], ids=str
 )
-def test_a_wrong_command_is_answered_with_the_right_one(
-    recipe: Recipe, copied: Path, options: tuple[str, ...]
-) -> None:
+def test_a_wrong_command_prints_the_usage(recipe: Recipe, copied: Path, options: tuple[str, ...]) -> None:
     refused = recipe(copied, *options, NMT_DATA=copied.parents[1])
     assert refused.returncode == 2
     assert "SETTINGS LANGUAGE" in refused.stderr or "illegal option" in refused.stderr
 
 
-def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) -> None:
+def test_several_seeds_are_one_row_with_mean_and_deviation(result: dict[str, Any]) -> None:
     other = {**result, "seed": 2, "tests": {"test_2016_flickr": 41.0}, "averaged": [20], "beam": 12}
     rows = results.table([result, other, {**result, "updates": 9000}]).splitlines()[2:]
     assert len(rows) == 2
@@ -176,25 +173,25 @@ def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) 
     assert "| 1 | 39.12 | 40.00 |" in rows[1]
 
 
-def test_the_table_of_all_recipes_gets_the_test_score_that_validation_chose(result: dict[str, Any]) -> None:
+def test_the_summary_has_the_test_score_of_the_best_model_on_validation(result: dict[str, Any]) -> None:
     other_seed = {**result, "seed": 2, "tests": {"test_2016_flickr": 38.0}}
     worse = {**result, "settings": "tok/other", "valid": 39.0, "tests": {"test_2016_flickr": 41.0}}
     french = {**result, "language": "fr", "tests": {"test_2016_flickr": 54.0}}
     raw = {**result, "settings": "raw/tiny", "tests": {"test_2016_flickr": 36.0}}
-    told = results.score([result, other_seed, worse, french, raw])
-    took = r"1.5 h in all of 1 x A GPU; `tok:none\|version:2`"
-    assert told == (
-        f"36.00, raw, en-de (seed 1; {took})<br>"
-        f"39.00 ± 1.41, tokenised, en-de (seeds 1, 2; {took.replace('1.5', '3.0')})<br>"
-        f"54.00, tokenised, en-fr (seed 1; {took})"
+    summary = results.score([result, other_seed, worse, french, raw])
+    origin = r"1.5 h in all of 1 x A GPU; `tok:none\|version:2`"
+    assert summary == (
+        f"36.00, raw, en-de (seed 1; {origin})<br>"
+        f"39.00 ± 1.41, tokenised, en-de (seeds 1, 2; {origin.replace('1.5', '3.0')})<br>"
+        f"54.00, tokenised, en-fr (seed 1; {origin})"
     )
 
 
 @pytest.mark.parametrize(
-    ("written", "wanted"), [("[training]\nmax_steps = 5_000\n", [5000]), ("", [1000, 2000, 4000, 8000])]
+    ("text", "stages"), [("[training]\nmax_steps = 5_000\n", [5000]), ("", [1000, 2000, 4000, 8000])]
 )
-def test_settings_may_say_after_how_many_updates_they_end(
-    tmp_path: Path, written: str, wanted: list[int]
+def test_settings_with_a_maximum_of_steps_are_scored_only_at_the_end(
+    tmp_path: Path, text: str, stages: list[int]
 ) -> None:
-    (settings := tmp_path / "tiny.toml").write_text(written, encoding="utf-8")
-    assert results.stages(settings) == wanted
+    (settings := tmp_path / "tiny.toml").write_text(text, encoding="utf-8")
+    assert results.stages(settings) == stages

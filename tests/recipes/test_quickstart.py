@@ -1,4 +1,4 @@
-"""The quickstart recipe as a user meets it: a corpus with right German, a model, and its score."""
+"""The quickstart recipe: its corpus, its model and its score."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.demo import corpus as grammar
@@ -25,15 +25,15 @@ def run(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder the command has filled, and what it printed."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the folder of the corpus that the command has written, and its output."""
     parent = tmp_path_factory.mktemp("quickstart")
     finished = run("--out", "some/folder", *SIZES, cwd=parent)
     assert (finished.returncode, finished.stderr) == (0, "")
     return parent / "some" / "folder", finished.stdout
 
 
-def test_the_recipe_goes_from_nothing_to_a_score_and_translations(
+def test_the_recipe_writes_a_corpus_trains_and_scores(
     tmp_path: Path,
     recipe: Callable[..., CompletedProcess[str]],
     recipe_copy: Callable[[str], Path],
@@ -46,9 +46,9 @@ def test_the_recipe_goes_from_nothing_to_a_score_and_translations(
     assert done.returncode == 0, done.stderr
     report = done.stdout[done.stdout.index("20 lines") :]
     assert re.search(r"stdin +│ +\d+\.\d\d │ +\d+\.\d\d │", report)
-    shown = report[report.index("first four lines:\n") :].split("\n")[1:17]
+    printed = report[report.index("first four lines:\n") :].split("\n")[1:17]
     texts = [lines(out, name)[:4] for name in ("corpus/test.en", "translations.de", "corpus/test.de")]
-    assert shown == [line for triple in zip(*texts, strict=True) for line in (*triple, "")]
+    assert printed == [line for triple in zip(*texts, strict=True) for line in (*triple, "")]
     assert len(lines(out, "translations.de")) == 20
     assert f"Curves of the training: {out}/training/report.html" in report
     assert (out / "training" / "report.html").exists() and (out / "model" / "config.json").exists()
@@ -60,10 +60,8 @@ def lines(folder: Path, name: str) -> list[str]:
     return text[:-1].split("\n")
 
 
-def test_the_command_writes_sets_of_the_sizes_asked_for_without_a_repeated_source(
-    made: tuple[Path, str],
-) -> None:
-    folder, _ = made
+def test_the_sets_have_the_requested_sizes_and_no_source_twice(written: tuple[Path, str]) -> None:
+    folder, _ = written
     sizes = {path.name: len(lines(folder, path.name)) for path in folder.iterdir()}
     assert sizes == {
         f"{split}.{language}": size
@@ -74,8 +72,8 @@ def test_the_command_writes_sets_of_the_sizes_asked_for_without_a_repeated_sourc
     assert len(set(sources)) == len(sources)
 
 
-def test_the_command_prints_sizes_samples_and_a_dictionary_score_below_50(made: tuple[Path, str]) -> None:
-    folder, printed = made
+def test_the_command_prints_sizes_samples_and_a_dictionary_score_below_50(written: tuple[Path, str]) -> None:
+    folder, printed = written
     assert "train: 2000 pairs" in printed and "test: 100 pairs" in printed
     assert lines(folder, "train.en")[0] in printed and lines(folder, "train.de")[0] in printed
     score = re.search(
@@ -84,10 +82,10 @@ def test_the_command_prints_sizes_samples_and_a_dictionary_score_below_50(made: 
     assert score and 5 < float(score[1]) < 50
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed(
-    made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_same_seed_gives_the_same_bytes_with_any_hash_seed(
+    written: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, _ = made
+    folder, _ = written
     monkeypatch.setenv("PYTHONHASHSEED", "77")
     run("--out", "again", *SIZES, "--seed", "1", cwd=tmp_path)
     for path in folder.iterdir():
@@ -95,15 +93,15 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed(
 
 
 @pytest.mark.parametrize("size", ["0", "-5", "many"])
-def test_a_size_that_is_none_is_refused_before_anything_is_written(size: str, tmp_path: Path) -> None:
+def test_an_invalid_size_is_refused_before_files_are_written(size: str, tmp_path: Path) -> None:
     finished = run("--out", "folder", f"--test={size}", cwd=tmp_path)
     assert finished.returncode == 2
     assert f"'{size}' is not a size; give a whole number from 1 on" in finished.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sentences_look_like_print(made: tuple[Path, str]) -> None:
-    folder, _ = made
+def test_sentences_are_capitalised_and_punctuated(written: tuple[Path, str]) -> None:
+    folder, _ = written
     for name in ("train.en", "train.de"):
         for line in lines(folder, name):
             assert re.fullmatch(r"[A-Z][\w',-]*( [\w',-]+){3,24}[.?]", line), line
@@ -118,13 +116,13 @@ def test_the_dictionary_learns_words_from_sentences_and_keeps_their_order() -> N
     assert dictionary.translate("The book, a zebra?", words) == "Das Buch, Ein zebra?"
 
 
-def test_the_dictionary_undoes_the_capital_at_the_start_of_a_sentence() -> None:
+def test_the_dictionary_ignores_capitals_at_the_start_of_a_sentence() -> None:
     words = dictionary.learn([("We see", "Wir sehen"), ("See we", "Sehen wir"), ("We go", "Wir gehen")])
     assert words["we"] == "wir"
     assert dictionary.translate("we go", words) == "Wir gehen"
 
 
-def test_the_dictionary_leaves_out_a_word_that_nothing_answers_to() -> None:
+def test_the_dictionary_drops_a_word_without_a_translation() -> None:
     pairs = [("one of", "eins"), ("two of", "zwei"), ("ten of", "zehn"), ("six of", "sechs")]
     words = dictionary.learn([*pairs, ("one", "eins"), ("two", "zwei"), ("ten", "zehn"), ("six", "sechs")])
     assert dictionary.translate("two of six", words) == "Zwei sechs"
