@@ -4,7 +4,7 @@
 
 LIST.toml has a table for each archive: `name`, `urls` (tried in order), `sha256` or `md5` if known, and
 `members`. `members` maps paths in the archive to file names in FOLDER. Archives go to FOLDER/archives.
-An archive that you put there yourself is used like a download.
+You can put an archive there yourself.
 
 - An interrupted download resumes, if the server supports it.
 - A file gets its final name only when it is complete and its checksum is right.
@@ -28,20 +28,20 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO
 
-ROUNDS = 3
+ATTEMPTS = 3
 """Attempts for each address."""
 
-PIECE = 1 << 20
+CHUNK = 1 << 20
 """Bytes per read."""
 
 PATIENCE = 60.0
 """Seconds without data until a connection counts as lost."""
 
-NEWS_EVERY = 10.0
+PROGRESS_SECONDS = 10.0
 """Seconds between two progress lines."""
 
 
-class Failure(Exception):
+class DownloadError(Exception):
     """An error that `main` reports in one line."""
 
 
@@ -63,30 +63,34 @@ class Archive:
 
 @dataclass(slots=True)
 class Progress:
-    """Report from time to time how much of a file has arrived."""
+    """Prints every `PROGRESS_SECONDS` how many of `total` bytes of the file `name` have arrived."""
 
     name: str
     total: int
     last: float = field(default_factory=time.monotonic)
 
-    def at(self, done: int) -> None:
-        if time.monotonic() - self.last >= NEWS_EVERY:
+    def update(self, done: int) -> None:
+        """Print a line if it is time to. `done` is the number of bytes so far."""
+        if time.monotonic() - self.last >= PROGRESS_SECONDS:
             self.last = time.monotonic()
-            say(f"{self.name}: {done / 1e6:,.0f} of {self.total / 1e6:,.0f} MB")
+            report(f"{self.name}: {done / 1e6:,.0f} of {self.total / 1e6:,.0f} MB")
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """Print a progress line on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def read_list(path: Path) -> list[Archive]:
-    """Return the archives of a list."""
+    """Return the archives in the file LIST.toml at `path`."""
     return [Archive(**table) for table in tomllib.loads(path.read_text("utf-8"))["archive"]]
 
 
 def provide(archive: Archive, folder: Path) -> None:
-    """Put the members of `archive` into `folder`, unless all of them exist."""
+    """Download and extract `archive` into `folder`, unless all of its members exist there.
+
+    Raise DownloadError if it cannot be downloaded, is damaged, or lacks a member.
+    """
     if all((folder / name).exists() for name in archive.members.values()):
         return
     path = folder / "archives" / archive.name
@@ -99,25 +103,28 @@ def provide(archive: Archive, folder: Path) -> None:
 
 
 def fetch(archive: Archive, path: Path) -> None:
-    """Download `archive` to `path` from the first address that delivers the complete file."""
+    """Download `archive` to `path` from the first address that sends the complete file.
+
+    Raise DownloadError if every address fails `ATTEMPTS` times.
+    """
     failures: dict[str, str] = {}
-    for attempt in range(ROUNDS):
+    for attempt in range(ATTEMPTS):
         for url in archive.urls:
             # Two servers may have different files, so each address has its own partial download.
             part = path.with_name(f"{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
             try:
-                say(f"{archive.name}: from {url}")
+                report(f"{archive.name}: from {url}")
                 receive(url, part, archive.name)
                 verify(archive, part, path)
-            except (OSError, HTTPException, Failure) as error:
+            except (OSError, HTTPException, DownloadError) as error:
                 failures[url] = str(error) or type(error).__name__
-                say(f"{archive.name}: {failures[url]}")
+                report(f"{archive.name}: {failures[url]}")
                 continue
             part.replace(path)
             return
-        if attempt + 1 < ROUNDS:
+        if attempt + 1 < ATTEMPTS:
             time.sleep(2**attempt)
-    raise Failure(
+    raise DownloadError(
         f"{archive.name} cannot be downloaded ("
         + ", ".join(f"{url}: {failure}" for url, failure in failures.items())
         + f"). Get it elsewhere and put it at {path}."
@@ -125,7 +132,10 @@ def fetch(archive: Archive, path: Path) -> None:
 
 
 def receive(url: str, part: Path, name: str) -> None:
-    """Append the missing bytes of `url` to `part`. Start over if the server cannot resume."""
+    """Append the missing bytes of `url` to the file `part`. Start over if the server cannot resume.
+
+    `name` is for progress lines. Raise DownloadError for a lost connection or a web page.
+    """
     offset = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
     try:
@@ -138,7 +148,7 @@ def receive(url: str, part: Path, name: str) -> None:
         raise
     with response:
         if "text/html" in response.headers.get("Content-Type", ""):
-            raise Failure("the server sent a web page instead of the file")
+            raise DownloadError("the server sent a web page instead of the file")
         resumed = getattr(response, "status", None) == 206
         if not resumed:
             offset = 0
@@ -146,37 +156,38 @@ def receive(url: str, part: Path, name: str) -> None:
         with part.open("ab" if resumed else "wb") as out:
             copy(response, out, Progress(name, total), offset)
     if part.stat().st_size < total:
-        raise Failure(f"the connection was lost after {part.stat().st_size:,} of {total:,} bytes")
+        raise DownloadError(f"the connection was lost after {part.stat().st_size:,} of {total:,} bytes")
 
 
 def copy(stream: IO[bytes], out: IO[bytes], progress: Progress, done: int) -> None:
-    """Copy all bytes of `stream` to `out`. Bytes that have arrived are kept if the connection is lost."""
-    while piece := stream.read(PIECE):
-        out.write(piece)
-        done += len(piece)
-        progress.at(done)
+    """Copy all bytes of `stream` to `out`. `done` is the number of bytes that `out` has already."""
+    while chunk := stream.read(CHUNK):
+        out.write(chunk)
+        done += len(chunk)
+        progress.update(done)
 
 
 def verify(archive: Archive, file: Path, path: Path) -> None:
-    """Compare the checksum of `file`, which is or will be at `path`, with the known or recorded one.
+    """Compare the checksum of `file` with the listed or recorded one. Raise DownloadError if it differs.
 
-    Record the checksum if there is none to compare with. Delete a download that fails.
+    `path` is the final path of the archive. It equals `file` if the archive was not downloaded now. Delete a
+    download with a wrong checksum. Record the SHA-256 if there is no checksum to compare with.
     """
     algorithm, expected = archive.checksum
-    notes = path.with_name("checksums.txt")
-    recorded = {name: checksum for checksum, name in (line.split("  ", 1) for line in lines_of(notes))}
+    records = path.with_name("checksums.txt")
+    recorded = {name: checksum for checksum, name in (line.split("  ", 1) for line in lines_of(records))}
     actual = digest(file, algorithm)
     if not expected and archive.name not in recorded:
-        with notes.open("a", encoding="utf-8") as out:
+        with records.open("a", encoding="utf-8") as out:
             out.write(f"{actual}  {archive.name}\n")
-        say(f"{archive.name}: no checksum is known, so its sha256 {actual} is recorded in {notes}")
+        report(f"{archive.name}: no checksum is known, so its sha256 {actual} is recorded in {records}")
         return
     expected = expected or recorded[archive.name]
     if actual != expected:
         if file != path:
             file.unlink()
-            raise Failure(f"its {algorithm} is {actual}, expected {expected}")
-        raise Failure(f"the {algorithm} of {path} is {actual}, expected {expected}. {advice(path)}")
+            raise DownloadError(f"its {algorithm} is {actual}, expected {expected}")
+        raise DownloadError(f"the {algorithm} of {path} is {actual}, expected {expected}. {advice(path)}")
 
 
 def advice(path: Path) -> str:
@@ -185,6 +196,7 @@ def advice(path: Path) -> str:
 
 
 def lines_of(file: Path) -> list[str]:
+    """Return the lines of a file, or an empty list if it does not exist."""
     return file.read_text("utf-8").splitlines() if file.exists() else []
 
 
@@ -195,7 +207,10 @@ def digest(file: Path, algorithm: str) -> str:
 
 
 def unpack(archive: Archive, path: Path, folder: Path) -> None:
-    """Extract the members of `archive` into `folder`. Each file appears complete or not at all."""
+    """Extract the members of `archive`, a file at `path`, into `folder`. Files appear only when complete.
+
+    Raise DownloadError if the archive is damaged or lacks a member.
+    """
     missing = dict(archive.members)
     try:
         with tarfile.open(path) as tar:
@@ -206,20 +221,20 @@ def unpack(archive: Archive, path: Path, folder: Path) -> None:
                 if not missing:
                     break
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise Failure(f"{path} cannot be unpacked ({error}). {advice(path)}") from error
+        raise DownloadError(f"{path} cannot be unpacked ({error}). {advice(path)}") from error
     if missing:
-        raise Failure(
+        raise DownloadError(
             f"{path} does not contain {', '.join(missing)}. It may be a different archive with that name."
         )
-    say(f"{archive.name}: {', '.join(archive.members.values())}")
+    report(f"{archive.name}: {', '.join(archive.members.values())}")
 
 
 def write(content: IO[bytes], path: Path) -> None:
-    """Write `content` to `path` through a temporary file, so that `path` is never incomplete."""
+    """Write `content` to a temporary file and rename it to `path`, so that `path` is never incomplete."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     with unfinished.open("wb") as out:
-        shutil.copyfileobj(content, out, PIECE)
+        shutil.copyfileobj(content, out, CHUNK)
         out.flush()
         os.fsync(out.fileno())
     unfinished.replace(path)
@@ -227,14 +242,16 @@ def write(content: IO[bytes], path: Path) -> None:
 
 def main() -> None:
     """Download the archives of all lists."""
-    parser = argparse.ArgumentParser(description="Fetch the archives of a recipe and unpack what it needs.")
+    parser = argparse.ArgumentParser(
+        description="Download the archives of a recipe and extract the files that it needs."
+    )
     parser.add_argument("lists", type=Path, nargs="+", metavar="LIST.toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")
     options = parser.parse_args()
     try:
         for archive in [archive for path in options.lists for archive in read_list(path)]:
             provide(archive, options.out)
-    except (Failure, OSError) as error:
+    except (DownloadError, OSError) as error:
         sys.exit(f"Error: {error}")
 
 

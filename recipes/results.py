@@ -16,7 +16,7 @@ Result = Mapping[str, Any]
 
 
 def trained(training: Path) -> dict[str, Any]:
-    """Return the settings, seed, updates, time, hardware and date of a run of `nmt train`."""
+    """Return the seed, updates, hours, hardware and settings of a run of `nmt train`, with today's date."""
     config = tomllib.loads((training / "config.toml").read_text(encoding="utf-8"))
     environment = _last_line(training / "environment.jsonl")
     return {
@@ -30,7 +30,10 @@ def trained(training: Path) -> dict[str, Any]:
 
 
 def trained_until(stage: Path) -> dict[str, Any]:
-    """Return `trained` of the run beside a stage. Exit if its updates differ from the name of the stage."""
+    """Return `trained` of the run `training` in the same folder as `stage`.
+
+    A stage is named after a number of updates. Exit if the run has another number of updates.
+    """
     result = trained(stage.parent / "training")
     if str(result["updates"]) != stage.name:
         sys.exit(
@@ -57,12 +60,12 @@ def best(scores: Path) -> str:
 
 
 def save(result: Result, path: Path) -> None:
-    """Write one result."""
+    """Write a result as JSON to `path`."""
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """Read results. Exit if none of the files exists."""
+    """Read the results that exist at `paths`. Exit if none exists."""
     results = [json.loads(path.read_bytes()) for path in paths if path.exists()]
     return results or sys.exit("Error: no result.json was found. Name the folder of a finished run.")
 
@@ -74,11 +77,12 @@ def keep(
     table: Callable[[Sequence[Result]], str],
     score: Callable[[Sequence[Result]], str],
 ) -> None:
-    """Merge new results into a recipe's `results.jsonl`. A new result replaces the one with the same key.
+    """Merge new results into `results.jsonl` of the folder `recipe`, sorted by `key`.
 
-    Then write the table into the recipe's README, and the score into the README of all recipes.
+    A new result replaces the old one with the same key. Then write `table` of all results into the README of
+    the recipe, and `score` of all results into the README of all recipes.
     """
-    results = {key(result): result for result in (*kept(recipe), *new)}
+    results = {key(result): result for result in (*stored(recipe), *new)}
     merged = [results[name] for name in sorted(results)]
     lines = "".join(json.dumps(result) + "\n" for result in merged)
     (recipe / "results.jsonl").write_text(lines, encoding="utf-8")
@@ -88,19 +92,19 @@ def keep(
     _write_between(recipe.parent / "README.md", f"<!-- {recipe.name} -->", summary)
 
 
-def kept(recipe: Path) -> list[Result]:
-    """Return the results in a recipe's `results.jsonl`."""
+def stored(recipe: Path) -> list[Result]:
+    """Return the results in `results.jsonl` of the folder `recipe`, or an empty list without that file."""
     path = recipe / "results.jsonl"
     return [*map(json.loads, path.read_text(encoding="utf-8").splitlines())] if path.exists() else []
 
 
 def where(result: Result) -> str:
-    """Return the devices of a training run, for a table."""
+    """Return the number and kind of devices of a training run, such as "8 x NVIDIA H100"."""
     return f"{result['devices']} x {result['device']}"
 
 
 def origin(signature: str, *results: Result) -> str:
-    """Return the origin of a score for the table of all recipes: seeds, hours, devices and signature."""
+    """Return the seeds, hours and devices of training runs, and the signature of their score, as Markdown."""
     seeds = sorted({str(result["seed"]) for result in results})
     label = f"{'seeds' if seeds[1:] else 'seed'} {', '.join(seeds)}"
     hours = sum(result["hours"] for result in results)
@@ -110,17 +114,19 @@ def origin(signature: str, *results: Result) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table with these column headings and rows of cells."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ("---",) * len(columns), *rows))
 
 
 def _write_between(readme: Path, begin: str, content: str) -> None:
+    """Replace the text after the comment `begin`, up to the comment `end`, in a README."""
     text = readme.read_text(encoding="utf-8")
     marked = re.compile(f"{re.escape(begin)}.*?<!-- end -->", re.DOTALL)
     readme.write_text(marked.sub(lambda _: f"{begin}{content}<!-- end -->", text), encoding="utf-8")
 
 
 def _last_line(path: Path) -> Mapping[str, Any]:
+    """Return the JSON object on the last line of a file."""
     line: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
     return line
 

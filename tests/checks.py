@@ -1,4 +1,4 @@
-"""Checks that many tests share: errors of one line, and tensors that are equal bit by bit."""
+"""Checks that many tests share: errors of one line, and bit-identical tensors."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ def refusal(action: Callable[..., object], *arguments: object, **keywords: objec
     return str(caught.value)
 
 
-def differing(one: "Mapping[str, Tensor]", other: "Mapping[str, Tensor]") -> set[str]:
-    """Return the names of tensors that are not equal bit by bit in both, or that only one of them has."""
+def differing(first: "Mapping[str, Tensor]", second: "Mapping[str, Tensor]") -> set[str]:
+    """Return the names of tensors that are not bit-identical in both mappings, or are in only one."""
     import torch  # takes seconds, and most tests of errors do not need it
 
-    shared = one.keys() & other.keys()
-    return (one.keys() ^ other.keys()) | {name for name in shared if not torch.equal(one[name], other[name])}
+    shared = first.keys() & second.keys()
+    unequal = {name for name in shared if not torch.equal(first[name], second[name])}
+    return (first.keys() ^ second.keys()) | unequal

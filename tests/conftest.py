@@ -55,7 +55,7 @@ Pairs = Sequence[tuple[str, str]]
 LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
 
 LARGE = 25_000
-"""The number of pairs, enough for several blocks of work of which the last is not full."""
+"""Number of pairs of the large corpus, which has several blocks and a last one that is not full."""
 
 
 SLOW = (
@@ -69,7 +69,7 @@ SLOW = (
     *("training/test_compiled.py", "loss/test_fused.py", "model/pointwise/test_fused.py"),
     *("decoding/next_token/test_fused.py", "decoding/search/test_search_on_a_gpu.py"),
 )
-"""Folders in which all tests are slow. Slow tests elsewhere have a mark."""
+"""Folders and files in which all tests are slow. Other slow tests have a mark."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -78,6 +78,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _is_slow(path: Path) -> bool:
+    """Return whether all tests of a file or folder are slow."""
     return f"{path}/".removeprefix(f"{Path(__file__).parent}/").startswith(SLOW)
 
 
@@ -92,19 +93,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _is_slow(item.path))
 
 
-def known(size: int) -> Vocabulary:
+def vocabulary_of(size: int) -> Vocabulary:
+    """Return a vocabulary with `size` entries without text."""
     return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
-def _made_up(count: int, seed: int) -> Pairs:
+def _random_pairs(count: int, seed: int) -> Pairs:
     """Return sentences of random words, paired with the reversed words. Some sentences occur twice."""
-    chosen = random.Random(seed)
-    words = ["".join(chosen.choices("abcdefgäßñ", k=chosen.randint(1, 6))) for _ in range(200)]
-    sources = [chosen.choices(words, k=chosen.randint(1, 8)) for _ in range(count)]
+    draws = random.Random(seed)
+    words = ["".join(draws.choices("abcdefgäßñ", k=draws.randint(1, 6))) for _ in range(200)]
+    sources = [draws.choices(words, k=draws.randint(1, 8)) for _ in range(count)]
     return [(" ".join(source), " ".join(word[::-1] for word in source)) for source in sources]
 
 
 def _write_pairs(prefix: Path, pairs: Pairs) -> str:
+    """Write PREFIX.en and PREFIX.de, and return PREFIX."""
     for ending, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
         Path(f"{prefix}.{ending}").write_bytes("".join(f"{line}\n" for line in lines).encode())
     return str(prefix)
@@ -119,7 +122,7 @@ def write_pairs() -> Callable[[Path, Pairs], str]:
 @pytest.fixture(scope="session")
 def toy_pairs() -> Pairs:
     """The pairs in `toy`."""
-    return _made_up(300, seed=1)
+    return _random_pairs(300, seed=1)
 
 
 @pytest.fixture(scope="session")
@@ -131,13 +134,13 @@ def toy(tmp_path_factory: pytest.TempPathFactory, toy_pairs: Pairs) -> str:
 @pytest.fixture(scope="session")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The prefix of a set of twenty pairs."""
-    return _write_pairs(tmp_path_factory.mktemp("dev") / "dev", _made_up(20, seed=2))
+    return _write_pairs(tmp_path_factory.mktemp("dev") / "dev", _random_pairs(20, seed=2))
 
 
 @pytest.fixture(scope="session")
 def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[str]:
     """Arguments of `nmt preprocess` for a corpus of several blocks, without --out and --workers."""
-    train = _write_pairs(tmp_path_factory.mktemp("large") / "large", _made_up(LARGE, seed=3))
+    train = _write_pairs(tmp_path_factory.mktemp("large") / "large", _random_pairs(LARGE, seed=3))
     assignments = ("tokenizer.sample_lines=4000", "filter.duplicates=true", "filter.max_subwords=24")
     return [
         *("preprocess", *LANGUAGES, "--train", train, "--valid", dev, "--vocab-size", "64"),
@@ -194,11 +197,15 @@ def digests() -> Callable[[Path], dict[str, str]]:
     }
 
 
-def _program(*names: str, cure: str) -> str:
+def _program(*names: str, remedy: str) -> str:
+    """Return the path of the first of these programs that is installed.
+
+    Otherwise skip the test with the remedy, or let it fail if CI is set.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    if found := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
-        return found
-    missing = f"there is no {' or '.join(names)} here; {cure}"
+    if program := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
+        return program
+    missing = f"{' or '.join(names)} is not installed: {remedy}"
     if "CI" in os.environ:
         pytest.fail(missing)
     pytest.skip(missing)
@@ -207,13 +214,13 @@ def _program(*names: str, cure: str) -> str:
 @pytest.fixture(scope="session")
 def deno() -> str:
     """The program that runs, formats and lints scripts. Without it, tests skip, and fail if CI is set."""
-    return _program("deno", cure="pip install deno")
+    return _program("deno", remedy="pip install deno")
 
 
 @pytest.fixture(scope="session")
 def browser() -> str:
     """The browser. Without it, tests skip, and fail if CI is set."""
-    return _program("chromium", "google-chrome", cure="apt-get install chromium")
+    return _program("chromium", "google-chrome", remedy="apt-get install chromium")
 
 
 @pytest.fixture
@@ -231,6 +238,7 @@ def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path], str]:
 
 @contextmanager
 def _full_disk(size: int) -> Iterator[None]:
+    """Limit the size of all files to `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -241,7 +249,7 @@ def _full_disk(size: int) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
-    """Return a context in which no file can grow beyond a size."""
+    """Return a function that returns a context in which no file can grow beyond a size in bytes."""
     return _full_disk
 
 
@@ -252,16 +260,16 @@ def nmt(
     """Return a function that runs `nmt` with its arguments in this process."""
 
     def run(*arguments: object) -> CompletedProcess[str]:
-        words = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", ["nmt", *words])
+        command = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["nmt", *command])
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit:
             main()
-        return CompletedProcess(words, int(exit.value.code or 0), *capsys.readouterr())
+        return CompletedProcess(command, int(exit.value.code or 0), *capsys.readouterr())
 
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     yield run
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture
@@ -274,7 +282,7 @@ def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., C
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Put temporary files of killed processes among the files of the tests."""
+    """Put temporary files, which killed processes leave, into a folder that pytest removes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         yield
@@ -343,7 +351,7 @@ def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
 
 @pytest.fixture
 def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[Callable[..., Popen[str]]]:
-    """Return a function that starts `nmt` below a command, or else in a fork."""
+    """Return a function that starts `nmt` in a fork, or as a child of the command `below`."""
 
     def start_nmt(
         *arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL
@@ -393,7 +401,7 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Untrained model folders that translate up to 63 characters at a time.
+    """A folder of untrained models that translate up to 63 characters at a time.
 
     `copies` returns its source. `french` does so from French into English. `silent` returns nothing. `loops`
     repeats "a" without end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four
@@ -432,42 +440,42 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transformer]":
-    """Return a model that attends to the source token at the target position and outputs it, or `always` one
-    token.
+    """Return a model that copies its source, or that outputs the token `always` at every position.
 
-    The first channels encode tokens, the others positions.
+    It attends to the source token at the target position. The first channels encode tokens, all others
+    encode positions. `vocabulary` is the number of tokens.
     """
     import torch
 
     from nmt_cli.model.config import ModelConfig
     from nmt_cli.model.transformer import DecoderLayer, Transformer
 
-    places = 64
+    positions = 64
     config = ModelConfig(
         encoder_layers=1,
         decoder_layers=1,
-        width=vocabulary + places,
+        width=vocabulary + positions,
         feed_forward=8,
         heads=1,
-        key_width=places,
+        key_width=positions,
         value_width=vocabulary,
         norm="pre",
         positions="learned",
-        longest=places,
+        longest=positions,
         tie="none",
     )
-    model = Transformer(config, known(vocabulary), known(vocabulary), joint=True).eval()
-    token, place = torch.split(torch.eye(config.width), [vocabulary, places])
+    model = Transformer(config, vocabulary_of(vocabulary), vocabulary_of(vocabulary), joint=True).eval()
+    token, position = torch.split(torch.eye(config.width), [vocabulary, positions])
     decoder = model.decoder[0]
     assert isinstance(decoder, DecoderLayer) and isinstance(model.decoder_norm, torch.nn.LayerNorm)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.fill_(float("norm.weight" in name))
         for embedding in (model.source_embedding, model.target_embedding):
-            next(embedding.positions.parameters()).copy_(config.width**0.5 * place)
+            next(embedding.positions.parameters()).copy_(config.width**0.5 * position)
         model.source_embedding.matrix.copy_(token)
-        decoder.cross.query.weight.copy_(100 * place)
-        decoder.cross.key_value.weight.copy_(torch.cat([place, token]))
+        decoder.cross.query.weight.copy_(100 * position)
+        decoder.cross.key_value.weight.copy_(torch.cat([position, token]))
         decoder.cross.output.weight.copy_(10 * token.T)
         model.output_matrix.copy_(100 * token)
         if always is not None:
@@ -479,5 +487,6 @@ def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transfor
 
 
 def _kill_group(group: int) -> None:
+    """Kill the processes of a group, if there are any."""
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Run `nmt` without start-up time, in forks of a server that has loaded torch and all modules.
 
 `fork_server.py PATH` serves at the socket PATH until its stdin ends. `fork_server.py PATH run ARGUMENT ...`
-runs `nmt ARGUMENT ...` in a fork of it. Tests in Python use `tests.forked`. Processes that such a fork
-starts, as `nmt train --devices 2` does, are forks of the fork.
+runs `nmt ARGUMENT ...` in a fork of it. Tests in Python use `tests.forked`. Processes of `nmt` that such a
+fork starts, as `nmt train --devices 2` does, are forks of the fork.
 """
 
 # Shell scripts start this client for each `nmt`, so it imports only modules that load fast.
@@ -12,11 +12,11 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-NEEDED_LATER = (
+LAZY_MODULES = (
     *("torch._dynamo", "sacrebleu.tokenizers.tokenizer_13a", "sacremoses", "numba"),
     *("rich.live", "rich.table", "concurrent.futures.thread", "multiprocessing.popen_spawn_posix"),
 )
-"""Modules that `nmt_cli` imports only within functions."""
+"""Modules that `nmt_cli` imports at first use."""
 
 
 def ask(path: str, request: dict[str, Any], streams: list[int]) -> socket.socket:
@@ -33,17 +33,18 @@ def ask(path: str, request: dict[str, Any], streams: list[int]) -> socket.socket
     return connection
 
 
-def told(connection: socket.socket) -> int | None:
+def receive(connection: socket.socket) -> int | None:
     """Return the next number from the server, or None if the server has ended."""
     number = connection.recv(10, socket.MSG_WAITALL)
     return int(number) if number else None
 
 
 def _client(path: str, arguments: list[str]) -> int:
+    """Run `nmt` in a fork with the streams of this process, and return its exit code as shells do."""
     request = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109
     connection = ask(path, {**request, "session": False}, [0, 1, 2])
-    told(connection)
-    code = told(connection)
+    receive(connection)
+    code = receive(connection)
     if code is None:
         return 1
     return 128 - code if code < 0 else code
@@ -54,71 +55,76 @@ _exit_codes: list[int] = []
 
 class _Server:
     def __init__(self, path: str) -> None:
-        self.door = socket.socket(socket.AF_UNIX)
-        self.door.bind(path)
-        self.door.listen(100)
-        self.bell, self.rope = socket.socketpair()
-        self.bell.setblocking(False)
-        self.rope.setblocking(False)
-        self.children: dict[int, socket.socket] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(100)
+        self._wakeup, self._wakeup_sender = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._wakeup_sender.setblocking(False)
+        self._children: dict[int, socket.socket] = {}
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self.rope.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wakeup_sender.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve requests.
-
-        Return in each fork, which then runs `nmt`. The server exits when its stdin ends.
-        """
+        """Serve requests. Return only in forks, which then run `nmt`. Exit when stdin ends."""
         from select import select
 
         while True:
-            ready = select([0, self.door.fileno(), self.bell.fileno()], [], [])[0]
-            if self.bell.fileno() in ready:
-                self.bell.recv(1000)
-                self._tell_ends()
-            if self.door.fileno() in ready and self._fork():
+            ready = select([0, self._listener.fileno(), self._wakeup.fileno()], [], [])[0]
+            if self._wakeup.fileno() in ready:
+                self._wakeup.recv(1000)
+                self._send_exit_codes()
+            if self._listener.fileno() in ready and self._fork():
                 return
             if 0 in ready:
-                self._end()
+                self._exit()
 
     def _fork(self) -> bool:
         """Fork, and return whether this is the child."""
         import ast
 
-        connection, _ = self.door.accept()
+        connection, _ = self._listener.accept()
         length, streams, _, _ = socket.recv_fds(connection, 10, 3)
         content = connection.recv(int(length), socket.MSG_WAITALL)
         if pid := os.fork():
-            self.children[pid] = connection
+            self._children[pid] = connection
             connection.sendall(b"%10d" % pid)
         else:
             signal.set_wakeup_fd(-1)
-            for ours in (self.door, self.bell, self.rope, connection, *self.children.values()):
-                ours.close()
-            _become(ast.literal_eval(content.decode()), streams)
+            for end in (
+                self._listener,
+                self._wakeup,
+                self._wakeup_sender,
+                connection,
+                *self._children.values(),
+            ):
+                end.close()
+            _set_up(ast.literal_eval(content.decode()), streams)
         for stream in streams:
             os.close(stream)
         return not pid
 
-    def _tell_ends(self) -> None:
+    def _send_exit_codes(self) -> None:
+        """Send the exit codes of ended forks to their clients."""
         from contextlib import suppress
 
-        for pid, connection in list(self.children.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+        for pid, connection in list(self._children.items()):
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            if ended_pid:
                 with suppress(BrokenPipeError):  # the client has ended
                     connection.sendall(b"%10d" % os.waitstatus_to_exitcode(status))
-                self.children.pop(pid).close()
+                self._children.pop(pid).close()
 
-    def _end(self) -> NoReturn:
-        for pid in self.children:
+    def _exit(self) -> NoReturn:
+        """Kill all forks and exit."""
+        for pid in self._children:
             os.kill(pid, signal.SIGKILL)
         os._exit(0)
 
 
-def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """Make this process look like a new `python -m nmt_cli`."""
+def _set_up(request: dict[str, Any], streams: list[int]) -> None:
+    """Give this fork the arguments, environment, folder and streams of a new `python -m nmt_cli`."""
     import tempfile
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -127,7 +133,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
         os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    tempfile.tempdir = None  # it follows the environment
+    tempfile.tempdir = None  # the new environment may name another folder
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -139,7 +145,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
 
 
 def _fork_instead() -> None:
-    """Make processes of `nmt` that this process starts forks of it."""
+    """Change `subprocess.Popen` so that each `nmt` that this process starts is a fork of it."""
     import subprocess
     from functools import partial
 
@@ -159,14 +165,14 @@ def _fork_instead() -> None:
 
 
 def _run(request: dict[str, Any]) -> NoReturn:
-    """Run the requested `nmt` in a fork with its streams."""
+    """Run the requested `nmt` in this fork, whose streams are set up already, and exit."""
     import runpy
     import traceback
 
-    os.closerange(3, 1024)  # of the parent, which waits for one of them
+    os.closerange(3, 1024)  # descriptors of the parent, which waits until one of them is closed
     for number in filter(lambda number: callable(signal.getsignal(number)), signal.valid_signals()):
         signal.signal(number, signal.SIG_DFL)
-    _become(request, [])
+    _set_up(request, [])
     code = 1
     try:
         runpy.run_module("nmt_cli", run_name="__main__", alter_sys=True)
@@ -180,6 +186,7 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 
 def _load() -> None:
+    """Import all modules of `nmt_cli`. Check that none has started a thread."""
     import gc
     import importlib
     import pkgutil
@@ -189,7 +196,7 @@ def _load() -> None:
     import nmt_cli
 
     names = [module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli.")]
-    for name in (*names, *NEEDED_LATER):
+    for name in (*names, *LAZY_MODULES):
         if not name.endswith((".fused", ".__main__")):
             with suppress(ImportError):
                 importlib.import_module(name)
@@ -199,7 +206,7 @@ def _load() -> None:
 
 
 def _leave() -> None:
-    """Exit a fork without destroying its modules, which would copy their memory first."""
+    """Exit a fork without destroying its modules, since that would copy their memory."""
     sys.stdout.flush()
     sys.stderr.flush()
     if _exit_codes:
@@ -207,6 +214,7 @@ def _leave() -> None:
 
 
 def _main(path: str, arguments: list[str]) -> None:
+    """Run `nmt` as a client if there are arguments. Otherwise serve at the socket `path`."""
     if arguments:
         sys.exit(_client(path, arguments[1:]))
     import atexit

@@ -56,16 +56,17 @@ class Forked(Popen[AnyStr]):
             "folder": str(Path.cwd()),
             "session": start_new_session,
         }
-        ends = [_stream(stdin, "w", text), _stream(stdout, "r", text), _stream(stderr, "r", text)]
-        self.stdin, self.stdout, self.stderr = (cast(IO[AnyStr] | None, ours) for _, ours in ends)
-        self._connection = fork_server.ask(str(server), request, [theirs for theirs, _ in ends])
-        for theirs, _ in ends:
-            os.close(theirs)
-        self.pid = self._told()
+        streams = [_stream(stdin, "w", text), _stream(stdout, "r", text), _stream(stderr, "r", text)]
+        self.stdin, self.stdout, self.stderr = (cast(IO[AnyStr] | None, pipe) for _, pipe in streams)
+        self._connection = fork_server.ask(str(server), request, [descriptor for descriptor, _ in streams])
+        for descriptor, _ in streams:
+            os.close(descriptor)
+        self.pid = self._receive()
         self.returncode: int | None = None
 
-    def _told(self) -> int:
-        number = fork_server.told(self._connection)
+    def _receive(self) -> int:
+        """Return the next number from the server: the process id, then the exit code."""
+        number = fork_server.receive(self._connection)
         assert number is not None, "the fork server has ended"
         return number
 
@@ -79,7 +80,7 @@ class Forked(Popen[AnyStr]):
             if not select([self._connection], [], [], timeout)[0]:
                 raise TimeoutExpired(self.args, timeout or 0)
             with self._connection:
-                self.returncode = self._told()
+                self.returncode = self._receive()
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
@@ -103,11 +104,11 @@ class Forked(Popen[AnyStr]):
 
 
 def _stream(stream: int, mode: str, text: bool) -> tuple[int, IO[str] | IO[bytes] | None]:
-    """Return the end of a stream for the process, and our end if it is a pipe."""
+    """Return the descriptor of a stream for the process, and the file at the other end of a pipe or None."""
     if stream == subprocess.DEVNULL:
         return os.open(os.devnull, os.O_RDWR), None
     if stream != subprocess.PIPE:
         return os.dup(stream), None
     read, write = os.pipe()
-    theirs, ours = (read, write) if mode == "w" else (write, read)
-    return theirs, os.fdopen(ours, mode if text else f"{mode}b")
+    descriptor, other = (read, write) if mode == "w" else (write, read)
+    return descriptor, os.fdopen(other, mode if text else f"{mode}b")

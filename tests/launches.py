@@ -1,4 +1,4 @@
-"""Observe the operations on a device without having one."""
+"""Observe the operations that code would run on a device, without that device."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Records the name of each operation, and the largest number of elements of a result."""
+    """A context that records the names of operations, and the largest number of elements of a result."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Raises for operations that wait for the device, read from it, or copy to it.
+    """A context that fails for operations that wait for the device, read from it, or copy to it.
 
     Fake tensors count as tensors on the device, real ones as tensors on the host. PyTorch without CUDA cannot
     compute gradients of fake tensors on a GPU, so they claim to be on the CPU.
@@ -54,14 +54,15 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
             waits = {x.dtype for x in tensors[1:]} & {torch.bool, torch.uint8}
         assert not waits and name != "lift_fresh", name
         # The plan of attention is made and used on the host.
-        of_host = [x for x in tensors if not isinstance(x, FakeTensor)]
-        assert not of_host or func.namespace == "nmt", f"{name} is given a tensor of the host"
+        host_tensors = [x for x in tensors if not isinstance(x, FakeTensor)]
+        assert not host_tensors or func.namespace == "nmt", f"{name} has a tensor on the host as argument"
         return func(*args, **kwargs or {})
 
 
 def compiled_for_an_h100(family: str) -> list[dict[str, Any]]:
-    """Return what `python -m tests.compile_kernels` prints for a family of kernels. Skip the test without
-    the compiler.
+    """Return the JSON objects that `python -m tests.compile_kernels` prints for a family of kernels.
+
+    Skip the test without the compiler.
     """
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")

@@ -1,4 +1,4 @@
-"""All states of a folder that a kill or a power cut during writing could leave."""
+"""All states that a kill or a power cut can leave while a folder is written."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ CHANGES = ("fsync", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink")
 
 
 class Recording:
-    """Records the states of a folder while `work` writes in it.
+    """The states of a folder while the function `work` writes in it.
 
     Names change in the order of the calls, as in file systems with a journal. After a kill, a file contains
     all written bytes. After a power cut, it contains the bytes at the last fsync.
@@ -22,19 +22,19 @@ class Recording:
 
     def __init__(self, folder: Path, work: Callable[[], object]) -> None:
         self.folder = folder
-        self.states: list[State] = []
-        self._safe: dict[int, bytes] = {}
+        self._states: list[State] = []
+        self._on_disk: dict[int, bytes] = {}
         for path in self._files():
-            self._safe[path.stat().st_ino] = path.read_bytes()
+            self._on_disk[path.stat().st_ino] = path.read_bytes()
         with pytest.MonkeyPatch.context() as patch:
             for name in CHANGES:
-                patch.setattr(os, name, self._watched(name, getattr(os, name)))
+                patch.setattr(os, name, self._recorded(name, getattr(os, name)))
             work()
-        self._look()
+        self._record()
 
-    def kept(self, folder: Path) -> Iterator[Path]:
-        """Yield each state as a new folder below `folder`."""
-        for number, state in enumerate(self.states):
+    def states(self, folder: Path) -> Iterator[Path]:
+        """Write each different state into a new folder below `folder`, and yield the path of that folder."""
+        for number, state in enumerate(self._states):
             snapshot = folder / str(number)
             snapshot.mkdir(parents=True)
             for name, content in sorted(state.items()):
@@ -46,38 +46,41 @@ class Recording:
                     (snapshot / name).symlink_to(content)
             yield snapshot
 
-    def _watched(self, name: str, change: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **options: Any) -> Any:
-            self._look()
+    def _recorded(self, name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `change`, the function `name` of os, with a record of the states before and after a call."""
+
+        def recorded(*arguments: Any, **options: Any) -> Any:
+            self._record()
             if name == "fsync":
-                self._reach_disk(arguments[0])
-            done = change(*arguments, **options)
-            there = {path.stat().st_ino for path in self._files()}
-            self._safe = {number: content for number, content in self._safe.items() if number in there}
-            self._look()
-            return done
+                self._sync(arguments[0])
+            result = change(*arguments, **options)
+            inodes = {path.stat().st_ino for path in self._files()}
+            self._on_disk = {inode: content for inode, content in self._on_disk.items() if inode in inodes}
+            self._record()
+            return result
 
-        return watched
+        return recorded
 
-    def _reach_disk(self, descriptor: int) -> None:
+    def _sync(self, descriptor: int) -> None:
+        """Remember that the bytes of an open file are on the disk."""
         path = Path(f"/proc/self/fd/{descriptor}")
         if path.is_file():
-            self._safe[os.fstat(descriptor).st_ino] = path.read_bytes()
+            self._on_disk[os.fstat(descriptor).st_ino] = path.read_bytes()
 
-    def _look(self) -> None:
-        for safe_only in (False, True):
-            state = {
-                str(path.relative_to(self.folder)): self._content(path, safe_only) for path in self._all()
-            }
-            if state not in self.states:
-                self.states.append(state)
+    def _record(self) -> None:
+        """Add the states after a kill and after a power cut at this moment, if they are new."""
+        for on_disk in (False, True):
+            state = {str(path.relative_to(self.folder)): self._content(path, on_disk) for path in self._all()}
+            if state not in self._states:
+                self._states.append(state)
 
-    def _content(self, path: Path, safe_only: bool) -> bytes | str | None:
+    def _content(self, path: Path, on_disk: bool) -> bytes | str | None:
+        """Return the value of a path in a state. `on_disk` leaves out bytes that are not on the disk."""
         if path.is_symlink():
             return str(path.readlink())
         if path.is_dir():
             return None
-        return self._safe.get(path.stat().st_ino, b"") if safe_only else path.read_bytes()
+        return self._on_disk.get(path.stat().st_ino, b"") if on_disk else path.read_bytes()
 
     def _all(self) -> list[Path]:
         return [*self.folder.rglob("*")]

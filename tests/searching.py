@@ -1,4 +1,4 @@
-"""Searches from ids to ids, for tests."""
+"""Search from token ids to hypotheses, for tests."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,18 @@ from nmt_cli.model.transformer import Transformer
 def translate_ids(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first. Ids are without end tokens."""
-    found = translate_sentences(models, [Sentence(key, tokens) for key, tokens in enumerate(sources)], config)
-    return [found[key] or [] for key in range(len(sources))]
+    """Return the hypotheses of each source, best first. `sources` are token ids without end tokens."""
+    sentences = [Sentence(key, tokens) for key, tokens in enumerate(sources)]
+    hypotheses = translate_sentences(models, sentences, config)
+    return [hypotheses[key] or [] for key in range(len(sources))]
 
 
 def translate_sentences(
     models: Sequence[Transformer], sentences: Sequence[Sentence], config: SearchConfig
 ) -> dict[int, list[Hypothesis] | None]:
-    """Return the hypotheses of each sentence by its key, best first, or None without enough memory."""
+    """Return the hypotheses of each sentence by its key, best first.
+
+    The value is None for a sentence that does not fit into memory.
+    """
     translations = translated(Ensemble.of(models, config), config, ListQueue(sentences))
     return {sentence.key: hypotheses for sentence, hypotheses in translations}

@@ -1,4 +1,4 @@
-"""What back-translation brought: records and keeps it, and shows it as a table.
+"""Record the scores with and without back-translation, and show them as a table.
 
 Run `python recipes/back-translation/results.py --help`.
 """
@@ -21,7 +21,7 @@ COLUMNS = ("synthetic pairs", "pairs", "updates", "seed", "BLEU test2016", "p", 
 
 
 def record(out: Path) -> Result:
-    """Write and return result.json of a run: its data, settings and scores."""
+    """Return the data, settings and scores of a run in the folder `out`. Also write them to result.json."""
     scored = systems(out / "scores.json")
     result = {
         "back": _trained(out / "back"),
@@ -38,7 +38,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """Return the scores of both systems of the last run."""
+    """Return the BLEU scores of both systems of the last result, with their origin."""
     last = results[-1]
     scores = ", ".join(f"{last[name]['bleu']:.2f} {name}" for name in SYSTEMS)
     return f"{scores} ({origin(last['signature'], last['back'], *(last[name] for name in SYSTEMS))})"
@@ -78,7 +78,7 @@ def _key(result: Result) -> tuple[Any, ...]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description="Record, show and keep what back-translation brought.")
+    parser = argparse.ArgumentParser(description="Record, show and store the effect of back-translation.")
     parser.add_argument("command", choices=("record", "keep"))
     parser.add_argument("out", type=Path, help="the folder of the run")
     options = parser.parse_args()

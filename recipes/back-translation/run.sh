@@ -28,7 +28,7 @@ train() { # NAME
 
 mkdir -p "$out"
 if [ "$(cat "$out/updates" 2>/dev/null || echo "$updates")" != "$updates" ]; then
-    echo "Error: $out holds a run of $(cat "$out/updates") updates; choose another place with -o." >&2
+    echo "Error: $out holds a run of $(cat "$out/updates") updates; choose another folder with -o." >&2
     exit 1
 fi
 echo "$updates" >"$out/updates"

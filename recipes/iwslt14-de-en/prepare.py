@@ -2,8 +2,8 @@
 
     python recipes/iwslt14-de-en/prepare.py FOLDER --out FOLDER
 
-Text is tokenised with the Moses rules. Training pairs have 1 to 175 words on either side and a length ratio
-of at most 1.5. Every 23rd of these pairs goes into the validation set. The test set consists of five sets.
+Text is tokenised with the rules of Moses. Training pairs have 1 to 175 words per side, and a length ratio of
+at most 1.5. Every 23rd of these pairs goes into the validation set. The test set consists of five sets.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from sacremoses import MosesTokenizer
 
 LANGUAGES = ("de", "en")
 TEST_SETS = ("dev2010", "dev2012", "tst2010", "tst2011", "tst2012")
-LEFT_OUT = ("<url>", "<talkid>", "<keywords>")
-MOST_WORDS = 175
-MOST_RATIO = 1.5
+METADATA = ("<url>", "<talkid>", "<keywords>")
+MAX_WORDS = 175
+MAX_RATIO = 1.5
 VALID_EVERY = 23
 
 HEADING = re.compile("</?(?:title|description)>")
@@ -31,7 +31,7 @@ def lines_of(path: Path) -> list[str]:
 
 def training_text(lines: Iterable[str]) -> Iterator[str]:
     """Return the lines of talks, titles and descriptions, without tags."""
-    return (HEADING.sub("", line) for line in lines if not any(tag in line for tag in LEFT_OUT))
+    return (HEADING.sub("", line) for line in lines if not any(tag in line for tag in METADATA))
 
 
 def test_text(lines: Iterable[str]) -> Iterator[str]:
@@ -39,20 +39,20 @@ def test_text(lines: Iterable[str]) -> Iterator[str]:
     return (SEGMENT.sub("", line).replace("’", "'") for line in lines if "<seg id" in line)
 
 
-def words(lang: str) -> Callable[[str], str]:
-    """Return a function that tokenises text of a language and escapes nothing."""
+def tokenize(lang: str) -> Callable[[str], str]:
+    """Return a function that tokenises text of a language without escaping characters."""
     tokenizer = MosesTokenizer(lang)
     return lambda text: str(tokenizer.tokenize(text, escape=False, return_str=True))
 
 
 def fits(source: str, target: str) -> bool:
-    """Return whether a tokenised pair is short enough and has a fitting length ratio."""
-    fewer, more = sorted((len(source.split()), len(target.split())))
-    return fewer > 0 and more <= min(MOST_WORDS, MOST_RATIO * fewer)
+    """Return whether a tokenised pair has at most `MAX_WORDS` per side and a ratio of at most `MAX_RATIO`."""
+    shorter, longer = sorted((len(source.split()), len(target.split())))
+    return shorter > 0 and longer <= min(MAX_WORDS, MAX_RATIO * shorter)
 
 
 def write(folder: Path, name: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Write FOLDER/name.de and FOLDER/name.en."""
+    """Write the pairs to FOLDER/name.de and FOLDER/name.en, and print their number."""
     sides = list(zip(*pairs, strict=True)) or [(), ()]
     for lang, side in zip(LANGUAGES, sides, strict=True):
         (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in side), "utf-8", newline="\n")
@@ -65,10 +65,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder with train.tags.de, dev2010.de.xml and so on")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the three sets into")
     options = parser.parse_args()
-    split = {lang: words(lang) for lang in LANGUAGES}
+    tokenizers = {lang: tokenize(lang) for lang in LANGUAGES}
 
     def pairs(read: Callable[[Iterable[str]], Iterator[str]], name: str) -> Iterator[tuple[str, str]]:
-        de, en = (map(split[lang], read(lines_of(options.folder / name.format(lang)))) for lang in LANGUAGES)
+        """Read the files of a set, clean them with `read`, and tokenise them. `name` has {} as language."""
+        de, en = (
+            map(tokenizers[lang], read(lines_of(options.folder / name.format(lang)))) for lang in LANGUAGES
+        )
         return zip(de, en, strict=True)
 
     options.out.mkdir(parents=True, exist_ok=True)

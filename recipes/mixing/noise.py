@@ -7,18 +7,18 @@ import random
 import sys
 
 LOST, DOUBLED, REACH = 0.15, 0.05, 3.0
+"""Probabilities that a word is lost or doubled, and the maximum distance that a word moves."""
 
 
 def noised(line: str, draw: random.Random) -> str:
-    """Drop and double some words of `line`, and move each word by a few positions."""
-    words = [word for word in line.split() for _ in range(_times(draw))]
+    """Return `line` with some words dropped or doubled, and each word moved by up to `REACH` positions."""
+    words = []
+    for word in line.split():
+        drawn = draw.random()
+        count = 0 if drawn < LOST else 2 if drawn < LOST + DOUBLED else 1
+        words += [word] * count
     positions = [position + draw.random() * REACH for position in range(len(words))]
     return " ".join(word for _, word in sorted(zip(positions, words, strict=True)))
-
-
-def _times(draw: random.Random) -> int:
-    drawn = draw.random()
-    return 0 if drawn < LOST else 2 if drawn < LOST + DOUBLED else 1
 
 
 if __name__ == "__main__":

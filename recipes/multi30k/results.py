@@ -40,9 +40,9 @@ KINDS = {"tok": "tokenised", "raw": "raw"}
 
 
 def record(stage: Path, settings: str, language: str, beam: int, penalty: float) -> Result:
-    """Write and return result.json of a stage: settings, scores and hardware.
+    """Return the settings, scores and hardware of a stage. Also write them to result.json.
 
-    Also write translate.toml, the search settings that were best on the validation set.
+    `beam` and `penalty` were best on the validation set. Write them to translate.toml.
     """
     run = trained_until(stage)
     result = {
@@ -60,16 +60,16 @@ def record(stage: Path, settings: str, language: str, beam: int, penalty: float)
 
 
 def stages(settings: Path) -> list[int]:
-    """Return the numbers of updates after which to score.
+    """Return the numbers of updates after which to score, from a file of settings.
 
-    With `max_steps`, score only at the end, as the rate may be zero there. Otherwise score at each doubling.
+    With `max_steps`, score only at the end, when the learning rate may be zero.
     """
     max_steps = tomllib.loads(settings.read_text(encoding="utf-8")).get("training", {}).get("max_steps")
     return [max_steps] if max_steps else [1000, 2000, 4000, 8000]
 
 
 def recorded(run: Path) -> list[Result]:
-    """Return the results of a run, in order of updates."""
+    """Return the results of a run, sorted by updates. Exit if it has none."""
     return sorted(read(run.glob("*/result.json")), key=_key)
 
 
@@ -86,11 +86,11 @@ def score(results: Sequence[Result]) -> str:
     """
     groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
-    chosen = {_name(group[0]): group for group in groups}
+    best_groups = {_name(group[0]): group for group in groups}
     return "<br>".join(
         f"{_mean([result['tests'][SETS[0]] for result in group])}, {name} "
         f"({origin(group[0]['signature'], *group)})"
-        for name, group in sorted(chosen.items())
+        for name, group in sorted(best_groups.items())
         if all(result["tests"] for result in group)
     )
 
@@ -103,8 +103,8 @@ def steps(folder: Path) -> str:
     rows = []
     for system in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         tests = (_compared(system / f"{name}.json") for name in SETS)
-        chosen = best(system / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
-        beam, _, penalty = chosen.partition("-")
+        search = best(system / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
+        beam, _, penalty = search.partition("-")
         name = (system / "name.txt").read_text(encoding="utf-8").strip()
         rows.append(
             (name, f"beam {beam}, penalty {penalty}", f"{max(_scores(system / 'valid.json')):.2f}", *tests)
@@ -113,6 +113,7 @@ def steps(folder: Path) -> str:
 
 
 def _compared(path: Path) -> str:
+    """Return the last BLEU score in a file of scores with its p-value, or "" if there is no file."""
     if not path.exists():
         return ""
     score = systems(path)[-1]["scores"][0]
@@ -125,14 +126,15 @@ def _name(result: Result) -> str:
 
 
 def _row(group: Sequence[Result]) -> tuple[str, ...]:
+    """Return the cells for results that differ only in their seeds."""
     first = group[0]
-    chosen = [f"{_model(result)}, {_search(result)}" for result in group]
+    choices = [f"{_model(result)}, {_search(result)}" for result in group]
     return (
         *(first["settings"], first["language"], f"{first['updates']:,}"),
         ", ".join(str(result["seed"]) for result in group),
         _mean([result["valid"] for result in group]),
         *(_mean([result["tests"][name] for result in group if name in result["tests"]]) for name in SETS),
-        *("; ".join(dict.fromkeys(chosen)), _mean([result["hours"] for result in group])),
+        *("; ".join(dict.fromkeys(choices)), _mean([result["hours"] for result in group])),
         *("; ".join(dict.fromkeys(map(where, group))), max(result["date"] for result in group)),
     )
 
@@ -148,6 +150,7 @@ def _search(result: Result) -> str:
 
 
 def _mean(values: Sequence[float]) -> str:
+    """Return the mean of values and their standard deviation, or "" without values."""
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -159,11 +162,12 @@ def _key(result: Result) -> tuple[Any, ...]:
 
 
 def _scores(path: Path) -> list[float]:
+    """Return the BLEU score of each system in a file of scores."""
     return [system["scores"][0]["score"] for system in systems(path)]
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Record, show and keep the scores of runs on Multi30k.")
+    parser = argparse.ArgumentParser(description="Record, show and store the scores of runs on Multi30k.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("record", help="write result.json of a stage, such as run/.../8000")
     command.add_argument("stage", type=Path)

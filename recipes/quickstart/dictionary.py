@@ -14,48 +14,56 @@ Table = dict[str, dict[str, float]]
 """Probability of each German word as the translation of an English word."""
 
 WORD = re.compile(r"\w+(?:['-]\w+)*")
-WORD_OR_MARK = re.compile(WORD.pattern + r"|[^\w\s]")
-ROUNDS = 5
-LEAST_LIKELY = 0.3
-"""A best translation below this probability is a guess and is dropped."""
+WORD_OR_PUNCTUATION = re.compile(WORD.pattern + r"|[^\w\s]")
+ITERATIONS = 5
+"""Iterations of expectation maximisation."""
+
+MIN_PROBABILITY = 0.3
+"""A word whose best translation has a lower probability is dropped."""
 
 
 def learn(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return one German word for each English word of the pairs, or "" if it has no German counterpart."""
+    """Return a German word for each lower-case English word of the pairs, or "" if none is probable.
+
+    `pairs` are English and German sentences.
+    """
     usual = _usual_case(de for _, de in pairs)
     tokens = [(WORD.findall(en.lower()), _without_sentence_case(WORD.findall(de), usual)) for en, de in pairs]
     table: Table = {}
-    for _ in range(ROUNDS):
-        table = _next_round(tokens, table)
+    for _ in range(ITERATIONS):
+        table = _iterate(tokens, table)
     return {en: _likeliest(row) for en, row in table.items()}
 
 
 def _likeliest(row: dict[str, float]) -> str:
+    """Return the most probable word, or "" if its probability is too low."""
     best = max(row, key=row.__getitem__)
-    return best if row[best] >= LEAST_LIKELY else ""
+    return best if row[best] >= MIN_PROBABILITY else ""
 
 
 def translate(sentence: str, dictionary: dict[str, str]) -> str:
-    """Replace each word of a sentence. Words that are not in the dictionary are copied."""
-    words = [dictionary.get(word, word) for word in WORD_OR_MARK.findall(sentence.lower())]
+    """Translate an English sentence word by word. Words that are not in `dictionary` are copied."""
+    words = [dictionary.get(word, word) for word in WORD_OR_PUNCTUATION.findall(sentence.lower())]
     text = re.sub(r" (?=[.,?!])", "", " ".join(filter(None, words)))
     return text[:1].upper() + text[1:]
 
 
 def _usual_case(sentences: Iterable[str]) -> dict[str, str]:
+    """Return the most frequent spelling of each lower-case word, except at the start of a sentence."""
     inside = Counter(word for sentence in sentences for word in WORD.findall(sentence)[1:])
-    best: dict[str, str] = {}
-    for word, _ in inside.most_common():
-        best.setdefault(word.lower(), word)
-    return best
+    return {word.lower(): word for word, _ in reversed(inside.most_common())}
 
 
 def _without_sentence_case(words: list[str], usual: dict[str, str]) -> list[str]:
+    """Return the words of a sentence, with the first one in its usual case."""
     return [usual.get(word.lower(), word) if i == 0 else word for i, word in enumerate(words)]
 
 
-def _next_round(tokens: list[tuple[list[str], list[str]]], table: Table) -> Table:
-    """Run one step of expectation maximisation. With an empty table, all words are equally likely."""
+def _iterate(tokens: list[tuple[list[str], list[str]]], table: Table) -> Table:
+    """Return the table after one iteration of expectation maximisation on tokenised pairs.
+
+    With an empty table, all words are equally probable.
+    """
     counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for english, german in tokens:
         for de in german:
@@ -63,9 +71,5 @@ def _next_round(tokens: list[tuple[list[str], list[str]]], table: Table) -> Tabl
             total = sum(shares)
             for en, share in zip(english, shares, strict=True):
                 counts[en][de] += share / total
-    return {en: _normalised(row) for en, row in counts.items()}
-
-
-def _normalised(row: dict[str, float]) -> dict[str, float]:
-    total = sum(row.values())
-    return {word: count / total for word, count in row.items()}
+    totals = {en: sum(row.values()) for en, row in counts.items()}
+    return {en: {de: count / totals[en] for de, count in row.items()} for en, row in counts.items()}

@@ -1,4 +1,4 @@
-"""Write the quickstart corpus: English and German sentences from a small grammar, nothing downloaded.
+"""Write the quickstart corpus: English and German sentences from a small grammar, without a download.
 
 Run `python recipes/quickstart/generate.py --help`.
 """
@@ -18,23 +18,30 @@ from recipes.quickstart import dictionary
 
 SAMPLES = 4
 DICTIONARY_PAIRS = 20_000
-"""More pairs than these make the dictionary slower to learn, not better."""
+"""Maximum number of pairs for the dictionary. More make it slower to learn, but not better."""
 
 
 def baseline(train: list[Pair], test: list[Pair]) -> float:
-    """BLEU of translating the test set word for word, with a dictionary learnt from the training set."""
+    """Return the BLEU score of a word-for-word translation of the test set.
+
+    Its dictionary is learnt from the training set.
+    """
     words = dictionary.learn(train[:DICTIONARY_PAIRS])
     hypotheses = [dictionary.translate(pair.en, words) for pair in test]
     return float(BLEU().corpus_score(hypotheses, [[pair.de for pair in test]]).score)
 
 
 def _size(text: str) -> int:
+    """Return the number of pairs that an option gives. Raise ArgumentTypeError unless it is at least 1."""
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size; give a whole number from 1 on")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of pairs. Give a whole number of at least 1."
+        )
     return int(text)
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Write the quickstart corpus and score a word-for-word translation of its test set.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -47,7 +54,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Write the corpus and print samples of it."""
+    """Write the corpus, and print its sizes, some samples and the score of the dictionary."""
     options = _options()
     try:
         corpora = {split: corpus(split, getattr(options, split), options.seed) for split in SIZES}

@@ -36,7 +36,10 @@ VERDICTS = ("the paper's finding", "measure", "expected", "difference", "noise",
 
 
 def settings(row: str, factor: int) -> dict[str, Any]:
-    """Return the settings of a row that override the base preset. All widths are divided by `factor`."""
+    """Return the settings of a row that override the base preset. All widths are divided by `factor`.
+
+    Exit if the row is unknown or `factor` does not divide a width.
+    """
     if row not in ROWS:
         sys.exit(f"Error: {row} is not a row. The rows are {', '.join(ROWS)}.")
     options = WIDTHS | ROWS[row]["set"]
@@ -46,7 +49,7 @@ def settings(row: str, factor: int) -> dict[str, Any]:
 
 
 def as_options(options: Mapping[str, Any]) -> str:
-    """Return settings as options of a command."""
+    """Return settings as `--set` options of a command."""
     return " ".join(
         f'--set {name}="{value}"' if isinstance(value, str) else f"--set {name}={value}"
         for name, value in options.items()
@@ -54,7 +57,7 @@ def as_options(options: Mapping[str, Any]) -> str:
 
 
 def record(stage: Path, corpus: str, row: str, factor: int) -> Result:
-    """Write and return result.json of a row's stage: settings, scores and hardware."""
+    """Return the settings, scores and hardware of a stage of a row. Also write them to result.json."""
     run = trained_until(stage)
     lines = (stage.parent / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     perplexity = next(line for line in map(json.loads, reversed(lines)) if "perplexity" in line)["perplexity"]
@@ -75,7 +78,7 @@ def parameters(plan: str) -> int:
 
 
 def recorded(sweep: Path) -> list[Result]:
-    """Return the results of a sweep."""
+    """Return the results of a sweep in the order of the table. Exit if there is none."""
     return sorted(read(sweep.glob("*/*/result.json")), key=_key)
 
 
@@ -100,6 +103,10 @@ def score(results: Sequence[Result]) -> str:
 
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
+    """Return the tables of one corpus, factor and number of updates.
+
+    Exit if the rows differ in settings outside of `rows.toml`.
+    """
     corpus, factor, updates = name
     if odd := _differing(results):
         sys.exit(
@@ -139,6 +146,7 @@ def _differing(results: Sequence[Result]) -> list[str]:
 
 
 def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str, ...]:
+    """Return the cells of a row from its results and those of the base row."""
     full = dict(line.split() for line in (HERE / "parameters.txt").read_text(encoding="utf-8").splitlines())
     wide = {name: int(number.replace(",", "")) / 1e6 for name, number in full.items()}
     paper, millions = ROWS[row]["paper"], ROWS["base"]["paper"]["millions"]

@@ -1,4 +1,4 @@
-"""Restore running text from the subwords that Google published: join byte pairs and detokenise.
+"""Restore plain text from the subwords that Google published: join byte pairs and detokenise.
 
     python recipes/wmt14-en-de/detokenize.py LANG <PIECES >TEXT
 
@@ -11,7 +11,7 @@ from sacremoses import MosesDetokenizer
 
 
 def main() -> None:
-    """Translate stdin to stdout, line for line."""
+    """Write the plain text of each line on stdin to stdout. The language is the first argument."""
     detokenizer = MosesDetokenizer(lang=sys.argv[1])
     for line in sys.stdin.buffer:
         words = line.decode("utf-8").replace("@@ ", "").split()

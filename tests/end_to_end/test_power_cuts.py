@@ -1,4 +1,4 @@
-"""Whatever moment a kill or a power cut comes at, what is found afterwards is whole."""
+"""After a kill or a power cut at any moment, every file is the complete old or new one."""
 
 import hashlib
 import sys
@@ -34,10 +34,12 @@ from nmt_cli.training.settings import CONFIG, keep_settings
 from nmt_cli.training.tracking.log import LOG, cut_behind
 from tests.power_cuts import Recording
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at open files by way of /proc")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="reads the open files of the process from /proc"
+)
 
 
-def test_the_recording_finds_what_is_not_told_to_reach_the_disk(tmp_path: Path) -> None:
+def test_the_recording_shows_writes_that_are_not_synchronised(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "file").write_bytes(b"old")
 
@@ -45,8 +47,8 @@ def test_the_recording_finds_what_is_not_told_to_reach_the_disk(tmp_path: Path) 
         (tmp_path / "out" / "new").write_bytes(b"new")
         (tmp_path / "out" / "new").replace(tmp_path / "out" / "file")
 
-    found = {(place / "file").read_bytes() for place in Recording(tmp_path / "out", careless).kept(tmp_path)}
-    assert found == {b"old", b"new", b""}
+    states = Recording(tmp_path / "out", careless).states(tmp_path)
+    assert {(state / "file").read_bytes() for state in states} == {b"old", b"new", b""}
 
 
 def test_a_file_is_the_old_or_the_new_one(tmp_path: Path) -> None:
@@ -58,12 +60,12 @@ def test_a_file_is_the_old_or_the_new_one(tmp_path: Path) -> None:
         with file_written_whole(out / "file") as file:
             file.write(b"new")
 
-    kept = Recording(out, write).kept(tmp_path / "kept")
-    assert {(place / "file").read_bytes() for place in kept} == {b"old", b"new"}
+    states = Recording(out, write).states(tmp_path / "states")
+    assert {(state / "file").read_bytes() for state in states} == {b"old", b"new"}
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_dataset_made_anew_is_the_old_or_the_new_one(
+def test_an_overwritten_dataset_is_the_old_or_the_new_one(
     tmp_path: Path,
     make: Callable[..., Outcome],
     toy: str,
@@ -71,17 +73,17 @@ def test_a_dataset_made_anew_is_the_old_or_the_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr("nmt_cli.runtime.atomic.exchanged", lambda one, other: False)
-    (tmp_path / "there").mkdir()
-    out = tmp_path / "there" / "out"
+        monkeypatch.setattr("nmt_cli.runtime.atomic.exchanged", lambda first, second: False)
+    (tmp_path / "parent").mkdir()
+    out = tmp_path / "parent" / "out"
     make(out, [toy])
     recording = Recording(out.parent, lambda: make(out, [toy], "filter.max_words=5", overwrite=True))
     seen = set()
-    for place in recording.kept(tmp_path / "kept"):
+    for state in recording.states(tmp_path / "states"):
         if can_exchange:
-            assert (place / "out" / "dataset.json").exists()
-        recover(place / "out")
-        dataset = open_dataset(place / "out")
+            assert (state / "out" / "dataset.json").exists()
+        recover(state / "out")
+        dataset = open_dataset(state / "out")
         verify(dataset)
         seen.add(dataset.manifest["settings"]["filter"]["max_words"])
     assert len(seen) == 2
@@ -95,29 +97,29 @@ def test_settings_and_log_of_a_run_are_the_old_or_the_new_ones(tmp_path: Path) -
     lines = [b'{"step": 1}\n', b'{"step": 2}\n']
     (run / LOG).write_bytes(b"".join(lines))
 
-    def go_on() -> None:
+    def resume() -> None:
         keep_settings(run, new)
         first = hashlib.sha256(lines[0]).hexdigest()
         cut_behind(run / LOG, Position(step=1, log_bytes=len(lines[0]), log_sha256=first))
 
-    found, logs = set(), set()
-    for place in Recording(run, go_on).kept(tmp_path / "kept"):
-        found.add(settings.read(TrainConfig, place / CONFIG).training.max_steps)
-        logs.add((place / LOG).read_bytes())
-    assert (found, logs) == ({5, 7}, {b"".join(lines), lines[0]})
+    limits, logs = set(), set()
+    for state in Recording(run, resume).states(tmp_path / "states"):
+        limits.add(settings.read(TrainConfig, state / CONFIG).training.max_steps)
+        logs.add((state / LOG).read_bytes())
+    assert (limits, logs) == ({5, 7}, {b"".join(lines), lines[0]})
 
 
 @pytest.fixture
 def saved(toy_dataset: Path) -> tuple[Identity, Callable[[Path, int], None]]:
-    """A model, and what saves a checkpoint of it in a run folder, the only one that is kept."""
+    """Return a model, and a function that saves a checkpoint of it in a run and removes older ones."""
     sizes = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=32)
     identity = Identity(sizes, load_tokenizers(toy_dataset / TOKENIZERS), {})
     torch.manual_seed(1)
     tensors = weights(identity.build())
 
     def save(run: Path, step: int) -> None:
-        place = save_checkpoint(run, identity, Checkpoint(step, tensors, {"x": torch.ones(step)}, {}))
-        point(run, BEST, place)
+        checkpoint = save_checkpoint(run, identity, Checkpoint(step, tensors, {"x": torch.ones(step)}, {}))
+        point(run, BEST, checkpoint)
         keep_only(run, {step})
 
     return identity, save
@@ -131,13 +133,13 @@ def test_a_run_has_the_old_or_the_new_checkpoint(
     run.mkdir()
     save(run, 1)
     seen = set()
-    for place in Recording(run, lambda: save(run, 2)).kept(tmp_path / "kept"):
-        assert read_model(find_model(place)).description["step"] in (1, 2)
-        sweep(place)
-        for step, whole in checkpoints(place).items():
-            assert read_state(whole)["step"] == step
-            assert len(read_tensors(whole / OPTIMIZER)["x"]) == step
-        seen.add((*checkpoints(place),))
+    for state in Recording(run, lambda: save(run, 2)).states(tmp_path / "states"):
+        assert read_model(find_model(state)).description["step"] in (1, 2)
+        sweep(state)
+        for step, checkpoint in checkpoints(state).items():
+            assert read_state(checkpoint)["step"] == step
+            assert len(read_tensors(checkpoint / OPTIMIZER)["x"]) == step
+        seen.add((*checkpoints(state),))
     assert seen == {(1,), (1, 2), (2,)}
 
 
@@ -145,8 +147,8 @@ def test_an_average_is_the_old_or_the_new_model(
     tmp_path: Path, saved: tuple[Identity, Callable[[Path, int], None]]
 ) -> None:
     identity, _ = saved
-    (tmp_path / "there").mkdir()
-    out = tmp_path / "there" / "out"
+    (tmp_path / "parent").mkdir()
+    out = tmp_path / "parent" / "out"
 
     def write(name: str) -> None:
         torch.manual_seed(len(name))
@@ -154,5 +156,5 @@ def test_an_average_is_the_old_or_the_new_model(
             write_model(folder, replace(identity), weights(identity.build()), {"name": name})
 
     write("old")
-    kept = Recording(out.parent, lambda: write("newer")).kept(tmp_path / "kept")
-    assert {read_model(place / "out").description["name"] for place in kept} == {"old", "newer"}
+    states = Recording(out.parent, lambda: write("newer")).states(tmp_path / "states")
+    assert {read_model(state / "out").description["name"] for state in states} == {"old", "newer"}

@@ -1,4 +1,4 @@
-"""`nmt preprocess` as a process: many workers, kills and signals, pipes, permissions and a full disk."""
+"""`nmt preprocess` with several workers, kills, signals, pipes, missing permissions and a full disk."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import pytest
 
 from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.end_to_end.processes import PATIENCE
 
 Run = Callable[..., CompletedProcess[str]]
 Start = Callable[..., Popen[str]]
@@ -27,23 +28,24 @@ LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
 CHARACTERS = ("preprocess", *LANGUAGES, "--workers", "1", "--tokenizer", "char")
 
 STAGES = ("source.txt", "tokenizer.json", "train.target.tokens.npy", "filter-report.json")
-"""Files that show by their presence how far a run has come."""
-
-PATIENCE = 300.0
-"""Seconds after which what should happen soon is taken not to happen, however busy the machine is."""
+"""Files that show how far a run has come, in the order in which they are written."""
 
 
 def wait_for(folder: Path, name: str, process: Popen[str], since: int = 0) -> None:
-    """Return as soon as a file called `name` has content, written after `since`, somewhere in `folder`."""
+    """Wait until a file `name` below `folder` has content that is newer than `since`.
+
+    `since` is a time in nanoseconds. Check that the process does not end before.
+    """
     while True:
-        ended = process.poll() is not None
-        if any(name in files and written(Path(place) / name, since) for place, _, files in os.walk(folder)):
+        is_finished = process.poll() is not None
+        if any(name in files and written(Path(parent) / name, since) for parent, _, files in os.walk(folder)):
             return
-        assert not ended, process.communicate()[1]
+        assert not is_finished, process.communicate()[1]
         time.sleep(0.001)
 
 
 def written(path: Path, since: int) -> bool:
+    """Return whether a file exists, is not empty, and is newer than `since`."""
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -52,34 +54,35 @@ def written(path: Path, since: int) -> bool:
 
 
 def last_written(folder: Path) -> int:
-    """The time of the newest file in `folder`, in nanoseconds."""
+    """Return the time of the newest file below `folder` in nanoseconds, or 0."""
     return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 
 
 def members(group: int) -> list[str]:
-    """The living processes of a group, by their command names."""
-    found = []
+    """Return the command names of the running processes of a process group."""
+    names = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name, _, rest = stat.read_text().rpartition(") ")
+            name, _, fields = stat.read_text().rpartition(") ")
         except OSError:
             continue
-        state, _, their_group = rest.split()[:3]
-        if int(their_group) == group and state != "Z":
-            found.append(name)
-    return found
+        state, _, process_group = fields.split()[:3]
+        if int(process_group) == group and state != "Z":
+            names.append(name)
+    return names
 
 
-def assert_deserted(group: int) -> None:
+def assert_group_ends(group: int) -> None:
+    """Check that all processes of a process group end soon. Skip the test without /proc."""
     if not Path("/proc/self/stat").exists():
-        pytest.skip("without /proc nobody can tell who is still running")
-    patience = time.monotonic() + PATIENCE
-    while members(group) and time.monotonic() < patience:
+        pytest.skip("the running processes are read from /proc")
+    deadline = time.monotonic() + PATIENCE
+    while members(group) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert members(group) == []
 
 
-def test_every_byte_is_the_same_for_any_number_of_workers(
+def test_the_dataset_is_bit_identical_for_any_number_of_workers(
     tmp_path: Path, nmt: Run, large_arguments: list[str], large_dataset: Path, digests: Digests
 ) -> None:
     result = nmt(*large_arguments, "--workers", 3, "--out", tmp_path / "out")
@@ -87,7 +90,7 @@ def test_every_byte_is_the_same_for_any_number_of_workers(
     assert digests(tmp_path / "out") == digests(large_dataset)
 
 
-def test_filters_of_both_stages_took_their_share_of_the_large_corpus(large_dataset: Path) -> None:
+def test_the_report_counts_the_pairs_that_both_stages_of_filters_drop(large_dataset: Path) -> None:
     train = json.loads((large_dataset / "filter-report.json").read_text())[0]
     dropped = {reason: entry["pairs"] for reason, entry in train["dropped"].items()}
     assert set(dropped) == {"duplicate", "too many subwords"}
@@ -95,7 +98,7 @@ def test_filters_of_both_stages_took_their_share_of_the_large_corpus(large_datas
     assert train["kept"] == len(open_dataset(large_dataset).splits["train"]) > 10_000
 
 
-def test_killed_at_any_moment_it_leaves_nothing_half_finished_and_starts_cleanly_again(
+def test_a_kill_at_any_moment_leaves_no_incomplete_dataset_and_the_next_run_succeeds(
     tmp_path: Path,
     start_nmt: Start,
     nmt: Run,
@@ -105,18 +108,18 @@ def test_killed_at_any_moment_it_leaves_nothing_half_finished_and_starts_cleanly
 ) -> None:
     out = tmp_path / "out"
     seed = time.time_ns()
-    chosen = random.Random(seed)
-    anywhere = (chosen.choice(STAGES), chosen.uniform(0.0, 0.5))
-    # the earliest comes last, so that there surely is something to clean up
+    draws = random.Random(seed)
+    anywhere = (draws.choice(STAGES), draws.uniform(0.0, 0.5))
+    # The earliest stage comes last, so that there is something to clean up.
     for stage, delay in (anywhere, *((stage, 0.0) for stage in reversed(STAGES))):
-        shutil.rmtree(tmp_path / ".out.work", ignore_errors=True)  # it would go on, past some stages
+        shutil.rmtree(tmp_path / ".out.work", ignore_errors=True)  # a resumed run would skip stages
         before = last_written(tmp_path)
         process = start_nmt(*large_arguments, "--workers", 2, "--out", out)
         wait_for(tmp_path, stage, process, before)
         time.sleep(delay)
         process.kill()
         process.wait()
-        assert_deserted(process.pid)
+        assert_group_ends(process.pid)
         moment = f"{delay:.3f} s after {stage}, seed {seed}"
         assert not out.exists() or digests(out) == digests(large_dataset), moment
         shutil.rmtree(out, ignore_errors=True)
@@ -126,7 +129,7 @@ def test_killed_at_any_moment_it_leaves_nothing_half_finished_and_starts_cleanly
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_killed_while_overwriting_it_leaves_the_older_dataset(
+def test_a_kill_while_overwriting_leaves_the_old_dataset(
     tmp_path: Path,
     start_nmt: Start,
     large_arguments: list[str],
@@ -142,7 +145,7 @@ def test_killed_while_overwriting_it_leaves_the_older_dataset(
 
 
 @pytest.mark.parametrize(
-    ("number", "everybody", "stage", "code", "words"),
+    ("number", "to_group", "stage", "code", "message"),
     [
         (signal.SIGINT, True, "source.txt", 130, "Error: interrupted."),
         (signal.SIGTERM, False, "train.target.tokens.npy", 143, "Error: terminated."),
@@ -150,26 +153,26 @@ def test_killed_while_overwriting_it_leaves_the_older_dataset(
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGTERM to all"],
 )
-def test_a_signal_ends_it_with_its_code_and_nothing_left_behind(
+def test_a_signal_ends_the_command_with_its_exit_code_and_leaves_no_files(
     tmp_path: Path,
     start_nmt: Start,
     large_arguments: list[str],
     number: int,
-    everybody: bool,
+    to_group: bool,
     stage: str,
     code: int,
-    words: str,
+    message: str,
 ) -> None:
     process = start_nmt(*large_arguments, "--workers", 2, "--out", tmp_path / "out", "--quiet")
     wait_for(tmp_path, stage, process)
-    (os.killpg if everybody else os.kill)(process.pid, number)
+    (os.killpg if to_group else os.kill)(process.pid, number)
     stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stdout, stderr.strip()) == (code, "", words)
+    assert (process.returncode, stdout, stderr.strip()) == (code, "", message)
     assert not any(tmp_path.iterdir())
-    assert_deserted(process.pid)
+    assert_group_ends(process.pid)
 
 
-def test_of_two_runs_at_once_the_second_is_refused_and_the_first_is_not_disturbed(
+def test_a_second_run_with_the_same_output_is_refused_without_harm_to_the_first(
     tmp_path: Path,
     start_nmt: Start,
     nmt: Run,
@@ -191,6 +194,7 @@ def test_of_two_runs_at_once_the_second_is_refused_and_the_first_is_not_disturbe
 
 
 def table(pairs: Pairs) -> str:
+    """Return pairs as lines of two columns."""
     return "".join(f"{source}\t{target}\n" for source, target in pairs)
 
 
@@ -199,9 +203,9 @@ def test_pairs_on_stdin_make_the_same_dataset_every_time(
 ) -> None:
     for name in ("one", "two", "two"):
         process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / name, stdin=subprocess.PIPE)
-        words = process.communicate(table(toy_pairs))[1]
-        assert process.returncode == 0, words
-    assert "two is up to date: inputs and settings have not changed" in words
+        stderr = process.communicate(table(toy_pairs))[1]
+        assert process.returncode == 0, stderr
+    assert "two is up to date: inputs and settings have not changed" in stderr
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     for name in ("train.source.tokens.npy", "train.target.txt"):
         assert (tmp_path / "one" / name).read_bytes() == (toy_dataset / name).read_bytes()
@@ -209,19 +213,19 @@ def test_pairs_on_stdin_make_the_same_dataset_every_time(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "messages"),
     [
         ("a\tb\nc\n", ["stdin line 2 has 1 columns", "one tab"]),
         ("", ["stdin is empty", "at least one line"]),
     ],
 )
-def test_bad_pairs_on_stdin_are_one_clear_line(
-    tmp_path: Path, start_nmt: Start, text: str, words: list[str]
+def test_invalid_pairs_on_stdin_are_an_error_of_one_line(
+    tmp_path: Path, start_nmt: Start, text: str, messages: list[str]
 ) -> None:
     process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / "out", stdin=subprocess.PIPE)
     stderr = process.communicate(text)[1]
     assert (process.returncode, stderr.count("\n")) == (1, 1)
-    assert [word for word in words if word not in stderr] == []
+    assert [message for message in messages if message not in stderr] == []
     assert not any(tmp_path.iterdir())
 
 
@@ -238,7 +242,7 @@ def test_named_pipes_are_read_once_and_make_the_same_dataset(
         assert (tmp_path / "out" / name).read_bytes() == (toy_dataset / name).read_bytes()
 
 
-def test_it_never_loads_torch_and_says_what_it_did(tmp_path: Path, toy: str, dev: str) -> None:
+def test_it_never_loads_torch_and_prints_a_summary(tmp_path: Path, toy: str, dev: str) -> None:
     command = "from nmt_cli.cli.main import nmt; nmt(standalone_mode=False)"
     script = f"import sys; {command}; print('torch' in sys.modules)"
     arguments = [*CHARACTERS, "--train", toy, "--valid", dev, "--out", str(tmp_path / "out")]
@@ -248,7 +252,7 @@ def test_it_never_loads_torch_and_says_what_it_did(tmp_path: Path, toy: str, dev
         assert words in result.stderr
 
 
-def test_quiet_says_nothing_but_warnings(nmt: Run, tmp_path: Path, toy: str, dev: str) -> None:
+def test_quiet_prints_only_warnings(nmt: Run, tmp_path: Path, toy: str, dev: str) -> None:
     arguments = (*CHARACTERS, "--train", toy, "--quiet", "--out", tmp_path / "out")
     assert (result := nmt(*arguments, "--valid", dev)).stderr == "", result
     (tmp_path / "odd.en").write_text("abc\n\n")
@@ -259,7 +263,7 @@ def test_quiet_says_nothing_but_warnings(nmt: Run, tmp_path: Path, toy: str, dev
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe", "char"])
-def test_lines_of_a_megabyte_hold_nothing_up_and_are_dropped_under_their_numbers(
+def test_lines_of_a_megabyte_are_dropped_and_reported_with_their_numbers(
     tmp_path: Path, start_nmt: Start, toy: str, kind: str
 ) -> None:
     long = ["x" * 1_000_000, "Ab9-" * 250_000, "x " * 500_000]
@@ -275,28 +279,28 @@ def test_lines_of_a_megabyte_hold_nothing_up_and_are_dropped_under_their_numbers
 
 
 def without_privileges() -> list[str]:
-    """What to put before a command for permissions to count, also for root."""
+    """Return a prefix of a command that makes permissions apply to root too. Skip the test if it fails."""
     if os.geteuid() != 0:
         return []
     drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     if not shutil.which("setpriv") or subprocess.run([*drop, "true"]).returncode:
-        pytest.skip("root may do everything here, and setpriv can't take that away")
+        pytest.skip("setpriv cannot remove the privileges of root")
     return drop
 
 
-def test_a_place_without_permission_to_write_is_one_clear_line(
+def test_an_output_folder_without_write_permission_is_an_error_of_one_line(
     tmp_path: Path, start_nmt: Start, toy: str
 ) -> None:
     below = without_privileges()
-    (tmp_path / "mine").mkdir(mode=0o555)
-    out = tmp_path / "mine" / "out"
+    (tmp_path / "read-only").mkdir(mode=0o555)
+    out = tmp_path / "read-only" / "out"
     process = start_nmt(*CHARACTERS, "--train", toy, "--out", out, below=below)
     stderr = process.communicate()[1]
     assert (process.returncode, stderr.count("\n")) == (1, 1)
     assert f"{out} can't be written: Permission denied. Choose another path" in stderr
 
 
-def test_a_file_without_permission_to_read_is_one_clear_line(
+def test_a_file_without_read_permission_is_an_error_of_one_line(
     tmp_path: Path, start_nmt: Start, toy: str
 ) -> None:
     below = without_privileges()
@@ -310,20 +314,23 @@ def test_a_file_without_permission_to_read_is_one_clear_line(
     assert not (tmp_path / "out").exists()
 
 
-def on_small_disk(place: Path, kilobytes: int) -> list[str]:
-    """What to put before a command to give it a full disk at `place`; lists at the end what is left there."""
+def on_small_disk(folder: Path, kilobytes: int) -> list[str]:
+    """Return a prefix of a command that mounts a small disk at `folder`, and prints its files at the end.
+
+    Skip the test if the disk cannot be mounted.
+    """
     script = f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && "$@"; code=$?; ls -A "$0" >&2; exit $code'
-    command = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", script, str(place)]
+    command = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", script, str(folder)]
     if (
         not shutil.which("unshare")
         or subprocess.run([*command, "true"], stderr=subprocess.DEVNULL).returncode
     ):
-        pytest.skip("no small disk can be mounted here")
+        pytest.skip("a small disk cannot be mounted")
     return command
 
 
 @pytest.mark.parametrize("kilobytes", [100, 1000, 3000], ids=["copying stdin", "cleaning", "encoding"])
-def test_a_full_disk_is_one_clear_line_and_nothing_is_left(
+def test_a_full_disk_is_an_error_of_one_line_and_leaves_no_files(
     tmp_path: Path, start_nmt: Start, large_arguments: list[str], kilobytes: int
 ) -> None:
     below = on_small_disk(tmp_path, kilobytes)
@@ -338,7 +345,7 @@ def test_a_full_disk_is_one_clear_line_and_nothing_is_left(
     assert str(tmp_path) in stderr
 
 
-def test_a_limit_on_file_sizes_is_one_clear_line(
+def test_a_limit_of_file_sizes_is_an_error_of_one_line(
     tmp_path: Path, start_nmt: Start, large_arguments: list[str]
 ) -> None:
     below = ("sh", "-c", 'ulimit -f 200 && exec "$@"', "sh")
@@ -350,7 +357,7 @@ def test_a_limit_on_file_sizes_is_one_clear_line(
     assert not any(tmp_path.iterdir())
 
 
-def test_every_line_of_multi30k_is_accounted_for(tmp_path: Path, nmt: Run) -> None:
+def test_every_pair_of_multi30k_is_kept_or_counted_as_dropped(tmp_path: Path, nmt: Run) -> None:
     folder = Path(os.environ.get("NMT_DATA", "")) / "multi30k"
     if "NMT_DATA" not in os.environ:
         pytest.skip("NMT_DATA does not name the folder of data sets")

@@ -1,11 +1,9 @@
-"""`nmt train` in two processes: the same steps as in one, and what happens when one of them is in trouble."""
+"""`nmt train` with two processes: the same steps as with one, and faults of one process."""
 
-import json
 import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
@@ -16,31 +14,44 @@ from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.step.distributed import child_environments
+from tests.end_to_end.processes import (
+    TINY_MODEL,
+    children_of,
+    finish,
+    log_lines,
+    succeed,
+    wait_for_checkpoint,
+)
 
 STEPS = 24
-PATIENCE = 300
 
 TINY = (
-    *("--set", "model.width=16", "--set", "model.feed_forward=32", "--set", "model.heads=2"),
-    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1", "--device", "cpu"),
-    *("--set", "schedule.kind=inverse-sqrt", "--set", "schedule.peak=0.003", "--set", "schedule.warmup=10"),
+    *(
+        *TINY_MODEL,
+        "--set",
+        "schedule.kind=inverse-sqrt",
+        "--set",
+        "schedule.peak=0.003",
+        "--set",
+        "schedule.warmup=10",
+    ),
 )
 WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
-IN_TROUBLE = """
+OUT_OF_MEMORY = """
 import os
 import sys
 import torch
 from nmt_cli.training.step import trainer as step
-whole, part = step.Trainer._forward_backward, [0]
-def forward_backward(self, *args, **more):
-    part[0] += 1
-    if os.environ["RANK"] == "1" and part[0] in (3, 4, 11):
-        if part[0] == 3:
-            whole(self, *args, **more)  # memory runs out at the end of a backward
-        raise torch.OutOfMemoryError("made up")
-    whole(self, *args, **more)
+original, calls = step.Trainer._forward_backward, [0]
+def forward_backward(self, *args, **options):
+    calls[0] += 1
+    if os.environ["RANK"] == "1" and calls[0] in (3, 4, 11):
+        if calls[0] == 3:
+            original(self, *args, **options)  # memory runs out at the end of a backward pass
+        raise torch.OutOfMemoryError("simulated")
+    original(self, *args, **options)
 step.Trainer._forward_backward = forward_backward
 from nmt_cli.cli.main import main
 sys.argv[0] = "nmt"
@@ -48,44 +59,40 @@ main()
 """
 
 
-def arguments(dataset: Path, out: Path, *more: object) -> list[object]:
-    return ["train", dataset, "--out", out, *TINY, *WITHOUT_DROPOUT, "--batch-tokens", 400, *more]
-
-
-def finish(process: Popen[str]) -> tuple[int, str]:
-    _, stderr = process.communicate(timeout=PATIENCE)
-    return process.returncode, stderr
+def arguments(dataset: Path, out: Path, *additional: object) -> list[object]:
+    """Return the arguments of `nmt train` without dropout, with additional ones at the end."""
+    return ["train", dataset, "--out", out, *TINY, *WITHOUT_DROPOUT, "--batch-tokens", 400, *additional]
 
 
 def losses(run: Path) -> dict[int, float]:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if "valid" not in line]
+    """Return the loss of each step. Check that no step is missing or repeated."""
+    steps = log_lines(run)
     assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
     return {line["step"]: line["loss"] for line in steps}
 
 
 def validations(run: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [{key: line[key] for key in ("step", "nll", "bleu", "chrf")} for line in lines if "valid" in line]
+    """Return the step and scores of each validation."""
+    return [
+        {key: line[key] for key in ("step", "nll", "bleu", "chrf")} for line in log_lines(run, valid=True)
+    ]
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: Callable[..., bytes]) -> Path:
-    """The run of one process."""
+    """Train with one process, and return the run."""
     out = tmp_path_factory.mktemp("alone") / "run"
     run_nmt(*arguments(toy_dataset, out, "--max-steps", STEPS, "--validate-every", 12))
     return out
 
 
-def test_two_processes_take_the_steps_of_one_and_the_same_with_shares_of_the_optimisers_state(
+def test_two_processes_take_the_same_steps_as_one_also_with_a_split_optimizer(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
-    more = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
+    options = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
     for split in ("false", "true"):
-        words = arguments(toy_dataset, tmp_path / split, *more, "--set", f"optimizer.split={split}")
-        code, stderr = finish(start_nmt(*words))
-        assert code == 0, stderr
-        assert "Warning" not in stderr
+        command = arguments(toy_dataset, tmp_path / split, *options, "--set", f"optimizer.split={split}")
+        assert "Warning" not in succeed(start_nmt(*command))
         assert_alike(tmp_path / split, alone)
     assert losses(tmp_path / "true") == losses(tmp_path / "false")
     for file in ("model.safetensors", "optimizer.safetensors"):
@@ -94,56 +101,49 @@ def test_two_processes_take_the_steps_of_one_and_the_same_with_shares_of_the_opt
 
 
 def assert_alike(run: Path, alone: Path) -> None:
-    """Losses and validations."""
+    """Check that the losses and validations of two runs are nearly equal."""
     assert losses(run) == pytest.approx(losses(alone), rel=1e-4)
     for ours, theirs in zip(validations(run), validations(alone), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
 
 
-def test_a_run_goes_on_with_another_number_of_processes(
+def test_a_run_resumes_with_another_number_of_processes(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
+    command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
     for steps, devices in ((8, 2), (STEPS, 1)):
         split = ("--set", "optimizer.split=true") if devices > 1 else ()
-        more = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps, *split)
-        code, stderr = finish(start_nmt(*words, *more))
-        assert code == 0, stderr
+        limits = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
+        succeed(start_nmt(*command, *limits, *split))
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
     state = read_state(tmp_path / "run/last")
     assert state["seconds"] < state["device_seconds"] < 2 * state["seconds"]
 
 
-def test_processes_without_a_pair_of_their_own_hang_nobody(
+def test_a_process_without_a_pair_does_not_block_the_other(
     tmp_path: Path, toy_dataset: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     few = ("--batch-tokens", 45, "--validate-every", 0, "--max-steps", 30)
-    words = ["train", toy_dataset, "--out", tmp_path / "run", *TINY, *few]
-    process = start_nmt(*words, "--devices", 2)
-    code, stderr = finish(process)
-    assert code == 0, stderr
-    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert 1 in {json.loads(line)["pairs"] for line in log}
+    command = ["train", toy_dataset, "--out", tmp_path / "run", *TINY, *few]
+    succeed(start_nmt(*command, "--devices", 2))
+    assert 1 in {line["pairs"] for line in log_lines(tmp_path / "run")}
 
 
-def test_under_torchrun_one_process_out_of_memory_takes_its_share_again_and_nothing_changes(
+def test_a_process_of_torchrun_that_runs_out_of_memory_repeats_its_share_without_a_change(
     tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
 ) -> None:
-    (tmp_path / "in_trouble.py").write_text(IN_TROUBLE)
-    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
-    code, stderr = finish(start([*TORCHRUN, tmp_path / "in_trouble.py", *words]))
-    assert code == 0, stderr
+    (tmp_path / "out_of_memory.py").write_text(OUT_OF_MEMORY)
+    command = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
+    succeed(start([*TORCHRUN, tmp_path / "out_of_memory.py", *command]))
     assert_alike(tmp_path / "run", alone)
 
 
-def test_a_process_that_dies_takes_all_down(
+def test_a_killed_process_ends_all_processes(
     tmp_path: Path, toy_dataset: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 5)
-    parent = start_nmt(*words, "--devices", 2)
-    while not checkpoints(tmp_path / "run"):
-        assert parent.poll() is None
-        time.sleep(0.01)
+    command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 5)
+    parent = start_nmt(*command, "--devices", 2)
+    wait_for_checkpoint(tmp_path / "run", parent)
     children = children_of(parent.pid)
     os.kill(children[1], signal.SIGKILL)
     code, stderr = finish(parent)
@@ -161,7 +161,7 @@ def test_a_process_that_dies_takes_all_down(
     ],
     ids=["to the launcher", "to all", "to all but the launcher"],
 )
-def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
+def test_a_signal_ends_all_processes_and_saves_the_run_once(
     tmp_path: Path,
     toy_dataset: Path,
     start_nmt: Callable[..., Popen[str]],
@@ -170,15 +170,13 @@ def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
     workers: bool,
     code: int,
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 100_000)
-    parent = start_nmt(*words, "--devices", 2, "--save-every", 2)
-    while not checkpoints(tmp_path / "run"):
-        assert parent.poll() is None
-        time.sleep(0.01)
+    command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 100_000)
+    parent = start_nmt(*command, "--devices", 2, "--save-every", 2)
+    wait_for_checkpoint(tmp_path / "run", parent)
     for process in (parent.pid,) * launcher + tuple(children_of(parent.pid)) * workers:
         os.kill(process, number)
-    ended, stderr = finish(parent)
-    assert ended == code, stderr
+    returned, stderr = finish(parent)
+    assert returned == code, stderr
     assert stderr.count("stopped and saved") == 1
     assert len(losses(tmp_path / "run")) == max(checkpoints(tmp_path / "run"))
 
@@ -187,64 +185,57 @@ def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
 def start_ranks(
     start_nmt: Callable[..., Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[Popen[str]]]:
-    """Starts a process for each of these lists of arguments, as a launcher would that looks after none."""
+    """Return a function that starts a rank for each list of arguments, without watching them."""
 
-    def start_ranks(*words: list[object]) -> list[Popen[str]]:
+    def start_ranks(*commands: list[object]) -> list[Popen[str]]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         processes = []
-        for environment, theirs in zip(child_environments(len(words), port), words, strict=True):
+        for environment, command in zip(child_environments(len(commands), port), commands, strict=True):
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
-            processes.append(start_nmt(*theirs))
+            processes.append(start_nmt(*command))
         return processes
 
     return start_ranks
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("additional", "message"),
     [(("--set", "schedule.peak=0.1"), "(schedule.peak: 0.003 and 0.1)"), ((), "(dataset: SHA-256 ")],
     ids=["settings", "dataset"],
 )
-def test_ranks_that_were_told_different_things_end_with_one_line_that_says_what(
+def test_ranks_with_different_settings_or_datasets_end_with_an_error_that_names_them(
     tmp_path: Path,
     toy_dataset: Path,
     make: Callable[..., Outcome],
     dev: str,
     start_ranks: Callable[..., list[Popen[str]]],
-    other: tuple[object, ...],
-    told: str,
+    additional: tuple[object, ...],
+    message: str,
 ) -> None:
-    theirs = toy_dataset
-    if not other:
-        make(theirs := tmp_path / "other", [dev], reuse=toy_dataset)
-    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 4)
-    otherwise = arguments(theirs, tmp_path / "run", "--validate-every", 0, "--max-steps", 4, *other)
-    for code, stderr in map(finish, start_ranks(words, otherwise)):
+    dataset = toy_dataset
+    if not additional:
+        make(dataset := tmp_path / "other", [dev], reuse=toy_dataset)
+    limits = ("--validate-every", 0, "--max-steps", 4)
+    first = arguments(toy_dataset, tmp_path / "run", *limits)
+    second = arguments(dataset, tmp_path / "run", *limits, *additional)
+    for code, stderr in map(finish, start_ranks(first, second)):
         assert (code, stderr.count("\n")) == (1, 1)
-        assert f"processes 0 and 1 differ {told}" in stderr
+        assert f"processes 0 and 1 differ {message}" in stderr
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("dead", [0, 1])
-def test_a_rank_that_has_nobody_left_ends(
+def test_a_rank_ends_when_the_other_rank_is_killed(
     tmp_path: Path, toy_dataset: Path, start_ranks: Callable[..., list[Popen[str]]], dead: int
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 2)
-    ranks = start_ranks(words, words)
-    while not checkpoints(tmp_path / "run"):
-        assert ranks[dead].poll() is None
-        time.sleep(0.01)
+    command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 2)
+    ranks = start_ranks(command, command)
+    wait_for_checkpoint(tmp_path / "run", ranks[dead])
     ranks[dead].kill()
     code, stderr = finish(ranks[1 - dead])
     assert code == 1
     assert "lost contact with the others" in stderr
     assert "Traceback" not in stderr
-
-
-def children_of(pid: int) -> list[int]:
-    """In the order in which they were started."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sorted(map(int, listed))

@@ -1,4 +1,4 @@
-"""`nmt translate` as a user runs it: in pipes, on a terminal, interrupted, and with models that go wrong."""
+"""`nmt translate` in pipes, on a terminal, interrupted, and with models that translate badly."""
 
 import gzip
 import json
@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
+from tests.end_to_end.processes import PATIENCE, children_of
+
 Run = Callable[..., CompletedProcess[str]]
 
-PATIENCE = 300
 ONE_THREAD = ("--device", "cpu", "--threads", "1")
 SEVERAL = ("--threads", "3")
-"""Each has a process of its own."""
-
+"""Each thread has its own process."""
 
 Piped = Callable[..., CompletedProcess[bytes]]
 Started = Callable[..., AbstractContextManager[Popen[bytes]]]
@@ -31,7 +31,7 @@ Started = Callable[..., AbstractContextManager[Popen[bytes]]]
 
 @pytest.fixture
 def started(forked_nmt: Callable[..., Popen[bytes]]) -> Started:
-    """`nmt translate` at work, with streams as `Popen` takes them; killed at the end."""
+    """Return a context that runs `nmt translate` with the streams of `Popen`, and kills it at the end."""
 
     @contextmanager
     def started(*arguments: object, stdin: int = PIPE, **streams: Any) -> Iterator[Popen[bytes]]:
@@ -46,7 +46,7 @@ def started(forked_nmt: Callable[..., Popen[bytes]]) -> Started:
 
 @pytest.fixture
 def piped(started: Started) -> Piped:
-    """What came of `nmt translate` with this data on its stdin."""
+    """Return a function that runs `nmt translate` with data on stdin, and returns the completed process."""
 
     def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
         with started(*arguments) as process:
@@ -57,7 +57,7 @@ def piped(started: Started) -> Piped:
 
 
 def answer(process: Popen[bytes], line: bytes) -> bytes:
-    """What comes back for a line while the pipe stays open."""
+    """Send a line without closing stdin, and return the next line on stdout."""
     assert process.stdin and process.stdout
     process.stdin.write(line)
     process.stdin.flush()
@@ -65,13 +65,14 @@ def answer(process: Popen[bytes], line: bytes) -> bytes:
 
 
 def end_of(process: Popen[bytes]) -> tuple[int, bytes]:
+    """Wait for the end of a process, and return its exit code and stderr."""
     assert process.stderr
     return process.wait(PATIENCE), process.stderr.read()
 
 
 @pytest.fixture
 def translate(nmt: Run, tmp_path: Path) -> Callable[..., tuple[str, str]]:
-    """`translate(text, *arguments)`: stdout's content and stderr, in this process; all must go well."""
+    """Return a function that translates a text in this process, and returns stdout and stderr."""
 
     def translate(text: str, *arguments: object) -> tuple[str, str]:
         (tmp_path / "in").write_bytes(text.encode())
@@ -85,7 +86,7 @@ def translate(nmt: Run, tmp_path: Path) -> Callable[..., tuple[str, str]]:
 Translate = Callable[..., tuple[str, str]]
 
 
-def test_a_line_comes_out_for_each_line_whatever_is_in_it(piped: Piped, made_models: Path) -> None:
+def test_every_line_has_a_translation_with_any_characters(piped: Piped, made_models: Path) -> None:
     data = "\ufeffabc def\n\n  \t \nab\r\nC\u2028D\u0085E\vF\fG\rH\u2029\nlast without end".encode()
     result = piped(data, made_models / "copies")
     assert result.stdout.decode() == "abc def\n\n\nab\nC D E F G H\nlast without end\n"
@@ -93,7 +94,7 @@ def test_a_line_comes_out_for_each_line_whatever_is_in_it(piped: Piped, made_mod
     assert result.stderr.decode().startswith("6 lines in ")
 
 
-def test_bytes_that_are_no_text_are_replaced_counted_and_told(piped: Piped, made_models: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_replaced_with_a_warning(piped: Piped, made_models: Path) -> None:
     data = b"abc\n\xff\xfe\x00\x80\n\xc3(\nabc\n"
     result = piped(data, made_models / "copies", "--quiet")
     assert result.stdout.count(b"\n") == 4
@@ -102,18 +103,13 @@ def test_bytes_that_are_no_text_are_replaced_counted_and_told(piped: Piped, made
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
-def test_no_input_is_no_output(piped: Piped, made_models: Path, threads: Sequence[str]) -> None:
+def test_empty_input_gives_empty_output(piped: Piped, made_models: Path, threads: Sequence[str]) -> None:
     result = piped(b"", made_models / "copies", "--quiet", *threads)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
-def children_of(process: Popen[bytes]) -> list[int]:
-    return [
-        int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ]
-
-
 def wait_for_the_end_of(processes: Sequence[int]) -> None:
+    """Wait until all processes with these ids have ended."""
     until = time.monotonic() + PATIENCE
     while any(map(is_alive, processes)):
         assert time.monotonic() < until
@@ -121,7 +117,7 @@ def wait_for_the_end_of(processes: Sequence[int]) -> None:
 
 
 def is_alive(process: int) -> bool:
-    """Not one that has ended, but whose new parent has not asked how."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
@@ -129,50 +125,50 @@ def is_alive(process: int) -> bool:
 
 
 on_linux = pytest.mark.skipif(
-    sys.platform != "linux", reason="threads have processes of their own on Linux only"
+    sys.platform != "linux", reason="threads have their own processes only on Linux"
 )
 
 
 each_signal = pytest.mark.parametrize(
-    ("number", "code", "told"),
+    ("number", "code", "message"),
     [(signal.SIGINT, 130, b"Error: interrupted.\n"), (signal.SIGTERM, 143, b"Error: terminated.\n")],
     ids=["Ctrl-C", "SIGTERM"],
 )
 
 
 @each_signal
-def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_wait(
-    started: Started, made_models: Path, number: int, code: int, told: bytes
+def test_a_single_line_is_translated_at_once_and_a_signal_ends_the_wait(
+    started: Started, made_models: Path, number: int, code: int, message: bytes
 ) -> None:
     with started(made_models / "copies") as process:
         assert answer(process, b"abc\n") == b"abc\n"
         assert answer(process, b"\n") == b"\n"
         assert answer(process, b"de\nhalf a line") == b"de\n"
         process.send_signal(number)
-        assert end_of(process) == (code, told)
+        assert end_of(process) == (code, message)
 
 
 @on_linux
 @each_signal
-def test_a_signal_to_all_processes_is_told_once_and_leaves_none_of_them(
-    started: Started, made_models: Path, number: int, code: int, told: bytes
+def test_a_signal_to_all_processes_is_reported_once_and_ends_them(
+    started: Started, made_models: Path, number: int, code: int, message: bytes
 ) -> None:
-    """As a terminal sends it to all that are in the foreground, again and again."""
+    """A terminal sends signals to all processes in the foreground."""
     with started(made_models / "copies", *SEVERAL, start_new_session=True) as process:
         assert answer(process, b"abc\n") == b"abc\n"
-        children = children_of(process)
+        children = children_of(process.pid)
         assert len(children) == 3
         for _ in range(2):
             os.killpg(process.pid, number)
-        assert end_of(process) == (code, told)
+        assert end_of(process) == (code, message)
     wait_for_the_end_of(children)
 
 
 @on_linux
-def test_when_it_is_killed_the_processes_of_its_threads_end_too(started: Started, made_models: Path) -> None:
+def test_worker_processes_end_when_the_command_is_killed(started: Started, made_models: Path) -> None:
     with started(made_models / "copies", *SEVERAL) as process:
         assert answer(process, b"abc\n") == b"abc\n"
-        children = children_of(process)
+        children = children_of(process.pid)
         process.kill()
         process.wait()
         wait_for_the_end_of(children)
@@ -180,13 +176,13 @@ def test_when_it_is_killed_the_processes_of_its_threads_end_too(started: Started
 
 @on_linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_lines_of_processes_that_die_are_translated_again_with_one_warning(
+def test_lines_of_killed_workers_are_translated_again_with_one_warning(
     started: Started, made_models: Path, number: int
 ) -> None:
     lines = [b"%dabc\n" % number for number in range(400)]
     with started(made_models / "copies", *SEVERAL) as process:
         assert answer(process, lines[0]) == lines[0]
-        children = children_of(process)
+        children = children_of(process.pid)
         assert process.stdin
         process.stdin.write(b"".join(lines[1:200]))
         process.stdin.flush()
@@ -196,21 +192,20 @@ def test_lines_of_processes_that_die_are_translated_again_with_one_warning(
     assert output.splitlines(keepends=True) == lines[1:]
     # A crash also prints a traceback, for developers.
     assert [line for line in errors.decode().splitlines() if line.startswith(("Warning", "Error"))] == [
-        "Warning: a worker process died, and its lines are translated again. If this happens often, memory "
-        "may "
-        "be short. Use fewer --threads."
+        "Warning: a worker process died, and its lines are translated again. "
+        "If this happens often, memory may be short. Use fewer --threads."
     ]
     assert process.returncode == 0
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
 @pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
+def test_ctrl_c_during_endless_input_ends_the_command_at_once(
     started: Started, made_models: Path, times: int, threads: Sequence[str]
 ) -> None:
-    flood = Popen(["yes", "abc def gh"], stdout=PIPE)
-    assert flood.stdout
-    with flood, started(made_models / "copies", *threads, stdin=flood.stdout.fileno()) as process:
+    source = Popen(["yes", "abc def gh"], stdout=PIPE)
+    assert source.stdout
+    with source, started(made_models / "copies", *threads, stdin=source.stdout.fileno()) as process:
         assert process.stdout
         process.stdout.readline()
         for _ in range(times):
@@ -218,13 +213,13 @@ def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
             time.sleep(0.01)
         for _ in process.stdout:
             pass
-        ended = end_of(process)
-        flood.kill()
-    assert ended == (130, b"Error: interrupted.\n")
+        end = end_of(process)
+        source.kill()
+    assert end == (130, b"Error: interrupted.\n")
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
-def test_a_reader_that_goes_away_ends_it_in_silence(
+def test_the_command_ends_without_a_message_when_its_reader_ends(
     nmt_script: Path, made_models: Path, threads: Sequence[str]
 ) -> None:
     script = 'yes "abc def" | "$0" translate "$@" | head -n 1; exit ${PIPESTATUS[1]}'
@@ -237,7 +232,7 @@ def test_a_reader_that_goes_away_ends_it_in_silence(
 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
-def test_an_interrupted_run_leaves_nothing_at_the_place_and_what_was_there_stays(
+def test_an_interrupted_run_leaves_no_new_file_and_keeps_an_old_output(
     started: Started, made_models: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / name
@@ -255,38 +250,41 @@ def test_an_interrupted_run_leaves_nothing_at_the_place_and_what_was_there_stays
     assert [path.read_text() for path in tmp_path.iterdir()] == (["older"] if name == "out" else [])
 
 
-def read_until(terminal: int, wanted: bytes) -> bytes:
-    seen = b""
-    while wanted not in seen:
-        seen += os.read(terminal, 1000)
-    return seen
+def read_until(terminal: int, expected: bytes) -> None:
+    """Read from a terminal until the expected text has appeared."""
+    text = b""
+    while expected not in text:
+        text += os.read(terminal, 1000)
 
 
-def test_on_a_terminal_it_says_what_to_do_and_answers_each_line(started: Started, made_models: Path) -> None:
-    ours, theirs = pty.openpty()
-    with started(made_models / "copies", stdin=theirs, stdout=theirs) as process:
-        os.close(theirs)
+def test_on_a_terminal_it_prints_instructions_and_translates_each_line(
+    started: Started, made_models: Path
+) -> None:
+    terminal, stream = pty.openpty()
+    with started(made_models / "copies", stdin=stream, stdout=stream) as process:
+        os.close(stream)
         assert process.stderr
         assert process.stderr.readline() == b"Type a sentence and press Enter to translate it. Ctrl-D ends.\n"
         for line in (b"abc", b"def gh"):
-            os.write(ours, line + b"\n")
-            assert read_until(ours, line + b"\r\n" + line + b"\r\n")  # its echo, then its translation
-        os.write(ours, b"\x04")
+            os.write(terminal, line + b"\n")
+            read_until(terminal, line + b"\r\n" + line + b"\r\n")  # the echo and the translation
+        os.write(terminal, b"\x04")
         assert end_of(process) == (0, b"")
-    os.close(ours)
+    os.close(terminal)
 
 
 def peak_of(process: Popen[bytes]) -> float:
-    """The most megabytes it has held."""
+    """Return the maximum memory of a process so far in megabytes."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to know the peak")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_does_not_grow_with_the_input(started: Started, made_models: Path) -> None:
-    """A kilobyte kept of each line would be 8 megabytes, each time; a busy machine adds some at times."""
+    """A leak of a kilobyte per line would be 8 MB per growth. A busy machine may add a few MB."""
 
     def growth(lines: int) -> float:
+        """Translate `lines` lines, and return the growth of the maximum memory in megabytes."""
         assert process.stdin and process.stdout
         before = peak_of(process)
         process.stdin.write(b"".join(b"line %05d\n" % number for number in range(lines)))
@@ -300,21 +298,23 @@ def test_memory_does_not_grow_with_the_input(started: Started, made_models: Path
         assert any(growth(8_000) < 4 for _ in range(8))
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_files_packed_or_not_come_and_go(made_models: Path, tmp_path: Path, nmt: Run, packed: bool) -> None:
+@pytest.mark.parametrize("compressed", [False, True])
+def test_files_are_translated_compressed_and_uncompressed(
+    made_models: Path, tmp_path: Path, nmt: Run, compressed: bool
+) -> None:
     text = "abc def\n\nlast"
-    source, target = tmp_path / "in", tmp_path / ("out.gz" if packed else "out")
-    source.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    source, target = tmp_path / "in", tmp_path / ("out.gz" if compressed else "out")
+    source.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
     result = nmt(
         "translate", made_models / "copies", *ONE_THREAD, "--input", source, "--output", target, "--quiet"
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    content = gzip.decompress(target.read_bytes()) if packed else target.read_bytes()
+    content = gzip.decompress(target.read_bytes()) if compressed else target.read_bytes()
     assert content.decode() == "abc def\n\nlast\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", target.name]
 
 
-def test_a_file_may_be_replaced_by_its_translation(made_models: Path, tmp_path: Path, nmt: Run) -> None:
+def test_the_output_may_be_the_input_file(made_models: Path, tmp_path: Path, nmt: Run) -> None:
     file = tmp_path / "text"
     file.write_text("abc\ndef\n")
     for _ in range(2):
@@ -322,14 +322,14 @@ def test_a_file_may_be_replaced_by_its_translation(made_models: Path, tmp_path: 
         assert file.read_text() == "abc\ndef\n"
 
 
-def test_a_packed_file_that_is_cut_off_is_one_line_and_leaves_no_output(
+def test_a_truncated_compressed_file_is_an_error_without_output(
     made_models: Path, tmp_path: Path, nmt: Run
 ) -> None:
     source = tmp_path / "in.gz"
     source.write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:-1000])
     result = nmt("translate", made_models / "copies", "--input", source, "--output", tmp_path / "out")
-    told = f"Error: {source} is cut off: its compressed data ends too early. Copy it again.\n"
-    assert (result.returncode, result.stderr) == (1, told)
+    message = f"Error: {source} is cut off: its compressed data ends too early. Copy it again.\n"
+    assert (result.returncode, result.stderr) == (1, message)
     assert [path.name for path in tmp_path.iterdir()] == ["in.gz"]
 
 
@@ -341,10 +341,11 @@ def test_many_lines_keep_their_number_and_order(made_models: Path, translate: Tr
 
 
 def objects(text: str) -> list[dict[str, object]]:
+    """Return the JSON objects of a text, one per line."""
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_json_tells_everything_of_each_line(made_models: Path, translate: Translate) -> None:
+def test_json_has_hypotheses_scores_and_flags_of_each_line(made_models: Path, translate: Translate) -> None:
     out, _ = translate("ab\n\n", made_models / "copies", "--format", "json", "--n-best", 2)
     first, second = objects(out)
     assert second == {"line": 2, "hypotheses": [], "flags": [], "too_long": False, "failed": False}
@@ -370,16 +371,16 @@ def test_an_n_best_list_has_line_numbers_texts_and_scores(made_models: Path, tra
         assert float(log_probability.removeprefix("logprob= ")) == float(score) <= 0
 
 
-def test_a_translation_begins_as_the_line_says(made_models: Path, translate: Translate) -> None:
+def test_a_translation_begins_with_the_prefix_after_a_tab(made_models: Path, translate: Translate) -> None:
     text = "abcdef\txy\nabc\n\tz\nabc\t\n"
     settings = ("--set", "input.prefix=true", "--length-penalty", 0)
-    out, told = translate(text, made_models / "copies", *settings)
-    assert out == "xycdef\nabc\n\nabc\n" and "beginning" not in told
-    _, told = translate("abc\tx\nabc\txЖ\n", made_models / "copies", *settings)
-    assert "Warning: line 2: the vocabulary lacks part of the given prefix." in told
+    out, stderr = translate(text, made_models / "copies", *settings)
+    assert out == "xycdef\nabc\n\nabc\n" and "beginning" not in stderr
+    _, stderr = translate("abc\tx\nabc\txЖ\n", made_models / "copies", *settings)
+    assert "Warning: line 2: the vocabulary lacks part of the given prefix." in stderr
 
 
-def test_without_that_setting_a_tab_is_a_blank(made_models: Path, translate: Translate) -> None:
+def test_a_tab_is_a_space_without_prefixes(made_models: Path, translate: Translate) -> None:
     assert translate("abc\txy\n", made_models / "copies")[0] == "abc xy\n"
 
 
@@ -391,82 +392,84 @@ def test_without_that_setting_a_tab_is_a_blank(made_models: Path, translate: Tra
         ("skip", ""),
     ],
 )
-def test_lines_that_are_too_long_are_treated_as_told_and_reported(
+def test_lines_that_are_too_long_follow_the_setting_and_are_reported(
     made_models: Path, translate: Translate, rule: str, expected: str
 ) -> None:
     long = "First Sentence. Second One, Of Which There Is More. Third."
     text = f"short\n{long}\nshort\n{long}\n"
     settings = ("--set", f"input.too_long={rule}", "--set", "input.longest=40")
-    out, told = translate(text, made_models / "copies", *settings)
+    out, stderr = translate(text, made_models / "copies", *settings)
     assert out.splitlines() == ["short", expected, "short", expected]
-    assert told.splitlines() == [
+    assert stderr.splitlines() == [
         "Warning: line 2 is too long to translate at once (58 tokens).",
         "Warning: lines 2, 4: too long, handled as set by input.too_long.",
     ]
 
 
-def test_a_model_takes_as_much_at_once_as_it_has_places_for(made_models: Path, translate: Translate) -> None:
+def test_a_line_may_have_as_many_tokens_as_the_model_has_positions(
+    made_models: Path, translate: Translate
+) -> None:
     line = "ab " * 200 + "c"
-    out, told = translate(f"{line}\nab\n", made_models / "copies", "--format", "json")
+    out, stderr = translate(f"{line}\nab\n", made_models / "copies", "--format", "json")
     assert [entry["too_long"] for entry in objects(out)] == [True, False]
     assert objects(out)[0]["hypotheses"][0]["text"] == line  # type: ignore[index]
-    assert "line 1 is too long to translate at once (601 tokens)" in told
+    assert "line 1 is too long to translate at once (601 tokens)" in stderr
 
 
 def test_models_with_the_same_vocabulary_are_an_ensemble(made_models: Path, translate: Translate) -> None:
-    both = (made_models / "copies", made_models / "silent")
-    assert translate("abc\n", *both, "--set", "search.weights=[9.0, 1.0]")[0] == "abc\n"
-    assert translate("abc\n", *both, "--set", "search.weights=[1.0, 9.0]")[0] == "\n"
+    models = (made_models / "copies", made_models / "silent")
+    assert translate("abc\n", *models, "--set", "search.weights=[9.0, 1.0]")[0] == "abc\n"
+    assert translate("abc\n", *models, "--set", "search.weights=[1.0, 9.0]")[0] == "\n"
 
 
-def assert_refused(result: CompletedProcess[str], told: str) -> None:
-    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"Error: {told}\n")
+def assert_refused(result: CompletedProcess[str], message: str) -> None:
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"Error: {message}\n")
 
 
 def test_models_with_different_vocabularies_are_refused(made_models: Path, nmt: Run) -> None:
-    one, other = made_models / "copies", made_models / "other"
-    message = f"{other} and {one} have different vocabularies. The models of an ensemble must be trained on "
-    assert_refused(nmt("translate", one, other), f"{message}the same dataset.")
+    first, second = made_models / "copies", made_models / "other"
+    message = (
+        f"{second} and {first} have different vocabularies. The models of an ensemble must be trained on "
+    )
+    assert_refused(nmt("translate", first, second), f"{message}the same dataset.")
 
 
-def test_a_model_whose_tokeniser_is_not_its_own_is_refused(
-    made_models: Path, tmp_path: Path, nmt: Run
-) -> None:
+def test_a_model_with_another_tokeniser_is_refused(made_models: Path, tmp_path: Path, nmt: Run) -> None:
     model = shutil.copytree(made_models / "copies", tmp_path / "model")
     shutil.rmtree(model / "tokenizer")
     shutil.copytree(made_models / "other" / "tokenizer", model / "tokenizer")
-    told = f"{model}/tokenizer is not the tokeniser that this model was trained with. "
-    assert_refused(nmt("translate", model), f"{told}Copy the complete model folder again.")
+    message = f"{model}/tokenizer is not the tokeniser that this model was trained with. "
+    assert_refused(nmt("translate", model), f"{message}Copy the complete model folder again.")
 
 
 SOURCE = "this is what the source says\n"
 
 
 @pytest.mark.parametrize(
-    ("model", "flags", "told"),
+    ("model", "flags", "message"),
     [
         ("silent", ["empty"], "2 of 3 translations are empty: lines 1, 3"),
         ("loops", ["looping"], "2 of 3 translations loop: lines 1, 3"),
         ("copies", ["copied"], "2 of 3 translations copy their source: lines 1, 3"),
     ],
 )
-def test_translations_that_are_none_are_told_with_their_lines(
-    made_models: Path, translate: Translate, model: str, flags: Sequence[str], told: str
+def test_empty_looping_and_copied_translations_are_reported_with_their_lines(
+    made_models: Path, translate: Translate, model: str, flags: Sequence[str], message: str
 ) -> None:
     out, stderr = translate(f"{SOURCE}\n{SOURCE}", made_models / model, "--format", "json")
     assert [entry["flags"] for entry in objects(out)] == [flags, [], flags]
-    assert stderr == f"Warning: {told}\n"
+    assert stderr == f"Warning: {message}\n"
 
 
-def test_text_that_looks_tokenised_is_told_once(made_models: Path, translate: Translate) -> None:
-    _, told = translate("plain\nto@@ ken\n&apos;s\nto@@ ken\n", made_models / "copies")
-    assert told.count("looks tokenised") == 1
-    assert 'line 2 contains "@@" or the like' in told
+def test_text_that_looks_tokenised_is_reported_once(made_models: Path, translate: Translate) -> None:
+    _, stderr = translate("plain\nto@@ ken\n&apos;s\nto@@ ken\n", made_models / "copies")
+    assert stderr.count("looks tokenised") == 1
+    assert 'line 2 contains "@@" or the like' in stderr
 
 
-def test_text_in_another_script_is_told_once(made_models: Path, translate: Translate) -> None:
-    _, told = translate(
+def test_text_in_another_script_is_reported_once(made_models: Path, translate: Translate) -> None:
+    _, stderr = translate(
         "".join(f"{line}\n" for line in ["abc", *["日本語" * 10] * 20]), made_models / "silent"
     )
-    assert told.count("unknown to the model") == 1
-    assert "from line 2 on" in told
+    assert stderr.count("unknown to the model") == 1
+    assert "from line 2 on" in stderr

@@ -1,4 +1,4 @@
-"""The back-translation recipe on a few generated pairs and with very small models."""
+"""The back-translation recipe on a few generated pairs with very small models."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ def finished(toy_run: Callable[..., ToyRun]) -> ToyRun:
     return toy_run("back-translation", 2, train=120, valid=4, test_2016_flickr=4)
 
 
-def test_a_third_of_the_pairs_is_bitext_and_the_rest_is_german_alone(finished: ToyRun) -> None:
+def test_a_third_of_the_pairs_is_bitext_and_all_others_are_only_german(finished: ToyRun) -> None:
     english, german = (
         (finished.text / f"train.{lang}").read_text("utf-8").splitlines() for lang in ("en", "de")
     )
@@ -24,7 +24,7 @@ def test_a_third_of_the_pairs_is_bitext_and_the_rest_is_german_alone(finished: T
     assert finished.lines("synthetic.de") == [line for n, line in enumerate(german) if n % 3]
 
 
-def test_synthetic_sources_are_sampled_and_begin_with_one_symbol(finished: ToyRun) -> None:
+def test_synthetic_sources_are_sampled_and_begin_with_a_tag(finished: ToyRun) -> None:
     sampled, synthetic = finished.lines("sampled.en"), finished.lines("synthetic.en")
     assert synthetic == [f"<BT> {line}" if line else "" for line in sampled]
     assert len(synthetic) == 80 and len(set(sampled)) > 40
@@ -33,7 +33,7 @@ def test_synthetic_sources_are_sampled_and_begin_with_one_symbol(finished: ToyRu
     assert len(tagged) == 80 - sampled.count("")
 
 
-def test_both_systems_have_one_vocabulary_and_are_compared_on_the_test_set(finished: ToyRun) -> None:
+def test_both_systems_share_a_vocabulary_and_are_compared_on_the_test_set(finished: ToyRun) -> None:
     result = json.loads((finished.out / "result.json").read_bytes())
     without, mixed = result["without"], result["with"]
     assert without["pairs"] == 40 and mixed["pairs"] == 120 - finished.lines("sampled.en").count("")
@@ -43,7 +43,7 @@ def test_both_systems_have_one_vocabulary_and_are_compared_on_the_test_set(finis
     assert finished.fingerprint("without") == finished.fingerprint("with")
 
 
-def test_results_py_writes_the_table_of_a_run_into_the_readme_once(finished: ToyRun) -> None:
+def test_the_table_of_a_run_is_written_into_the_readme_once(finished: ToyRun) -> None:
     readme, table = finished.recipe / "README.md", finished.printed.splitlines()[-4:]
     assert table[-1] not in readme.read_text("utf-8")
     for _ in range(2):
@@ -57,5 +57,5 @@ def test_a_run_of_another_number_of_updates_is_not_resumed(
     recipe: Callable[..., CompletedProcess[str]], finished: ToyRun
 ) -> None:
     refused = recipe(finished.recipe, "-d", finished.text, "-o", finished.out, 3, NMT_DATA="")
-    message = f"Error: {finished.out} holds a run of 2 updates; choose another place with -o.\n"
+    message = f"Error: {finished.out} holds a run of 2 updates; choose another folder with -o.\n"
     assert (refused.returncode, refused.stderr) == (1, message)

@@ -119,8 +119,8 @@ def test_a_later_run_resumes_the_download_of_an_earlier_run(
 ) -> None:
     server.lost_after = [100_000]
     with monkeypatch.context() as once:
-        once.setattr(download, "ROUNDS", 1)
-        with pytest.raises(download.Failure, match="lost after 100,000 of"):
+        once.setattr(download, "ATTEMPTS", 1)
+        with pytest.raises(download.DownloadError, match="lost after 100,000 of"):
             download.provide(archive(server), tmp_path)
     assert not (tmp_path / "archives" / "a.tgz").exists()
     download.provide(archive(server), tmp_path)
@@ -139,8 +139,8 @@ def test_a_partial_download_that_was_not_renamed_is_used_or_replaced(
     server: Server, tmp_path: Path, additional: bytes
 ) -> None:
     server.lost_after = [0]
-    with pytest.MonkeyPatch.context() as once, pytest.raises(download.Failure):
-        once.setattr(download, "ROUNDS", 1)
+    with pytest.MonkeyPatch.context() as once, pytest.raises(download.DownloadError):
+        once.setattr(download, "ATTEMPTS", 1)
         download.provide(archive(server), tmp_path)
     (part,) = (tmp_path / "archives").glob("*.part")
     part.write_bytes(ARCHIVE + additional)
@@ -168,19 +168,21 @@ def test_a_download_with_a_wrong_checksum_is_deleted(server: Server, tmp_path: P
     expected = {algorithm: hashlib.new(algorithm, ARCHIVE).hexdigest()}
     download.provide(archive(server, "/wrong.tgz", "/a.tgz", **expected), tmp_path)
     assert (tmp_path / "text").read_bytes() == TEXT
-    with pytest.raises(download.Failure, match=f"its {algorithm} is .*, expected {expected[algorithm]}"):
+    with pytest.raises(
+        download.DownloadError, match=f"its {algorithm} is .*, expected {expected[algorithm]}"
+    ):
         download.provide(archive(server, "/wrong.tgz", **expected), tmp_path / "second")
     assert not list((tmp_path / "second").rglob("*.*"))
 
 
 def test_the_error_names_the_failure_of_each_address_and_the_remedy(server: Server, tmp_path: Path) -> None:
     server.files["/page.tgz"], server.kind = b"<html>quota exceeded</html>", "text/html; charset=utf-8"
-    with pytest.raises(download.Failure) as failure:
+    with pytest.raises(download.DownloadError) as failure:
         download.provide(archive(server, "/missing.tgz", "/page.tgz"), tmp_path)
     assert "/missing.tgz: HTTP Error 404" in str(failure.value)
     assert "/page.tgz: the server sent a web page instead of the file" in str(failure.value)
     assert str(failure.value).endswith(f"put it at {tmp_path / 'archives' / 'a.tgz'}.")
-    assert len(server.requests) == 2 * download.ROUNDS
+    assert len(server.requests) == 2 * download.ATTEMPTS
 
 
 def test_the_checksum_of_a_first_download_is_printed_recorded_and_required_later(
@@ -191,7 +193,9 @@ def test_the_checksum_of_a_first_download_is_printed_recorded_and_required_later
     assert (tmp_path / "archives" / "checksums.txt").read_text() == f"{sha256(ARCHIVE)}  a.tgz\n"
     (tmp_path / "archives" / "a.tgz").write_bytes(packed(text=b"changed"))
     (tmp_path / "text").unlink()
-    with pytest.raises(download.Failure, match=rf"expected {sha256(ARCHIVE)}\. Delete \S+a\.tgz and run"):
+    with pytest.raises(
+        download.DownloadError, match=rf"expected {sha256(ARCHIVE)}\. Delete \S+a\.tgz and run"
+    ):
         download.provide(archive(server), tmp_path)
     assert not (tmp_path / "text").exists()
 
@@ -226,7 +230,7 @@ def test_a_damaged_or_different_archive_is_an_error(
     server: Server, tmp_path: Path, content: bytes, message: str
 ) -> None:
     server.files["/a.tgz"] = content
-    with pytest.raises(download.Failure, match=message):
+    with pytest.raises(download.DownloadError, match=message):
         download.provide(archive(server), tmp_path)
     assert not (tmp_path / "text").exists()
 

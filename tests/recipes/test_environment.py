@@ -19,16 +19,17 @@ def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with environment.sh, before `make install`."""
+    """Return a checkout with environment.sh, before `make install`."""
     (tmp_path / "recipes").mkdir()
     text = (RECIPES / "environment.sh").read_text("utf-8")
     (tmp_path / "recipes" / "environment.sh").write_text(text, "utf-8")
     return tmp_path
 
 
-def install(folder: Path, answer: str) -> Path:
+def install(folder: Path, output: str) -> Path:
+    """Write an `nmt` command that prints `output`, and return its folder."""
     folder.mkdir(parents=True)
-    (folder / "nmt").write_text(f"#!/bin/sh\necho {answer}\n", "utf-8")
+    (folder / "nmt").write_text(f"#!/bin/sh\necho {output}\n", "utf-8")
     (folder / "nmt").chmod(0o755)
     return folder
 
@@ -48,7 +49,7 @@ def test_the_environment_of_make_install_is_used_if_no_other_has_nmt(checkout: P
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.parent.name)
-def test_every_recipe_finds_its_environment_and_takes_options_of_preprocess(path: Path) -> None:
+def test_every_recipe_loads_its_environment_and_accepts_options_of_preprocess(path: Path) -> None:
     text = path.read_text("utf-8")
     assert 'source "$here/../environment.sh"' in text
     commands = re.findall(r"^ *nmt preprocess (?:.*\\\n)*.*", text, re.M)

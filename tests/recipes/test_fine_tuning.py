@@ -1,4 +1,4 @@
-"""The fine-tuning recipe as a user runs it, on a stranger's random model, a few lines and two steps."""
+"""The fine-tuning recipe on a random Marian model, with a few lines and two steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ max_steps = 2
 
 
 @pytest.mark.slow
-def test_a_strangers_model_is_trained_on_and_given_back(
+def test_a_marian_model_is_imported_fine_tuned_and_exported(
     recipe: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
     before = marian_folder(tmp_path / "theirs").get_parameter("model.shared.weight")

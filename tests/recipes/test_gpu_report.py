@@ -1,4 +1,4 @@
-"""The half hour on a GPU: its programs run where there is none, and its report says what was missed."""
+"""The benchmark of half an hour on a GPU: its report, its counts of operations, and its script."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from recipes.benchmarks.gpu.counts import attention, counts, search
 HALF_HOUR = Path(report.__file__).with_name("half_hour.sh")
 
 
-def test_a_report_has_prediction_measurement_and_verdict_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_report_has_predictions_measurements_and_missing_values(tmp_path: Path) -> None:
     measured = {"ms_a_step": 27.5, "host_ms_a_step": 12.0, "share_of_peak": {"989": 0.4, "798": 0.5}}
     (tmp_path / "base-compiled.json").write_text(json.dumps(measured))
     (tmp_path / "check.json").write_text(json.dumps({"right": False, "off_by": {}}))
@@ -28,61 +28,61 @@ def test_a_report_has_prediction_measurement_and_verdict_and_says_what_is_missin
 
 
 @pytest.mark.slow
-def test_steps_are_measured_on_a_cpu_too_to_try_the_program(tmp_path: Path) -> None:
+def test_steps_are_measured_on_a_cpu_too(tmp_path: Path) -> None:
     out = tmp_path / "toy.json"
     result = CliRunner().invoke(step.main, [str(out), "toy", "eager", "--tokens", "100"])
     assert result.exit_code == 0, result.output
-    told = json.loads(out.read_text())
-    assert told["ms_a_step"] > 0
-    assert 3 < told["loss"] < 10
+    measured = json.loads(out.read_text())
+    assert measured["ms_a_step"] > 0
+    assert 3 < measured["loss"] < 10
 
 
-def test_a_step_asks_for_no_more_than_it_did() -> None:
-    found = counts("toy", 200)
-    operations = {name: each["operations"] for name, each in found["by name"].items()}
+def test_a_training_step_has_no_more_operations_than_recorded() -> None:
+    step_counts = counts("toy", 200)
+    operations = {name: count["operations"] for name, count in step_counts["by name"].items()}
     assert operations["attend"] == operations["attend_backward"] == 3
-    # Of each matrix, and for its two gradients; those before a ReLU add bias and bend in one.
+    # One product for each matrix and two for its gradients. Before a ReLU, one kernel adds bias and ReLU.
     assert operations["mm"] + operations["addmm"] + operations["relu_linear"] == 3 * 11
     assert operations["relu_linear"] == operations["relu_backward"] == 2
     assert "threshold_backward" not in operations and operations["sum"] == 2
-    # Neither are gradients put together, nor are those of parameters added one by one.
+    # Gradients are neither concatenated nor added one by one.
     assert "cat" not in operations
     assert operations["losses_and_gradients"] == 1
-    assert operations["_foreach_copy_"] == 2  # gradients of either precision to their places
+    assert operations["_foreach_copy_"] == 2  # gradients of both precisions into their buffers
     assert not {"_foreach_add_", "add_", "zero_"} & operations.keys()
     assert operations["_to_copy"] <= 21
-    assert found["operations"] <= 123
-    assert found["once a step"]["operations"] <= 24  # copies in half precision, the norm, the update
+    assert step_counts["operations"] <= 123
+    assert step_counts["once a step"]["operations"] <= 24  # copies in half precision, the norm, the update
 
 
-def test_a_step_of_the_base_model_touches_no_more_memory_than_it_did() -> None:
-    found = counts("base", 25_000)
-    assert found["operations"] <= 588
-    assert found["GB"] <= 58.8
+def test_a_step_of_the_base_model_reads_and_writes_no_more_memory_than_recorded() -> None:
+    wide = counts("base", 25_000)
+    assert wide["operations"] <= 588
+    assert wide["GB"] <= 58.8
     narrow = counts("base", 25_000, "bf16")
     assert narrow["operations"] <= 428
     assert narrow["GB"] <= 39.3
 
 
-def test_attention_is_one_launch_a_pass_unless_segments_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_one_launch_per_pass_unless_segments_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "WMT_PAIRS", 50_000)
-    found = attention(25_000)
-    launches = {name: (each["forward"], each["backward"]) for name, each in found.items()}
-    for case in ("self", "causal", "cross"):
-        assert launches[f"alike-short {case}"] == launches[f"alike-middle {case}"] == (1, 1)
-        assert launches[f"alike-long {case}"] == (2, 2)
-        assert launches[f"random {case}"] == (3, 4)
-    assert found["alike-short self"]["filled"] > 0.85
-    assert found["random self"]["filled"] > 0.7
+    cases = attention(25_000)
+    launches = {name: (case["forward"], case["backward"]) for name, case in cases.items()}
+    for kind in ("self", "causal", "cross"):
+        assert launches[f"alike-short {kind}"] == launches[f"alike-middle {kind}"] == (1, 1)
+        assert launches[f"alike-long {kind}"] == (2, 2)
+        assert launches[f"random {kind}"] == (3, 4)
+    assert cases["alike-short self"]["filled"] > 0.85
+    assert cases["random self"]["filled"] > 0.7
 
 
-def test_a_step_of_search_asks_a_gpu_for_no_more_than_it_did() -> None:
-    found = search(beam=2, steps=8)
-    assert found["as on a GPU"]["operations"] <= 201 < found["as on a CPU"]["operations"]
+def test_a_search_step_has_no_more_operations_than_recorded() -> None:
+    step_counts = search(beam=2, steps=8)
+    assert step_counts["as on a GPU"]["operations"] <= 201 < step_counts["as on a CPU"]["operations"]
 
 
-def test_the_script_says_how_it_is_used_and_is_sound() -> None:
-    told = subprocess.run(["bash", HALF_HOUR], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr) == (2, "")
-    assert "prepare /path/to/multi30k" in told.stdout
+def test_the_script_prints_its_usage_and_has_valid_syntax() -> None:
+    usage = subprocess.run(["bash", HALF_HOUR], capture_output=True, text=True, check=False)
+    assert (usage.returncode, usage.stderr) == (2, "")
+    assert "prepare /path/to/multi30k" in usage.stdout
     assert subprocess.run(["bash", "-n", HALF_HOUR], check=False).returncode == 0

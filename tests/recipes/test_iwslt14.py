@@ -1,4 +1,4 @@
-"""The IWSLT14 recipe, from made-up talks, packed like the published archive, to scored translations."""
+"""The IWSLT14 recipe, from generated talks in an archive like the published one to scores."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ TALK_LINES = 120
 
 
 def sentences(name: str, lang: str, count: int) -> list[str]:
-    """As many lines, others in each file; the languages of a file say the same."""
+    """Return `count` random lines for the file `name`. Lines of both languages correspond."""
     rng = Random(name)
     return [
         " ".join(WORDS[lang][rng.randrange(8)] for _ in range(rng.randint(4, 9))) + ". “Ja”, it’s"
@@ -37,7 +37,7 @@ def sentences(name: str, lang: str, count: int) -> list[str]:
 
 
 def content(name: str) -> bytes:
-    """What a file of the archive holds, by its name in the recipe."""
+    """Return the content of a file of the archive by its name in the recipe."""
     name = Path(name).name.removesuffix(".xml")
     stem, lang = name.rsplit(".", 1)
     if stem == "train.tags":
@@ -55,51 +55,46 @@ def lines(file: Path) -> list[str]:
 
 @pytest.fixture
 def prepare(tmp_path: Path) -> Callable[[dict[str, list[str]]], Path]:
-    """Runs prepare.py on training text, and test sets as in `content`; returns the folder of the sets."""
+    """Return a function that runs prepare.py on training text by language, and returns the output folder."""
 
     def run(training: dict[str, list[str]]) -> Path:
-        given = tmp_path / "given"
-        given.mkdir()
+        talks = tmp_path / "talks"
+        talks.mkdir()
         for lang in ("de", "en"):
-            (given / f"train.tags.{lang}").write_text("".join(f"{x}\n" for x in training[lang]), "utf-8")
+            (talks / f"train.tags.{lang}").write_text("".join(f"{x}\n" for x in training[lang]), "utf-8")
             for name in SEGMENTS:
-                (given / f"{name}.{lang}.xml").write_bytes(content(f"{name}.{lang}.xml"))
+                (talks / f"{name}.{lang}.xml").write_bytes(content(f"{name}.{lang}.xml"))
         out = tmp_path / "out"
-        subprocess.run([sys.executable, PREPARE, given, "--out", out], check=True, capture_output=True)
+        subprocess.run([sys.executable, PREPARE, talks, "--out", out], check=True, capture_output=True)
         return out
 
     return run
 
 
-def test_training_text_loses_tags_and_pairs_of_unlike_length_and_every_23rd_validates(
+def test_training_text_has_no_tags_and_no_unequal_pairs_and_every_23rd_pair_is_validation(
     prepare: Callable[[dict[str, list[str]]], Path],
 ) -> None:
-    kept = [f"Satz {n} , gut" for n in range(1, 47)]
+    plain = [f"Satz {n} , gut" for n in range(1, 47)]
     bad = {
         "de": ["<url>x</url>", "<talkid>7</talkid>", "eins", "eins zwei", "", "wort " * 176, "a b c d e"],
         "en": [
-            "<url>x</url>",
-            "<talkid>7</talkid>",
-            "",
-            "one two three four",
-            "",
-            "word " * 176,
-            "a b c d e f g h",
+            *("<url>x</url>", "<talkid>7</talkid>", "", "one two three four", ""),
+            *("word " * 176, "a b c d e f g h"),
         ],
     }
     good = ["<title>Über uns</title>", "<description>mehr</description>", "wort " * 175, "a\u2028b c\u2028d"]
-    text = {lang: [*bad[lang], *kept[:10], *bad[lang], *kept[10:], *good] for lang in ("de", "en")}
+    text = {lang: [*bad[lang], *plain[:10], *bad[lang], *plain[10:], *good] for lang in ("de", "en")}
     text["de"] += ["a b c d", "a b"]
     text["en"] += ["a b c d e f", "a b c"]
     out = prepare(text)
     train, valid = lines(out / "train.de"), lines(out / "valid.de")
-    assert valid == [kept[22], kept[45]]
-    assert train[:44] == [line for line in kept if line not in valid]
+    assert valid == [plain[22], plain[45]]
+    assert train[:44] == [line for line in plain if line not in valid]
     assert [line.split()[0] for line in train[44:]] == ["Über", "mehr", "wort", "a", "a", "a"]
     assert lines(out / "train.en")[-2:] == ["a b c d e f", "a b c"]
 
 
-def test_the_test_set_is_five_sets_in_order_in_words_with_plain_apostrophes(
+def test_the_test_set_is_five_tokenised_sets_with_plain_apostrophes(
     prepare: Callable[[dict[str, list[str]]], Path],
 ) -> None:
     out = prepare({"de": ["a"], "en": ["a"]})
@@ -110,7 +105,7 @@ def test_the_test_set_is_five_sets_in_order_in_words_with_plain_apostrophes(
 
 
 @pytest.mark.slow
-def test_the_recipe_goes_from_the_archive_to_scores_of_the_best_and_the_average(
+def test_the_recipe_scores_the_best_and_the_averaged_model(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("iwslt14-de-en/downloads.toml", tmp_path, content)
@@ -119,10 +114,10 @@ def test_the_recipe_goes_from_the_archive_to_scores_of_the_best_and_the_average(
         "iwslt14-de-en", run, *TINY, DOWNLOADS=downloads, PREPROCESS="--set tokenizer.merges=20 --workers 1"
     )
     assert done.returncode == 0, done.stderr
-    described = json.loads((run / "dataset" / "dataset.json").read_text())
+    manifest = json.loads((run / "dataset" / "dataset.json").read_text())
     pairs = (TALK_LINES + 2) // 23
     assert f"{pairs} pairs" in done.stdout and f"{TALK_LINES + 2 - pairs} pairs" in done.stdout
-    assert described["settings"]["text"]["lowercase"]
+    assert manifest["settings"]["text"]["lowercase"]
     assert lines(run / "dataset" / "train.target.txt")[0] == "titel : a"
     averaged = json.loads((run / "average" / "config.json").read_text())["averaged"]
     assert [part["step"] for part in averaged] == list(range(1, 11))

@@ -1,4 +1,4 @@
-"""The numbers that the comparison of layers derives from times. Nothing is timed here."""
+"""The exponents and crossings that the comparison of layers computes from times."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from recipes.benchmarks import layers
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5, 2.0])
-def test_the_exponent_of_a_power_law_is_found(exponent: float) -> None:
+def test_the_slope_is_the_exponent_of_a_power_law(exponent: float) -> None:
     assert layers.slope([(n, 0.3 * n**exponent) for n in (64, 128, 256, 512)]) == pytest.approx(exponent)
 
 
-def test_where_curves_cross_is_found_between_the_points_that_were_timed() -> None:
+def test_the_crossing_of_two_curves_is_interpolated() -> None:
     lengths = (32, 64, 128, 256, 512)
     assert layers.crossing([(n, n**2, 100 * n) for n in lengths]) == "100"
     assert layers.crossing([(n, n**2, n) for n in lengths]) == "below 32"

@@ -1,4 +1,4 @@
-"""The recipe of many languages on a few generated pairs and with a very small model."""
+"""The multilingual recipe on a few generated pairs with a very small model."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def finished(toy_run: Callable[..., ToyRun]) -> ToyRun:
     return toy_run("multilingual", 2, ("en", "de", "fr"), train=100, test_2016_flickr=4)
 
 
-def test_both_directions_are_corpora_of_one_dataset_each_with_its_tag(finished: ToyRun) -> None:
+def test_one_dataset_has_a_corpus_with_a_tag_for_each_direction(finished: ToyRun) -> None:
     split = json.loads((finished.out / "both" / "dataset" / "dataset.json").read_bytes())["splits"]["train"]
     assert [(corpus["name"], corpus["pairs"], corpus["tag"]) for corpus in split["corpora"]] == [
         ("en-de", 100, "<2de>"),
@@ -29,7 +29,7 @@ def test_temperature_sampling_raises_the_share_of_the_smaller_corpus(finished: T
     assert french / (french + german) == pytest.approx(20**0.2 / (20**0.2 + 100**0.2), abs=0.05)
 
 
-def test_each_direction_is_scored_in_one_model_and_in_its_own(finished: ToyRun) -> None:
+def test_each_direction_is_scored_with_the_shared_and_a_separate_model(finished: ToyRun) -> None:
     for lang in ("de", "fr"):
         assert f"{lang}/alone.{lang}" in finished.printed and f"both/both.{lang}" in finished.printed
         assert len(finished.lines(f"both/both.{lang}")) == 4

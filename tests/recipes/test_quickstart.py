@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_bytes_with_any_hash_seed(
 def test_an_invalid_size_is_refused_before_files_are_written(size: str, tmp_path: Path) -> None:
     finished = run("--out", "folder", f"--test={size}", cwd=tmp_path)
     assert finished.returncode == 2
-    assert f"'{size}' is not a size; give a whole number from 1 on" in finished.stderr
+    assert f"'{size}' is not a number of pairs. Give a whole number of at least 1." in finished.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""What recipes' results.py share: describing, keeping and showing what came of a run."""
+"""The functions that describe, store and show the results of recipes."""
 
 import importlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes import results
@@ -18,14 +18,14 @@ README = "before\n<!-- written by results.py -->\nold\n<!-- end -->\nafter\n"
 ALL = "| a | <!-- a -->old<!-- end --> | 1 |\n| b | <!-- b -->other<!-- end --> | 2 |\n"
 
 
-def test_the_system_with_most_bleu_is_best_and_of_equals_the_first(tmp_path: Path) -> None:
+def test_the_first_system_with_the_highest_bleu_is_best(tmp_path: Path) -> None:
     scores = {"valid-0.de": 30.5, "valid-0.6.de": 31.25, "valid-1.de": 31.25}
     systems = [{"system": name, "scores": [{"score": score}]} for name, score in scores.items()]
     (tmp_path / "valid.json").write_text(json.dumps({"systems": systems}))
     assert results.best(tmp_path / "valid.json") == "valid-0.6.de"
 
 
-def test_both_readmes_get_the_kept_results_and_newer_ones_replace_older(tmp_path: Path) -> None:
+def test_new_results_replace_old_ones_in_both_readmes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "README.md").write_text(README)
     (tmp_path / "README.md").write_text(ALL)
@@ -34,25 +34,27 @@ def test_both_readmes_get_the_kept_results_and_newer_ones_replace_older(tmp_path
             tmp_path / "a",
             [{"updates": updates, "bleu": bleu}],
             key=lambda result: (result["updates"],),
-            table=lambda found: "".join(f"{result['updates']}: {result['bleu']}\n" for result in found),
-            score=lambda found: str(found[-1]["bleu"]),
+            table=lambda rows: "".join(f"{result['updates']}: {result['bleu']}\n" for result in rows),
+            score=lambda rows: str(rows[-1]["bleu"]),
         )
     assert (tmp_path / "a" / "README.md").read_text() == README.replace("old", "4000: 38.0\n8000: 41.5")
     assert (tmp_path / "README.md").read_text() == ALL.replace("old", "41.5")
-    assert [result["bleu"] for result in results.kept(tmp_path / "a")] == [38.0, 41.5]
+    assert [result["bleu"] for result in results.stored(tmp_path / "a")] == [38.0, 41.5]
 
 
-def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no result\.json was found\. Name the folder of a finished run"):
         results.read([tmp_path / "result.json"])
 
 
 @pytest.mark.parametrize("name", ["back-translation", "multi30k", "parsing", "table3"])
-def test_the_readmes_show_what_was_kept_and_nothing_else(name: str) -> None:
+def test_the_readmes_show_the_stored_results(name: str) -> None:
     recipe: Any = importlib.import_module(f"recipes.{name}.results")
-    kept = results.kept(RECIPES / name)
-    rows, score = (recipe.table(kept), recipe.score(kept)) if kept else ("Not run yet.\n", "not yet run")
+    stored = results.stored(RECIPES / name)
+    rows, score = (
+        (recipe.table(stored), recipe.score(stored)) if stored else ("Not run yet.\n", "not yet run")
+    )
     text = (RECIPES / name / "README.md").read_text(encoding="utf-8")
     assert f"<!-- written by results.py -->\n{rows}<!-- end -->" in text
-    every = (RECIPES / "README.md").read_text(encoding="utf-8")
-    assert f"| <!-- {name} -->{score}<!-- end --> |" in every
+    overview = (RECIPES / "README.md").read_text(encoding="utf-8")
+    assert f"| <!-- {name} -->{score}<!-- end --> |" in overview

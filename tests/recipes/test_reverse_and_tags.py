@@ -1,4 +1,4 @@
-"""Run the documented commands for the other direction and for many languages, as written."""
+"""The documented commands for the other direction and for many languages."""
 
 import os
 import re
@@ -12,7 +12,6 @@ from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
 
 ROOT = Path(__file__).resolve().parents[2]
-README, LANGUAGES = ROOT / "recipes" / "README.md", ROOT / "nmt_cli" / "docs" / "how-to" / "many-languages.md"
 SMALL = """#!/bin/sh
 case $1 in
 train)
@@ -25,16 +24,20 @@ exec $NMT "$@"
 """
 
 
-def first_block(text: str) -> str:
-    """Return the commands of the first code block."""
-    block = re.search(r"```\n(.*?)```", text, re.DOTALL)
+def commands_of(page: str, heading: str) -> str:
+    """Return the first commands below a heading of a page."""
+    section = (ROOT / page).read_text("utf-8").split(f"# {heading}\n")[1]
+    block = re.search(r"```\n(.*?)```", section, re.DOTALL)
     assert block
     return block[1]
 
 
 @pytest.fixture
 def shell(tmp_path: Path, nmt_script: Path) -> Callable[[str, str], str]:
-    """Runs commands in the test's folder, with an `nmt` that makes small models; returns what they print."""
+    """Return a function that runs commands with an `nmt` that makes small models, and returns their output.
+
+    Its second parameter has additional options of `nmt preprocess`.
+    """
     command = tmp_path / "bin" / "nmt"
     command.parent.mkdir()
     command.write_text(SMALL)
@@ -58,7 +61,7 @@ def shell(tmp_path: Path, nmt_script: Path) -> Callable[[str, str], str]:
 
 
 def write(folder: Path, sides: Sequence[str], count: int) -> None:
-    """`train` and `valid` of made-up lines, each side in words of its own."""
+    """Write the files `train` and `valid` for the languages `sides`, with `count` lines in train."""
     folder.mkdir(parents=True)
     for part in ("train", "valid"):
         for side in sides:
@@ -66,14 +69,11 @@ def write(folder: Path, sides: Sequence[str], count: int) -> None:
             (folder / f"{part}.{side}").write_text("".join(lines), "utf-8")
 
 
-def test_the_other_direction_takes_over_the_tokeniser(
-    tmp_path: Path, shell: Callable[[str, str], str]
-) -> None:
+def test_the_other_direction_reuses_the_tokeniser(tmp_path: Path, shell: Callable[[str, str], str]) -> None:
     write(tmp_path / "data", ("en", "de"), 40)
-    there = "nmt preprocess --source-lang en --target-lang de --train data/train --out en-de/dataset"
-    shell(there, "--vocab-size 24")
-    section = README.read_text("utf-8").split("\n## The other direction\n")[1]
-    shell(first_block(section), "")
+    forward = "nmt preprocess --source-lang en --target-lang de --train data/train --out en-de/dataset"
+    shell(forward, "--vocab-size 24")
+    shell(commands_of("recipes/README.md", "The other direction"), "")
     first, second = (tmp_path / name / "dataset" for name in ("en-de", "de-en"))
     assert (second / "train.source.txt").read_bytes() == (first / "train.target.txt").read_bytes()
     vocabularies = [
@@ -83,12 +83,13 @@ def test_the_other_direction_takes_over_the_tokeniser(
 
 
 @pytest.mark.slow
-def test_a_tag_before_each_line_says_into_which_language(
+def test_a_tag_before_each_line_names_the_target_language(
     tmp_path: Path, shell: Callable[[str, str], str]
 ) -> None:
     for lang in ("de", "fr"):
         write(tmp_path / "data" / lang, ("en", lang), 20)
-    printed = shell(first_block(LANGUAGES.read_text("utf-8")), "--vocab-size 24")
+    page = "nmt_cli/docs/how-to/many-languages.md"
+    printed = shell(commands_of(page, "Many languages in one model"), "--vocab-size 24")
     assert printed.count("\n") == 1
     entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.vocabulary.entries
     source = open_dataset(tmp_path / "tagged" / "dataset").splits["train"].source

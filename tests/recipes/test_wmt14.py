@@ -1,4 +1,4 @@
-"""The WMT14 recipes, from made-up pairs, packed like the published archives, to scored translations."""
+"""The WMT14 recipes, from generated pairs in archives like the published ones to scores."""
 
 import gzip
 import json
@@ -28,14 +28,14 @@ TRAINING_LINES = 60
 
 
 def sentences(name: str, lang: str, count: int) -> list[str]:
-    """As many lines, others in each file; the languages of a file say the same."""
+    """Return `count` random lines for the file `name`. Lines of all languages correspond."""
     rng = Random(name)
     picks = [[rng.randrange(18) for _ in range(rng.randint(3, 12))] for _ in range(count)]
     return [" ".join(WORDS[lang][n % len(WORDS[lang])] for n in line) for line in picks]
 
 
 def content(name: str) -> bytes:
-    """What a file of the recipe holds, by its name there, such as newstest2013.en.sgm or europarl-v7.de."""
+    """Return the content of a file by its name in the recipe, such as newstest2013.en.sgm."""
     stem, lang = name.removesuffix(".sgm").removesuffix(".gz").rsplit(".", 1)
     if name.endswith(".sgm"):
         segments = enumerate(sentences(stem, lang, LINES[stem]), start=1)
@@ -56,17 +56,17 @@ def text_lines(file: Path) -> list[str]:
 
 
 def steps(model: Path) -> list[int]:
-    """Which checkpoints a model is the average of."""
+    """Return the steps of the checkpoints that a model averages."""
     return [part["step"] for part in json.loads((model / "config.json").read_text())["averaged"]]
 
 
 def metrics(file: Path) -> set[str]:
-    """What `nmt score --json` wrote."""
+    """Return the names of the metrics in the output of `nmt score --json`."""
     return {score["metric"] for score in json.loads(file.read_text())["systems"][0]["scores"]}
 
 
 @pytest.mark.slow
-def test_english_german_goes_from_archives_to_both_scores_of_both_test_sets(
+def test_english_german_is_trained_and_gets_both_scores_of_both_test_sets(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("wmt14-en-de/downloads.toml", tmp_path, content)
@@ -74,7 +74,7 @@ def test_english_german_goes_from_archives_to_both_scores_of_both_test_sets(
     done = recipe("wmt14-en-de", *arguments, DOWNLOADS=downloads, PREPROCESS="--vocab-size 80 --workers 1")
     assert done.returncode == 0, done.stderr
     dataset, results = tmp_path / "run" / "dataset-wmt14", tmp_path / "run" / "wmt14-base"
-    # One line of Common Crawl is no UTF-8.
+    # One line of Common Crawl is not UTF-8.
     assert len(text_lines(dataset / "train.source.txt")) == 3 * TRAINING_LINES - 1
     assert steps(results / "model") == [2, 3, 4, 5, 6]
     for name in ("newstest2014-full", "newstest2014-filtered"):
@@ -85,7 +85,7 @@ def test_english_german_goes_from_archives_to_both_scores_of_both_test_sets(
 
 
 @pytest.mark.slow
-def test_english_french_goes_from_archives_to_both_scores(
+def test_english_french_is_trained_and_gets_both_scores(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("wmt14-en-fr/downloads.toml", tmp_path, content)
@@ -94,17 +94,17 @@ def test_english_french_goes_from_archives_to_both_scores(
     done = recipe("wmt14-en-fr", *arguments, MODEL="big", DOWNLOADS=downloads, PREPROCESS=options)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "run" / "big"
-    described = json.loads((tmp_path / "run" / "dataset" / "dataset.json").read_text())
-    assert described["settings"]["tokenizer"]["kind"] == "sentencepiece"
+    manifest = json.loads((tmp_path / "run" / "dataset" / "dataset.json").read_text())
+    assert manifest["settings"]["tokenizer"]["kind"] == "sentencepiece"
     assert steps(results / "model") == list(range(1, 21))
     trained = tomllib.loads((results / "training" / "config.toml").read_text())
-    assert [trained["model"][f"{place}_dropout"] for place in ("residual", "embedding")] == [0.1, 0.1]
+    assert [trained["model"][f"{name}_dropout"] for name in ("residual", "embedding")] == [0.1, 0.1]
     assert f"newstest2014, {LINES['newstest2014']} lines, big model:" in done.stdout
     assert len(text_lines(results / "newstest2014.fr")) == LINES["newstest2014"]
     assert {"bleu", "paper-bleu"} <= metrics(results / "newstest2014.json")
 
 
-def test_the_text_that_google_prepared_is_running_text_again_before_subwords_are_learnt(
+def test_the_tokenised_text_of_google_is_detokenised_before_preprocessing(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("wmt14-en-de/downloads-google.toml", tmp_path, content)
@@ -137,7 +137,7 @@ def test_the_text_that_google_prepared_is_running_text_again_before_subwords_are
     ],
     ids=["model", "data"],
 )
-def test_a_misspelt_variable_ends_the_recipe_before_anything_is_fetched(
+def test_an_invalid_variable_is_refused_before_any_download(
     tmp_path: Path, recipe: Recipe, variables: dict[str, str], message: str
 ) -> None:
     done = recipe("wmt14-en-de", tmp_path / "run", **variables)

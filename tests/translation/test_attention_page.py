@@ -19,7 +19,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 from nmt_cli.translation.attention_page import write_attention_page
-from tests.conftest import known
+from tests.conftest import vocabulary_of
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -72,7 +72,7 @@ def model(tokenizers: Tokenizers) -> Transformer:
     torch.manual_seed(1)
     config = ModelConfig(encoder_layers=2, decoder_layers=3, width=16, heads=4, feed_forward=16)
     size = len(tokenizers.source.vocabulary.entries)
-    return Transformer(config, known(size), known(size), joint=True).eval()
+    return Transformer(config, vocabulary_of(size), vocabulary_of(size), joint=True).eval()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_a_truncated_translation_has_no_end_mark(
         encoder_layers=1, decoder_layers=1, width=16, heads=2, positions="learned", longest=6
     )
     size = len(tokenizers.source.vocabulary.entries)
-    model = Transformer(config, known(size), known(size), joint=True).eval()
+    model = Transformer(config, vocabulary_of(size), vocabulary_of(size), joint=True).eval()
     _, _, dog = pairs[0]
     cut = written(model, tokenizers, [("", dog, [*dog, dog[0]])])
     (shown,) = json.loads(Reader(cut).data)["pairs"]
