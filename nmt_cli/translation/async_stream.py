@@ -20,11 +20,12 @@ async def async_stream(
     translator: Translator, queue: RequestQueue, lines: Iterable[str], search: SearchConfig
 ) -> AsyncGenerator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as it is finished, without blocking the
-    event loop. `search` replaces the search settings of `translator`. A cancelled or closed generator removes
-    its sentences from `queue` at once. Errors of `lines` and of the workers are raised."""
+    event loop. `search` replaces the search settings of `translator`. Raise errors of `lines` and of the
+    workers. When the generator is closed or cancelled, remove its sentences from `queue` at once."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:  # called in any thread
+        """Let the event loop continue. Any thread may call this. Do nothing if the loop is closed."""
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(changed.set)
 
@@ -49,12 +50,14 @@ async def async_stream(
 
 
 def _is_short(lines: Iterable[str], window: int) -> bool:
-    """Return whether `lines` are a list small enough for the event loop to read it without waiting."""
+    """Return whether `lines` are a list small enough for the event loop to read without waiting. It has at
+    most `window` lines and `SHORT_CHARACTERS` characters."""
     return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= SHORT_CHARACTERS
 
 
 def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
-    """Return all finished translations that were not returned yet, in order. This is slow for long lines."""
+    """Return all translations of `request` that are finished and were not returned before, in order. The list
+    may be empty. This is slow for long lines."""
     translations = []
     while done := queue.poll(request):
         translations.append(translator.translation(*done))

@@ -27,9 +27,9 @@ def write_attention_page(
     tokenizers: Tokenizers,
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
-    """Write a self-contained page with the attention weights of `model` for each of `pairs` to `file`. A pair
-    is the raw source text, its token ids and the token ids of the translation, without end tokens. It takes
-    layers x heads x (S² + T² + S x T) bytes, plus a third for base64. S and T are its tokens."""
+    """Write an HTML page with the attention weights of `model` for each of `pairs` to `file`. A pair is the
+    raw source text, its token ids and the token ids of the translation, without end tokens. A pair with S and
+    T tokens takes layers x heads x (S² + T² + S x T) bytes, plus a third for base64."""
     page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
     data = {"languages": languages, "pairs": page_pairs}
@@ -40,7 +40,8 @@ def write_attention_page(
 def _pair(
     model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
 ) -> dict[str, Any]:
-    """Return the texts, tokens and weights of a pair as JSON data for `page/page.js`."""
+    """Return the raw source text, tokens, alignment and weights of a pair as JSON data for `page/page.js`.
+    `source` and `target` are token ids."""
     (maps,) = attention_maps(model, [(source, target)])
     return {
         "text": text,
@@ -53,11 +54,12 @@ def _pair(
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return the vocabulary entries of token ids."""
     entries = tokenizer.vocabulary.entries
     return [entries[i] for i in ids]
 
 
 def _encoded(weights_LHTS: Tensor) -> dict[str, Any]:
-    """Return the shape of the weights, and the weights in base64, one byte each, from 0 to `FULL`."""
+    """Return the shape of the weights, and the weights in base64. Each weight is a byte from 0 to `FULL`."""
     steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
     return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}

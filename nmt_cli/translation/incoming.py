@@ -15,7 +15,8 @@ def lines_of(
     byte-order mark at the start is dropped.
 
     `read(n)` waits for input, and returns 1 to n bytes, or none at the end. For a line of more than `longest`
-    bytes, `too_long` is called with the line's number, from 1. If it returns, the line counts as empty.
+    bytes, `too_long` is called with the number of the line, from 1. If `too_long` returns, an empty line
+    replaces this line.
     """
     # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []

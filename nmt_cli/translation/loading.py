@@ -59,8 +59,8 @@ class Loaded:
         return Ensemble.of(self.models, self.translator.config.search)
 
     def searching(self, search: SearchConfig | None) -> Translator:
-        """Return a translator with the settings `search`, or the present one for None. Raises `UserError` if
-        the settings do not suit the models."""
+        """Return a translator with the settings `search`, or the present translator if `search` is None.
+        Raise `UserError` if the settings do not suit the models."""
         if not search:
             return self.translator
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
@@ -68,9 +68,10 @@ class Loaded:
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
-    """Read the models in `paths` and prepare their weights for translation. A path is a model, checkpoint or
-    run folder. Several models are an ensemble. Raises `UserError` for invalid folders, for different
-    vocabularies, and for settings of `config` that do not suit the models."""
+    """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
+    `where`. Several models are an ensemble. GPUs have copies of the models, and the workers of a CPU share
+    them. Raise `UserError` for invalid folders, different vocabularies, too few GPUs, and settings of
+    `config` that do not suit the models."""
     cores = available_cores()
     threads = where.threads or cores
     copies = []
@@ -102,8 +103,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
 def _read(
     paths: Sequence[Path], device: torch.device
 ) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
-    """Return the tokenizers, and for each path the model and the description of its training data. Raises
-    `UserError` if the models have different vocabularies."""
+    """Return the tokenizers, the model of each path on `device`, and the description of the training data of
+    each model. Raise `UserError` if a folder has no model, or if the models have different vocabularies."""
     read = [read_model(find_model(path), device) for path in paths]
     first = read[0].identity.tokenizers
     for path, model in zip(paths, read, strict=True):

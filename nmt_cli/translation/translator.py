@@ -107,7 +107,7 @@ class Translation:
 
     @property
     def checked_text(self) -> str:
-        """The same as `text`. Raises `UserError` if the line failed."""
+        """The same as `text`. Raise `UserError` if the line failed, as it did not fit into memory."""
         if self.failed:
             raise UserError(
                 f"line {self.line.number:,} ({self.line.pieces:,} tokens) does not fit into memory. "
@@ -145,15 +145,17 @@ class Translator:
         self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
-        """Return a copy of this translator with the search settings `search`. The original is not changed."""
+        """Return a copy of this translator with the search settings `search` and their banned texts. The
+        original is not changed."""
         other = copy(self)
         other.config = replace(self.config, search=search)
         other.banned = _banned(self.tokenizers.target, search.ban)
         return other
 
     def line(self, number: int, raw: str) -> Line:
-        """Prepare raw text as line `number`, from 1. With `input.prefix`, the text after the first tab is the
-        required start of the translation. Raises `UserError` for more than `MAX_PARTS` sentences."""
+        """Cut raw text into sentences of at most `longest` tokens, ready for the search, as line `number`,
+        from 1. With `input.prefix`, the text after the first tab is the required start of the translation.
+        Raise `UserError` for more than `MAX_PARTS` sentences."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
@@ -186,9 +188,9 @@ class Translator:
         )
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
-        """Mask the placeholders of a sentence, prepare it and encode it.
+        """Return a sentence with its placeholders masked, prepared and encoded, as a list of one item.
 
-        Return a list with one item, or an empty list if no text is left. `spaces` is passed on unchanged.
+        Return an empty list if no text is left. `spaces`, the whitespace after the sentence, is passed on.
         """
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
@@ -196,7 +198,8 @@ class Translator:
         return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
-        """Return `text` with its placeholders replaced by the symbols in `values`, if the model has any."""
+        """Return `text` with its placeholders replaced by the symbols in `values`. If the model has no
+        placeholders, return `text` as it is."""
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
@@ -204,12 +207,13 @@ class Translator:
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Join the translations of sentences, given the whitespace after each sentence, as in `split`."""
+        """Return the translations of sentences as one text. `spaces` is the whitespace after each source
+        sentence, as `split` returns it."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
     def _fitting(self, sentence: Prepared) -> list[Prepared]:
-        """Return the parts of a sentence to translate, at most `longest` tokens each. `input.too_long`
-        decides whether a longer sentence is split, cut or skipped."""
+        """Return a sentence of at most `longest` tokens alone. For a longer one, `input.too_long` decides:
+        return all its parts of at most `longest` tokens ("split"), the first ("cut") or none ("skip")."""
         if len(sentence.ids) <= self.longest:
             return [sentence]
         tokenizer = self.tokenizers.source
@@ -221,8 +225,9 @@ class Translator:
         ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """Build the translation of `line`. `hypotheses` has for each sentence its hypotheses, best first, or
-        None if it did not fit into memory. One None makes the line fail."""
+        """Return the translation of `line`, with candidates and flags. `hypotheses` has the hypotheses of
+        each sentence, best first, or None if the sentence did not fit into memory. With one None, the
+        translation is marked as failed, without candidates or flags."""
         search = self.config.search
         ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
         failed = len(ranked) < len(hypotheses)
@@ -238,10 +243,12 @@ class Translator:
         return Translation(line, candidates, raised, failed)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
+        """Return the text of a hypothesis, before placeholders are restored."""
         return self.tokenizers.target.decode(hypothesis.tokens)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """Translate `lines` with `models` in the calling thread. Return one result per line, in order."""
+        """Translate `lines` with `models` in the calling thread. Return one translation per line, in order.
+        Lines count from 1."""
         prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
@@ -250,7 +257,8 @@ class Translator:
         return [self.translation(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
-        """Join one hypothesis of each sentence into a translation of `line`. Placeholders are restored."""
+        """Return a translation of `line`, joined from one hypothesis of each sentence. Restore placeholders,
+        leave out empty sentences, and replace line ends by spaces. The score is the sum of scores."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [
@@ -271,8 +279,8 @@ class Translator:
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of each text that translations must not contain. Texts with unknown tokens are
-    left out, since translations cannot contain them."""
+    """Return the token ids of each text that translations must not contain. Leave out empty texts, and texts
+    with unknown tokens, which translations cannot contain."""
     codes = 1 if target.begin else 0
     encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]

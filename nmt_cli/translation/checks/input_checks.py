@@ -34,7 +34,8 @@ class OddInput:
     """Checks every line in order. Warns at most once about each kind of problem."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
-        """`kind` is the kind of subwords. All arguments describe the source language of the model."""
+        """`kind` is the kind of subwords, `vocabulary` has the subwords, and `lang` is the language. All
+        describe the source side of the model."""
         self._lang = lang
         self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
@@ -45,7 +46,8 @@ class OddInput:
         self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
-        """Return the bytes of line `number` as text. Count invalid UTF-8, which becomes U+FFFD."""
+        """Return the bytes of line `number` as text. Count a line with invalid UTF-8, whose bytes become
+        U+FFFD. Line 1 is also checked for UTF-16, compression and test sets, which `warning` reports."""
         if number == 1:
             self._foreign = _foreign(raw)
         try:
@@ -55,8 +57,9 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """Return a warning about line `number` with the tokens `ids`, or None. Call this in order of
-        lines."""
+        """Return a warning about the input up to line `number`, or None. It is about UTF-16, compression, a
+        test set, signs of tokenized text, unknown tokens, or another language. `ids` are the tokens of the
+        line. Call this in order of lines."""
         foreign, self._foreign = self._foreign, None
         return (
             foreign
@@ -70,7 +73,8 @@ class OddInput:
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
-        """Return a warning if the line has a sign of tokenized text that the training text lacked."""
+        """Return a warning if the line has a sign of tokenized text that the training text lacked, otherwise
+        None. Warn only once."""
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
@@ -82,7 +86,8 @@ class OddInput:
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
-        """Return a warning if the first lines look like another language than the model's source language."""
+        """Return a warning once the first `FIRST_LINES` lines look like another language than the model's
+        source language. Otherwise return None."""
         other = self._guess.other(raw) if self._guess else None
         if other or number == FIRST_LINES:
             self._guess = None
@@ -94,7 +99,9 @@ class OddInput:
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
-        """Return a warning once more than `MAX_UNKNOWN` of the tokens in the first lines are unknown."""
+        """Return a warning once more than `MAX_UNKNOWN` of the tokens in the first `FIRST_LINES` lines are
+        unknown. Otherwise return None. Until there are `MIN_PIECES` tokens, count as if there were as
+        many."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1
@@ -114,7 +121,8 @@ class OddInput:
 
 
 def _foreign(first: bytes) -> str | None:
-    """Return a warning if `first`, the start of the input, is UTF-16, compressed or a test set, or None."""
+    """Return a warning if `first`, the first line of the input, is UTF-16, gzip or a WMT test set. Otherwise
+    return None."""
     if first.startswith(UTF16_MARKS):
         return "the input looks like UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8."
     if first.startswith(GZIP_MARK):
@@ -125,8 +133,8 @@ def _foreign(first: bytes) -> str | None:
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """Return the keys of `SIGNS` that occurred in the training text, judging by `entries`, its subwords. Kind
-    "char" has single characters, which show no sign. Unigram models do not show `JOINER`."""
+    """Return the keys of `SIGNS` that occurred in the training text, judging by `entries`, its subwords. The
+    single characters of kind "char" show no sign. Unigram models do not show `JOINER`."""
     signs = set()
     for entry in entries:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.

@@ -60,10 +60,10 @@ WORD = regex.compile(
 def flags(
     source: str, translation: str, source_pieces: int, pieces: int, length_ratio: float = 1.0
 ) -> tuple[Flag, ...]:
-    """Return the signs that a translation is wrong, in the order of `SIGNS`. Both texts are raw.
-    `source_pieces` and `pieces` are their token counts, without end tokens. `length_ratio` is the usual
-    number of target tokens per source token. An empty translation has only "empty", and no sign if the source
-    has no words."""
+    """Return the signs that a translation is wrong: "empty", "looping", "copied", "length", "short" and
+    "markup", in this order. Both texts are raw. `source_pieces` and `pieces` are their token counts, without
+    end tokens. `length_ratio` is the usual number of target tokens per source token. An empty translation has
+    only "empty", or no sign if the source has no words."""
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     expected = length_ratio * source_pieces
@@ -79,7 +79,8 @@ def flags(
 
 
 def loops(text: str) -> bool:
-    """Return whether some part of `text` repeats at least `LOOP_TIMES` times in a row. The time is linear."""
+    """Return whether some part of `text` occurs at least `LOOP_TIMES` times in a row. After its first
+    occurrence, the loop must have `LOOP_CHARACTERS` characters. The time is linear."""
     seen: dict[str, int] = {}
     period = repeated = 0
     for position in range(len(text) - LOOP_CHARACTERS + 1):
@@ -95,9 +96,11 @@ def loops(text: str) -> bool:
 
 
 def _copies(source: str, translation: str) -> bool:
-    """Return whether the translation has nearly all words of the source. Capitalised words do not count.
+    """Return whether the translation has at least `COPIED_SHARE` of the distinct words of the source.
+    Capitalised words do not count, since names are equal in many languages.
 
-    A source with few other words, or a translation with clearly more words, is not a copy.
+    Return False for a source with fewer than `MIN_WORDS` such words, and for a translation with over 1.25
+    times the words.
     """
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.
@@ -109,19 +112,19 @@ def _copies(source: str, translation: str) -> bool:
 
 
 def _changes_markup(source: str, translation: str) -> bool:
-    """Return whether some tag or placeholder of the source has another count in the translation."""
+    """Return whether some tag or placeholder of the source occurs more or less often in the translation."""
     before, after = (Counter(MARKUP.findall(text)) for text in (source, translation))
     return any(after[one] != count for one, count in before.items())
 
 
 def _loses_sentences(source: str, translation: str) -> bool:
-    """Return whether the translation has fewer sentences than the source."""
+    """Return whether the translation has fewer sentences than the source. Empty sentences do not count."""
     before, after = (sum(1 for one, _ in sentences(text) if one) for text in (source, translation))
     return before > after
 
 
 def _implausible(source_pieces: int, pieces: int) -> bool:
-    """Return whether one side has far more tokens than the other. The order of the sides does not matter."""
+    """Return whether one side has more than `MAX_RATIO` times the tokens of the other, plus `TINY`."""
     shorter, longer = sorted((source_pieces, pieces))
     return longer > MAX_RATIO * shorter + TINY
 
@@ -134,7 +137,7 @@ class Degenerate:
     noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in SIGNS})
 
     def add(self, number: int, raised: Iterable[Flag]) -> None:
-        """Count the translation of line `number`, which has the flags `raised`."""
+        """Count the translation of line `number`. `raised` has its flags."""
         self.translations += 1
         for flag in raised:
             self.noted[flag].add(number)

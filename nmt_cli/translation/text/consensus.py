@@ -22,9 +22,9 @@ BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 def agreed(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    """Return the `search.n_best` hypotheses that agree most with the others, best first. `search.mbr` is the
-    metric: "chrf" compares the results of `text`, "bleu" the tokens. "off" returns all hypotheses as they
-    are."""
+    """Return the `search.n_best` hypotheses that agree most with all hypotheses, best first. Weight each
+    reference by its probability. `search.mbr` is the metric: "chrf" compares the results of `text` without
+    whitespace, "bleu" compares tokens. "off" returns all hypotheses as they are."""
     if search.mbr == "off":
         return list(hypotheses)
     if search.mbr == "chrf":
@@ -38,7 +38,9 @@ def agreed(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities."""
+    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Otherwise
+    probabilities are proportional to e^log-probability, computed from the score as if all had the length of
+    the first."""
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])
@@ -52,7 +54,8 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return the BLEU of each row of tokens with each row as the reference, [hypothesis, reference], from 0
-    to 1. For n-grams of two to four tokens, matches and counts are increased by one."""
+    to 1. For n-grams of two to four tokens, matches and counts are increased by one. A pair without a common
+    token has 0."""
     lengths_N = np.array([len(row) for row in rows], float)
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
@@ -66,7 +69,8 @@ def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return the chrF2 of each row of characters with each row as the reference, [hypothesis, reference],
-    from 0 to 1. Precision and recall are means over the orders up to six of which both rows have n-grams."""
+    from 0 to 1. Precision and recall are means over orders 1 to 6. Orders for which a row is too short are
+    left out."""
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)
@@ -79,8 +83,8 @@ def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
 
 
 def _ngrams(rows: Sequence[Sequence[int]], max_order: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield two arrays for each order from 1 to `max_order`: the clipped matches of each pair of rows,
-    [hypothesis, reference], and the number of n-grams of each row."""
+    """Yield two arrays for each order from 1 to `max_order`. The first has the clipped matches of each pair
+    of rows, [hypothesis, reference]. The second has the number of n-grams of each row."""
     owners_T = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     units_T = np.unique(np.concatenate([np.asarray(row, np.int64) for row in rows]), return_inverse=True)[1]
     grams_T = units_T

@@ -33,9 +33,10 @@ It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """Return the maximum number of source tokens of a sentence, without the end token. It is `input.longest`,
-    or else derived from `trained`, the `batch.longest` of the training, None if unknown. Raises `UserError`
-    if `input.longest` does not fit the positions of the model."""
+    """Return the maximum number of source tokens of a sentence, without the end token. It is `input.longest`
+    if set. Otherwise it is `trained` - 1, at most the positions of the model - 1. `trained` is the
+    `batch.longest` of the training, or None for its default. Raise `UserError` if `input.longest` does not
+    fit the positions of the model."""
     limit = model.limit or None
     if config.longest:
         if limit and config.longest >= limit:
@@ -49,8 +50,9 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. The leading
-    ones of `symbols` are repeated before each sentence. Whitespace at the start follows an empty sentence."""
+    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. If the text
+    begins with words in `symbols`, repeat these words before each sentence. Whitespace at the start follows
+    an empty sentence."""
     begins = len(text) - len(text.lstrip())
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
@@ -58,8 +60,9 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of a prepared `text` to translate, at most `longest` tokens of `tokenizer` each, in
-    order. `rule` is `input.too_long`: "split" gives all parts, "cut" only the first one, "skip" none."""
+    """Return the parts of a prepared `text` to translate, in order, each with at most `longest` tokens of
+    `tokenizer`. `rule` is the setting `input.too_long`: "split" gives all parts, "cut" only the first one,
+    "skip" none."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
@@ -70,9 +73,10 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
-    """Join translations of sentences, or of parts of them, into one text in language `lang`. `spaces` is the
-    whitespace after each source sentence, which is kept. However, a single space or none between two
-    translations becomes the separator of the language: a space, or none in Chinese and Japanese."""
+    """Return the translations of consecutive sentences, or parts of sentences, as one text in language
+    `lang`. `spaces` is the whitespace after each source sentence, which is kept with one exception. Between
+    two translations that are not empty, a single space or none becomes the separator of the language: none in
+    Chinese and Japanese, else a space."""
     separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
@@ -81,11 +85,10 @@ def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str
 
 
 def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield parts of a prepared `text` of at most `longest` tokens each, in time linear in its length. A part
-    ends at the last end of a sentence that fits. Without one, it ends at other punctuation, between words or
-    anywhere, in this order. Punctuation in the first quarter of the part does not count. Leading symbols are
-    repeated in each part, and spaces between parts are dropped. So is a character that alone has too many
-    tokens."""
+    """Yield parts of a prepared `text` of at most `longest` tokens each, in linear time. A part ends at the
+    last end of a sentence that fits, else at other punctuation, else between words, else anywhere.
+    Punctuation in the first quarter of a part does not count. Each part repeats the leading symbols. Drop
+    spaces between parts, and a character that alone has too many tokens."""
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:
@@ -108,8 +111,9 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
-    """Split `text` into its leading symbols and the rest. Placeholders are not leading symbols. The first
-    part is "" if there are more than `limit` of them, or nothing else."""
+    """Split `text` into its leading symbols, each with a space after it, and the rest. Placeholders are not
+    leading symbols. The first text is "" if there are more than `limit` leading symbols, or if they are the
+    whole text."""
     words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > limit or count == len(words):
@@ -119,7 +123,9 @@ def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str
 
 
 def _best_end(body: str, start: int, end: int) -> int:
-    """Return the best end, at most `end`, of the part of `body` that begins at `start`."""
+    """Return the index where the part of `body` that begins at `start` should end. It is at most `end`.
+    Prefer the last end of a sentence, then of a clause, then a space, then `end`. Ignore punctuation in the
+    first quarter."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
@@ -133,7 +139,7 @@ def _best_end(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, position: int, last: int) -> int:
-    """Return the end of the word of `body` at `position`, or 0 if it is after `last`."""
+    """Return the index where the word of `body` at `position` ends. Return 0 if the index is after `last`."""
     space = body.find(" ", position, last)
     if space < 0 and len(body) <= last:
         return len(body)

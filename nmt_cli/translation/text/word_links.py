@@ -13,7 +13,7 @@ def pharaoh(
     aligned: Sequence[int],
 ) -> str:
     """Return the linked words of a line in the Pharaoh format, for example "0-0 1-2", source word first. The
-    arguments are the same as for `word_links`."""
+    arguments are those of `word_links`."""
     links = word_links(tokenizers, sources, targets, aligned)
     return " ".join(f"{source}-{target}" for source, target in links)
 
@@ -25,8 +25,9 @@ def word_links(
     aligned: Sequence[int],
 ) -> list[tuple[int, int]]:
     """Return the pairs of linked words (source, target) of a line, from 0, sorted and without repetitions.
-    `sources` and `targets` have the token ids of each part of the line. `aligned` has the source token of
-    each target token, both counted from the start of the line. Spaces separate words."""
+    `sources` and `targets` have the token ids of each part of the line. `aligned` has the index of the source
+    token for each target token, both counted from the start of the line. Spaces separate words. Language
+    codes have no links."""
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
     pairs = ((source[token], word) for word, token in zip(target, aligned, strict=True))
@@ -34,7 +35,8 @@ def word_links(
 
 
 def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return for each part the word index of each token, counted from the line's start, or -1 for none."""
+    """Return for each part the number of the word of each token, counted on from part to part of a line.
+    Return -1 for a language code. A space before all words belongs to the first word."""
     numbers, before = [], 0
     for ids in parts:
         # Decode each beginning of the part, since only the tokenizer knows the ends of words.

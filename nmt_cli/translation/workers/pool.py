@@ -21,8 +21,9 @@ class Workers:
     """One thread per worker, all on one queue. Each translates itself, or lets its process translate."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start the workers. `models` has the models of each worker, which workers may share. Several workers
-        on a CPU under Linux are processes."""
+        """Start a worker for each item of `models`, which are the models that it translates with. Workers may
+        share models. Several workers on a CPU under Linux are processes. Raise `UserError` if the system
+        cannot start a process."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -64,6 +65,8 @@ class Workers:
         self._threads[-1].start()
 
     def _join(self) -> None:
+        """Wait until the worker threads have ended. Skip the calling thread, and threads that did not
+        start."""
         for thread in self._threads:
             # The garbage collector may close the workers in one of their threads, which cannot join itself. A
             # thread that was not started cannot be joined either.
@@ -72,7 +75,8 @@ class Workers:
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    """Call `translate` until the queue closes. Close the queue with the error that `translate` raises."""
+    """Call `translate` with `next_turn` of the queue, until the queue closes. If `translate` raises an error,
+    close the queue with it. Do nothing if the queue is closed already."""
     if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:

@@ -65,8 +65,8 @@ class RequestQueue:
     def open(
         self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
     ) -> Request:
-        """Open a request with the settings `search`. At most `window` lines may be added ahead of the output.
-        `on_change` is called under the lock when `poll` may return a line, and must not block."""
+        """Return a new request with the settings `search`. At most `window` lines may be added ahead of the
+        output. `on_change` is called under the lock when `poll` may return a line, and must not block."""
         with self._lock:
             changed = threading.Condition(self._lock)
             request = Request(next(self._numbers), search, window, changed, on_change)
@@ -74,7 +74,8 @@ class RequestQueue:
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Add `line` once it is within the window. Return False if the request was closed meanwhile."""
+        """Wait until `line` is within the window of the request, and add it. Return True, or False if the
+        request or the queue was closed meanwhile."""
         with self._lock:
             request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
             if is_open := self.is_open(request):
@@ -84,15 +85,17 @@ class RequestQueue:
             return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Mark a request as complete. `next` and `poll` then raise `error`, unless it is None."""
+        """Mark a request as complete: no line follows. `next` and `poll` then raise `error`, unless it is
+        None."""
         with self._lock:
             request.complete, request.error = True, error
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
-        """Wait for the next line of a request, in order, and return it. Return None at the end of the
-        request. If the line is not finished yet, call `before_waiting` first, without the lock. Raises the
-        error that ended the request or the workers, and `RuntimeError` if the queue is closed."""
+        """Wait for the next line of a request, in order, and return it with its hypotheses. Return None at
+        the end of the request. If the line is not finished yet, call `before_waiting` first, without the
+        lock. Raise the error that ended the request or the workers, and `RuntimeError` if the queue is
+        closed."""
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -102,7 +105,8 @@ class RequestQueue:
             return done
 
     def poll(self, request: Request) -> Done | None:
-        """Return the next line of a request, or None if it is not finished. Raises errors like `next`."""
+        """Return the next line of a request and its hypotheses, or None if it is not finished. Raise the same
+        errors as `next`."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
@@ -113,8 +117,8 @@ class RequestQueue:
             return done
 
     def drop(self, request: Request) -> None:
-        """Remove a request and its waiting sentences. Workers remove sentences from their batches before the
-        next step."""
+        """Remove a request and its waiting sentences. Workers remove its other sentences from their batches
+        before the next step. Do nothing if the request was removed before."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()
@@ -134,8 +138,9 @@ class RequestQueue:
             return not self._closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
-        """Wait for a sentence. Return a turn for a worker with an empty batch, or None if the queue
-        closes."""
+        """Wait for a sentence. Then return a turn for a worker with an empty batch, with the settings of the
+        request that waits longest. A sentence that must be translated alone comes first. Return None once the
+        queue is closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
@@ -147,11 +152,11 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences of requests with the settings `search`. Together with the batch
-        `running` they have at most `tokens` tokens, padding included. Raises `Closed` once the queue is
-        closed.
+        """Take up to `slots` sentences of requests with the settings `search`, and divide the slots among the
+        requests and the workers. Together with the batch `running` they have at most `tokens` tokens, padding
+        included. Raise `Closed` once the queue is closed.
 
-        The list is empty if the longest waiting request has other settings, or if some sentence must be
+        Return an empty list if the longest waiting request has other settings, or if some sentence must be
         translated alone. The worker then finishes its batch and takes another turn.
         """
         with self._lock:
@@ -172,7 +177,8 @@ class RequestQueue:
             return chosen
 
     def take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Take one sentence with the settings `search` that must be translated alone, if there is any."""
+        """Take one sentence with the settings `search` that must be translated alone. Return it in a list, or
+        an empty list if there is none. Raise `Closed` once the queue is closed."""
         with self._lock:
             self._refuse_closed()
             for one in self._suspects:
@@ -182,7 +188,8 @@ class RequestQueue:
             return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return taken sentences to the queue. Sentences of closed requests are dropped."""
+        """Return taken sentences to the queue, and wake the workers. Sentences of closed requests are
+        dropped."""
         with self._lock:
             for sentence in sentences:
                 if request := self._request_of(sentence):
@@ -190,8 +197,9 @@ class RequestQueue:
             self._notify_workers()
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died to the queue. `cause` is a message for the user. After
-        its second death, a sentence is translated alone. After the third one, its request fails."""
+        """Return the sentences of a process that died to the queue. After the second death of its process, a
+        sentence is translated alone. After the third death, its request fails with a `UserError` that
+        contains `cause`."""
         with self._lock:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
@@ -224,7 +232,8 @@ class RequestQueue:
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work, once. Callers of all open requests get `error`, or `RuntimeError` if it is None."""
+        """End all work. Later calls have no effect. Callers of all open requests get `error`, or
+        `RuntimeError` if it is None."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -234,6 +243,7 @@ class RequestQueue:
                 request.notify()
 
     def _count(self) -> None:
+        """Store the number of unfinished sentences in the shared counter."""
         self.counts.unfinished.value = self.unfinished
 
     def _notify_workers(self) -> None:
@@ -242,10 +252,12 @@ class RequestQueue:
         self._work.notify_all()
 
     def _refuse_closed(self) -> None:
+        """Raise `Closed` if the queue is closed."""
         if self._closed:
             raise Closed
 
     def _waiting(self) -> list[Request]:
+        """Return the requests with waiting sentences, the one that waits longest first."""
         return [request for request in self._requests.values() if request.waiting]
 
     def _request_of(self, sentence: Sentence) -> Request | None:
@@ -268,19 +280,21 @@ class Turn:
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
 
     def alone(self, count: int) -> bool:
-        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
+        """Return whether `count` is the number of unfinished sentences of the whole queue, so that other
+        workers are idle."""
         return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed. It is empty if no request
-        was closed since the last call."""
+        was closed since the last call. Raise `Closed` if the queue is closed."""
         if (departures := self._queue.counts.departures.value) == self._departures:
             return ()
         self._departures = departures
         return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens."""
+        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens. If
+        the turn is for one sentence, return it in the first call, and nothing later."""
         if not self._alone:
             return self._queue.take(self.search, slots, tokens, running)
         taken, self._taken = self._taken, True

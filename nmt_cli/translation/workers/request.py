@@ -79,7 +79,7 @@ class Request:
         return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
-        """Add `line` and queue its sentences. Wake the caller if the line has none."""
+        """Add `line` and queue its sentences. If the line has none, it is finished, so wake the caller."""
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for sentence in line.sentences:
@@ -89,7 +89,8 @@ class Request:
             self.notify()
 
     def put(self, sentence: Sentence) -> None:
-        """Add a sentence to its group, in order of length. A worker may have taken it before."""
+        """Add a sentence to its group of `waiting`, in order of length. The sentence is new, or returns from
+        a worker."""
         group = line_number(sentence) // max(1, self.window // 2)
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
@@ -103,14 +104,16 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence. Wake the caller if the sentence is part of the next line."""
+        """Store the hypotheses of a sentence, or None if it did not fit into memory. Wake the caller if the
+        sentence is part of the next line."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
     def pop_next(self) -> Done | None:
-        """Remove and return the next line and its hypotheses. Return None if it is not finished."""
+        """Remove and return the next line and the hypotheses of its sentences. Return None if some sentence
+        is not finished, or if the line was not added yet."""
         line = self.lines.get(self.returned + 1)
         if line is None or any(one.key not in self.hypotheses for one in line.sentences):
             return None

@@ -60,8 +60,8 @@ NextTurn = Callable[[], Turn | None]
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate turns with `models` until `next_turn` returns None. While only few sentences are
-    unfinished, up to `threads` threads share the work of each step."""
+    """Translate turns with `models` until `next_turn` returns None. While only few sentences are unfinished
+    in the queue, up to `threads` threads share the work of each step."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
         before_step = partial(_set_threads, models, turn, threads) if threads > 1 else lambda *_: None
@@ -72,9 +72,9 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences. If
-    other workers are idle, up to `threads` threads help. They belong to the compiled kernels, or else to
-    PyTorch."""
+    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences. It
+    is `threads` if at most `FEW_ROWS` rows are in the batch and other workers are idle, else 1. Compiled
+    kernels use standby threads. If they cannot do the step, PyTorch's threads are set instead."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

@@ -43,7 +43,7 @@ class WorkerProcess:
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
         """Start a process that translates with `models`. `counts` are the counters of the queue that provides
         the turns. Up to `threads` threads of the process share the work while only few sentences are
-        unfinished."""
+        unfinished. Raise `UserError` if the system refuses the process."""
         self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
         """Number of processes that died and were replaced."""
@@ -58,9 +58,9 @@ class WorkerProcess:
             self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the messages of the process until `next_turn` returns None. Call this once, in a thread for
-        this worker. That thread calls `next_turn` and the methods of turns. Raises errors of the process, and
-        `UserError` if it cannot be replaced or was killed."""
+        """Answer the messages of the process until `next_turn` returns None, and replace a process that dies.
+        Call this once, in a thread for this worker. Raise errors of the process. Raise `UserError` after
+        `kill`, or if the process cannot be replaced."""
         while True:
             try:
                 message, value = self.connection.recv()
@@ -93,7 +93,8 @@ class WorkerProcess:
         self._stack.close()
 
     def _answer(self, turn: Turn, message: str, value: Any) -> None:
-        """Call the method of `turn` that `message` names, with the arguments `value`. Send its result."""
+        """Call the method of `turn` that `message` names, with the arguments `value`. Send the result of
+        `take` and `gone` to the process. Update the sentences that it holds."""
         if message == "take":
             sentences = turn.take(*value)
             self._held |= {sentence.identity: sentence for sentence in sentences}
@@ -121,8 +122,8 @@ class WorkerProcess:
             self.connection.send(result)
 
     def _replace(self) -> None:
-        """Replace a process that died, and return its sentences to the queue. Raises `UserError` after
-        `close` and after `MAX_IDLE_DEATHS`."""
+        """Start a process in place of one that died, and return its sentences to the queue. Raise `UserError`
+        after `kill`, and if `MAX_IDLE_DEATHS` processes in a row died without a sentence."""
         with STARTING:
             self.process.join()  # for its exit code
             cause = _cause(self.process.exitcode)
@@ -155,7 +156,8 @@ class WorkerProcess:
 
 
 def _cause(code: int | None) -> str:
-    """Return a message about why a process ended with exit code `code`, which is negative for a signal."""
+    """Return a message about why a process ended. `code` is its exit code, negative for a signal. SIGKILL is
+    taken for a lack of memory."""
     if code != -signal.SIGKILL:
         return f"a translation process crashed with exit code {code}."
     # The system sends SIGKILL when memory runs out.
@@ -166,7 +168,8 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Run the worker process: translate turns until the parent has no more. Errors are sent to the parent."""
+    """Run the worker process: translate turns until the parent has no more. Send an error to the parent
+    instead of raising it."""
     close_sockets([connection.fileno()])
     obey_parent()
     # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
@@ -176,7 +179,8 @@ def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Translate turns with one PyTorch thread at first. Send an error to the parent instead of raising it."""
+    """Translate turns, with one PyTorch thread at first. Send an error to the parent over `connection`
+    instead of raising it."""
     torch.set_num_threads(1)
     try:
         translate_turns(models, lambda: _next_turn(connection, counts), threads)
@@ -206,7 +210,9 @@ class _TurnOfParent:
     """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return sentences to join the batch `running`, from the parent if its answer may have changed."""
+        """Return sentences to join the batch `running`, from the parent. If the last answer was empty, do not
+        ask again until a sentence has arrived or the size of the batch has changed. Return none until
+        then."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
         state = (self.counts.arrivals.value, len(running))
@@ -218,7 +224,7 @@ class _TurnOfParent:
         return sentences
 
     def alone(self, count: int) -> bool:
-        """Return whether only `count` sentences are unfinished in the queue."""
+        """Return whether `count` is the number of unfinished sentences of the whole queue."""
         return self.counts.unfinished.value == count
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
@@ -230,7 +236,8 @@ class _TurnOfParent:
         self.connection.send(("finish", (sentence, hypotheses)))
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Return the indices in `running` of sentences whose requests were closed."""
+        """Return the indices in `running` of sentences whose requests were closed. Ask the parent only if a
+        request was closed since the last call."""
         if (departures := self.counts.departures.value) == self.departures:
             return ()
         self.departures = departures
