@@ -110,7 +110,8 @@ def setting(
 
 
 def check(section: Any) -> None:
-    """Raise `UserError` for values of a wrong type or out of bounds. Sections call it in `__post_init__`."""
+    """Raise `UserError` with a message for each value of `section` of a wrong type or out of bounds. Sections
+    call it in `__post_init__`."""
     problems = [
         problem
         for key, kind in _types(type(section))
@@ -121,7 +122,8 @@ def check(section: Any) -> None:
 
 
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return messages about an invalid value of the setting `key`, which they call `label`, or none."""
+    """Return messages about a `value` of the setting `key` with a wrong type or out of bounds, or an empty
+    list. `kind` is the type of the setting, and `label` is its name in the messages."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
         return [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
@@ -133,18 +135,18 @@ def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[s
 
 
 def changed(section: Any, *names: str) -> list[str]:
-    """Return the names of settings whose values in `section` differ from their defaults, in the order of
-    `names`."""
+    """Return those of `names` whose settings in `section` differ from their defaults, in the same order."""
     keys = {key.name: key for key in fields(section)}
     return [name for name in names if getattr(section, name) != _default(keys[name])]
 
 
 def _default(key: "Field[Any]") -> object:
+    """Return the default of a setting."""
     return key.default if key.default_factory is MISSING else key.default_factory()
 
 
 def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
-    """Return the names of the settings of `section` that have this kind, in the order of the fields."""
+    """Return the names of the settings of `section` with this effect, in the order of the fields."""
     return tuple(key.name for key in fields(section) if key.metadata.get("kind") == kind)
 
 
@@ -158,9 +160,9 @@ def read(
     defaults: Mapping[str, object] | None = None,
 ) -> Config:
     """Read a configuration of the type `config`. Values come from its defaults, `defaults`, `preset`, `file`,
-    `assignments` and `options`. Later ones win. An assignment is a text "section.key=value". `defaults` are a
-    model's own values by full name. Removed settings without effect are skipped, and `note` is called with a
-    message about them. Raises `UserError` with a message for each problem."""
+    `assignments` and `options`, and later ones override earlier ones. An assignment is a text
+    "section.key=value". `defaults` are a model's own values by full name. Skip removed settings without
+    effect, and call `note` with a message about them. Raise `UserError` with a message for each problem."""
     problems: list[str] = []
     entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
     entries += from_file(preset) if preset else []
@@ -185,7 +187,8 @@ def read(
 
 
 def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) -> object | None:
-    """Return the value of an entry as type `kind`. If it is invalid, add to `problems` and return None."""
+    """Return the value of an entry as type `kind`. `key` is the field of the setting. If the value has a
+    wrong type or is out of bounds, add messages to `problems` and return None."""
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
     raw = str(entry.value) if as_text else entry.value
@@ -211,8 +214,9 @@ def preset_names() -> list[str]:
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """Return a section from `values`, the result of `asdict`. A missing setting gets its default, which must
-    mean the behaviour from before the setting existed. Raises `ValueError` for other values."""
+    """Return a section of the type `section` from `values`, the result of `asdict`. A missing setting gets
+    its default, which must mean the behaviour from before the setting existed. Raise `ValueError` if `values`
+    is not a mapping, or has an unknown name or a value of a wrong type."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}
@@ -244,13 +248,14 @@ def describe(config: type[object]) -> list[Setting]:
 def given_names(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
 ) -> frozenset[str]:
-    """Return the full names of the settings that the user gave, even with their default values."""
+    """Return the full names of the settings in `file`, `assignments` and `options`, even with their default
+    values. Ignore invalid assignments. Raise `UserError` if `file` is not TOML."""
     # Invalid assignments are left to `read`.
     return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
 
 
 def as_toml(config: Any) -> str:
-    """Return the text of a TOML file from which `read` returns the same configuration."""
+    """Return `config` as the text of a TOML file, from which `read` returns an equal configuration."""
     sections = []
     for section in fields(config):
         values = getattr(config, section.name)
@@ -260,8 +265,9 @@ def as_toml(config: Any) -> str:
 
 
 def as_commented_toml(config: Any) -> str:
-    """Return a TOML file of all settings, each after its meaning, bounds and default. Values equal to their
-    defaults are comments. So `given_names` of the file contains only settings that differ."""
+    """Return `config` as the text of a TOML file with all settings, each after its meaning, bounds and
+    default. Values equal to their defaults are comments. So `given_names` of the file contains only settings
+    that differ."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""
     for described in describe(type(config)):
@@ -279,7 +285,8 @@ def as_commented_toml(config: Any) -> str:
 
 
 def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Entry]:
-    """Return the entries, with `[[section]]` renamed to the setting that it is short for."""
+    """Return the entries. An entry of `[[section]]` gets the name of the setting that the section names in
+    `tables`."""
     tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
     return [
         replace(entry, name=tables[entry.name])
@@ -294,8 +301,8 @@ def _without_gone(
 ) -> list[Entry]:
     """Return the entries of settings that still exist.
 
-    A removed setting whose value would change results adds a message to `problems`. `note` is called with a
-    message about all other removed settings of each origin.
+    For a removed setting whose value would change results, add a message to `problems`. For each origin, call
+    `note` with a message about its other removed settings.
     """
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
@@ -320,14 +327,16 @@ def _entries(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
 ) -> list[Entry]:
     """Return the entries in `file`, `assignments` and `options`, in this order. Later entries take
-    precedence. Add a message to `problems` for each invalid assignment."""
+    precedence. Add a message to `problems` for each assignment without "=". Raise `UserError` if `file` is
+    not TOML."""
     entries = list(from_file(file)) if file else []
     entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
     return [*entries, *options]
 
 
 def from_file(file: Path) -> Iterator[Entry]:
-    """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` if it is not TOML."""
+    """Yield the entries of a TOML file, even for unknown settings. A value outside of sections is an entry
+    with its bare name. Raise `UserError` if the file is not TOML."""
     try:
         # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
@@ -344,7 +353,8 @@ def from_file(file: Path) -> Iterator[Entry]:
 
 
 def _from_assignment(text: str, problems: list[str]) -> Entry | None:
-    """Return the entry of "section.key=value". If the text has no "=", add to `problems` and return None."""
+    """Return the entry of "section.key=value". The value is TOML, or text if it is not valid TOML. If there
+    is no "=", add a message to `problems` and return None."""
     name, equals, value = text.partition("=")
     if not equals:
         problems.append(f"--set {text} must have the form section.key=value")
@@ -358,13 +368,14 @@ def _from_assignment(text: str, problems: list[str]) -> Entry | None:
 
 
 def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
-    """Yield each setting of a section with its type."""
+    """Yield the field and the type of each setting of a section."""
     hints = get_type_hints(section)
     return ((key, hints[key.name]) for key in fields(section))
 
 
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
-    """Return the message about an entry whose name is not in `keys`, with a suggestion."""
+    """Return the message about an entry whose name is not in `keys`. It has a suggestion, the reason why nmt
+    lacks the setting, or the names of all settings."""
     section, _, name = entry.name.partition(".")
     if similar := named_here(name or section, keys):
         needed = {keys[one.partition("=")[0]][0].metadata.get("needs") for one in similar} - {"", None}
@@ -378,8 +389,8 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
 def _built(
     name: str, section: Any, values: Mapping[str, object], entries: Sequence[Entry], problems: list[str]
 ) -> object:
-    """Return the section `name` with `values`. If they contradict each other, add to `problems` and return
-    None. `entries` show how the user named the settings."""
+    """Return the section `name` of type `section` with `values`. If the values contradict each other, add
+    messages to `problems` and return None. `entries` give the names that the user typed."""
     try:
         return section(**values)
     except UserError as error:

@@ -24,12 +24,14 @@ JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # `
 
 
 def printable(text: object) -> str:
-    """Return `text` on one line, with escapes for surrogates and characters that a terminal would obey."""
+    """Return `text` as one line. Replace characters that a terminal would obey, and surrogates, by escapes
+    such as "\\x1b"."""
     return str(text).translate(ESCAPES)
 
 
 def printable_json(content: object, indent: int | None = None) -> str:
-    """Return `content` as JSON. Characters that a terminal would obey are escaped. Parsing restores them."""
+    """Return `content` as JSON, on one line unless `indent` is given. Characters that a terminal would obey,
+    and surrogates, become escapes. Parsing restores them."""
     return json.dumps(content, ensure_ascii=False, indent=indent).translate(JSON_ESCAPES)
 
 
@@ -42,7 +44,7 @@ class UserError(Exception):
 
 
 def does_not_exist(path: object) -> UserError:
-    """Return the error to raise for a missing file or folder."""
+    """Return the error to raise if the file or folder `path` is missing."""
     return UserError(f"{path} does not exist. Check the path.")
 
 

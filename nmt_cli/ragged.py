@@ -16,7 +16,7 @@ class Plan(Protocol):
     """A plan of an attention kernel, which moves between devices together with its layout."""
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Return the plan with `change` applied to the tensors that belong on the device."""
+        """Return a plan in which `change` replaces each tensor that belongs on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,12 @@ class Layout:
         return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
 
     def to(self, device: torch.device | str) -> Layout:
-        """Return the layout for tokens on `device`. The host does not wait for copies from pinned memory."""
+        """Return the layout with its tensors on `device`, except `lengths`. The host does not wait for copies
+        from pinned memory."""
         return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
-        """Return the layout in pinned memory. Tensors that stay on the host are not pinned."""
+        """Return the layout with its tensors in pinned memory, except those that stay on the host."""
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
@@ -82,7 +83,8 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield the token slice and layout of every `segments` segments. The last part may be smaller."""
+        """Yield the token slice and the layout of each group of `segments` consecutive segments. The last
+        group may be smaller. Layouts are on the same device, without plans."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())
@@ -98,13 +100,15 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return [segments + 1]: the first token of each segment, and the total number of tokens."""
+    """Return an array [segments + 1]: the index of the first token of each segment, and at the end the total
+    number of tokens."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
-    """Return the ids of all sentences in one tensor [tokens], int64, and their layout, both on `device`."""
+    """Return the token ids of all sentences, one after the other, in a tensor [tokens], int64. Also return
+    their layout. Both are on `device`."""
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
     return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

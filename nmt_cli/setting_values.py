@@ -44,10 +44,12 @@ class Bounds:
     """Whether 0 is accepted even if it is beyond the limits."""
 
     def __contains__(self, number: float) -> bool:
+        """Return whether `number` is within all limits, or is an accepted 0."""
         inside = all(COMPARISONS[words](number, limit) for words, limit in self.limits.items())
         return inside or (self.or_zero and number == 0)
 
     def __str__(self) -> str:
+        """Return the bounds in words, such as "at least 1", "0 to 1", or "0, or more than 5"."""
         words = " and ".join(f"{words} {limit:.9g}" for words, limit in self.limits.items())
         if set(self.limits) == {"at least", "at most"}:
             words = "{at least:.9g} to {at most:.9g}".format_map(self.limits)
@@ -75,9 +77,10 @@ class Entry:
 
 
 def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
-    """Return a message of a section with the names that the user typed. The first sentence ends with the
-    files that contain the names. `entries` has them by bare name, which is often an English word. It counts
-    as a name if it contains "_", begins the message, or follows a word such as "set"."""
+    """Return a message of a section with the names that the user typed in place of bare names. The first
+    sentence ends with the files that contain the names. `entries` has the entries by bare name, which is
+    often an English word. A word counts as a name if it contains "_", begins the message, or follows a word
+    such as "set"."""
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:
@@ -96,7 +99,7 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
 
 
 def toml_literal(value: object) -> str:
-    """Return `value` as text for a TOML file. A table omits values of None."""
+    """Return `value` as text for a TOML file. A dataclass becomes a table, without its values of None."""
     # TOML writes true, Python True.
     if isinstance(value, bool):
         return str(value).lower()
@@ -115,17 +118,19 @@ def toml_literal(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text for an error message."""
+    """Return a value as text for an error message: in TOML if it has a scalar type or is a list, otherwise as
+    Python shows it."""
     return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
 
 
 def _key(name: str) -> str:
+    """Return a key for TOML, in quotation marks if it needs them."""
     return name if BARE.fullmatch(name) else toml_literal(name)
 
 
 def converted(value: object, kind: Any) -> object | None:
-    """Return `value` as type `kind`, or None if its type is wrong. Raises `UserError` for an invalid
-    table."""
+    """Return `value` as type `kind`, or None if its type is wrong. Convert the items of lists and tables,
+    too. Raise `UserError` for a table of settings that is invalid."""
     if is_dataclass(kind):
         return _table(value, kind)
     origin, inside = get_origin(kind), get_args(kind)
@@ -145,8 +150,9 @@ def converted(value: object, kind: Any) -> object | None:
 
 
 def _single(value: object, kind: Any) -> object | None:
-    """Return a scalar as type `kind`, or None. An int is valid as a float. NaN and infinity are invalid, and
-    so is a bool as a number."""
+    """Return a scalar as type `kind`, or None if it is not valid. An int is valid as a float, but a bool is
+    not valid as a number. Infinity and NaN are invalid, and so is a text that is not Unicode, unless it is an
+    absolute path."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which a bool is an int.
@@ -160,13 +166,13 @@ def _single(value: object, kind: Any) -> object | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether `text` has no surrogates, which JSON texts and file names may contain."""
+    """Return whether `text` has no surrogates. JSON texts and file names may contain them."""
     return text.isascii() or text == text.encode(errors="ignore").decode()
 
 
 def _table(value: object, kind: Any) -> object | None:
-    """Return a TOML table as the dataclass `kind`, or None for other values. Raise `UserError` if it is
-    invalid."""
+    """Return a TOML table as the dataclass `kind`. Return None for a value that is neither a table nor a
+    `kind`. Raise `UserError` for an unknown name, a value of a wrong type, or a missing required name."""
     if not isinstance(value, Mapping):
         return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
@@ -187,14 +193,16 @@ def _table(value: object, kind: Any) -> object | None:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return a question with the choice most similar to `name`, or a list of all choices if none is."""
+    """Return the end of an error message: "did you mean X?" with the choice most similar to `name`, or a list
+    of all choices if none is similar."""
     names = list(choices)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."
 
 
 def type_in_words(kind: Any) -> str:
-    """Return a description of the values of type `kind` for an error message, such as "a whole number"."""
+    """Return a description of the values of type `kind` for an error message, such as "a whole number". None
+    is not mentioned."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
@@ -211,13 +219,14 @@ def type_in_words(kind: Any) -> str:
 
 
 def _but_none(kind: Any) -> Any:
+    """Return the first type of a union that is not None."""
     return next(option for option in get_args(kind) if option is not NoneType)
 
 
 @cache
 def meanings_of(section: Any) -> Mapping[str, str]:
-    """Return the text under each field of a dataclass and of its bases, as one line, by name. The result is
-    empty in an installation without source files."""
+    """Return the docstring under each field of a dataclass and of its bases, as one line, by name. Return no
+    docstrings in an installation without source files."""
     inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
     # From the source code, as Python itself discards a text below a field.
     try:

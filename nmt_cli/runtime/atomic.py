@@ -33,11 +33,12 @@ SECONDS_TO_LOCK = 60
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `out`. If the block ends without an error, the folder replaces `out`.
+    """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
+    `out`.
 
     After an error the folder is removed, and `out` is unchanged. Unfinished folders of earlier runs are
-    removed first. Raise `UserError` if another run is writing `out`, if `out` can't be written, or if the
-    disk is full.
+    removed first. Raise `UserError` if another run is writing `out`, if `out` can't be written or is a mount
+    point, or if the disk is full.
     """
     recover(out)
     target = resolved(out)
@@ -65,7 +66,8 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
 
 def check_writable(out: Path) -> None:
-    """Raise `UserError` if a folder beside `out`, or its parents, can't be created. No files remain."""
+    """Raise `UserError` if a folder beside `out`, or its parents, can't be created, or if `out` is a mount
+    point. Remove the folders created for this test."""
     created: list[Path] = []
     try:
         recover(out)
@@ -82,10 +84,10 @@ def check_writable(out: Path) -> None:
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
-    """Raise `UserError` if `out` is a file, or a folder with entries but without one named `marker`.
+    """Raise `UserError` if `out` is a file, or a folder with entries of which none is named `marker`.
 
-    Without a `marker`, every folder with entries is refused. Unless `hidden`, a folder whose entries all
-    begin with a dot counts as empty. `kind` is the kind of folder that `marker` shows, for the message.
+    Without a `marker`, refuse every folder with entries. Unless `hidden`, a folder whose entries all begin
+    with a dot counts as empty. The error says that `out` is not a `kind`.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
@@ -106,11 +108,13 @@ def resolved(out: Path) -> Path:
 
 
 def _not_writable(out: Path, error: OSError) -> UserError:
+    """Return the error to raise if `out` can't be written, with the reason in `error`."""
     return UserError(f"{out} can't be written: {error.strerror}. Choose another path.")
 
 
 def recover(out: Path) -> None:
-    """If a stopped run moved the folder at `out` away, move it back. Raise `UserError` for a mount point."""
+    """Move the folder at `out` back if a stopped run moved it away and `out` does not exist. Raise
+    `UserError` if `out` is a mount point."""
     target = resolved(out)
     if target.is_mount():
         raise UserError(f"{out} is a mount point and can't be replaced. Choose a folder below it.")
@@ -121,7 +125,8 @@ def recover(out: Path) -> None:
 
 @contextmanager
 def reporting_full_disk(out: Path) -> Iterator[None]:
-    """Turn an `OSError` for a full disk, or without a number, into a `UserError` that names `out`."""
+    """Turn an `OSError` in the block into a `UserError` that names `out`. Do so if the disk or a quota is
+    full, a file is too large, or the error has no number. Pass other errors on."""
     try:
         yield
     except OSError as error:
@@ -139,7 +144,7 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock the folder `staging`, and return the open descriptor that holds the lock.
+    """Lock the folder `staging`, and return the open descriptor that holds the lock until it is closed.
 
     Raise `UserError` that names `out` if another run holds the lock, or has replaced the folder.
     """
@@ -158,6 +163,7 @@ def _lock(staging: Path, out: Path) -> int:
 
 
 def _busy(out: Path) -> UserError:
+    """Return the error to raise if another run is writing `out`."""
     return UserError(f"another run is writing {out} now. Wait for it, or choose another path.")
 
 
@@ -180,7 +186,8 @@ def reach_disk(path: Path) -> None:
 
 
 def _swap(staging: Path, target: Path, replaced: Path) -> None:
-    """Rename an existing `target` to `replaced`, and `staging` to `target`. An error restores `target`."""
+    """Rename an existing `target` to `replaced`, and `staging` to `target`. If this fails, restore `target`.
+    Wait until the names are safe from a power failure."""
     if target.exists() and exchanged(staging, target):
         staging.rename(replaced)
     else:
@@ -195,7 +202,8 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
 
 
 def exchanged(folder: Path, other: Path) -> bool:
-    """Exchange the names of two folders on one disk atomically. Return whether the system could do it."""
+    """Exchange the names of two folders on one disk atomically. Return False if the system could not do it,
+    so that nothing has changed."""
     names = os.fsencode(folder), os.fsencode(other)
     library = ctypes.CDLL(None)
     try:
@@ -212,11 +220,12 @@ def exchanged(folder: Path, other: Path) -> bool:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file. If the block ends without an error, it replaces the file at `path`.
+    """Yield a binary file, open for writing. If the block ends without an error, it replaces the file at
+    `path` and takes its permissions. After an error, `path` is unchanged.
 
-    If the name of `path`, after links, ends in .gz, the content is compressed. A pipe or a device at `path`
-    is written to directly. Unfinished files of killed processes are removed first. Raise `UserError` if the
-    file can't be created or the disk is full.
+    If the name of `path`, after links, ends in .gz, compress the content. Write to a pipe or a device at
+    `path` directly. First remove unfinished files of killed processes. Raise `UserError` if the file can't be
+    created or the disk is full.
     """
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
@@ -246,7 +255,8 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
-    """Yield a file that compresses into `raw` if the name of `target` ends in .gz, else `raw`."""
+    """Yield a file that compresses what is written to it into `raw`, if the name of `target` ends in .gz.
+    Otherwise yield `raw`."""
     if target.suffix != ".gz":
         yield raw
         return
@@ -255,7 +265,8 @@ def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Remove unfinished copies of `target` by killed processes. Running processes lock their copies."""
+    """Remove unfinished copies of `target` that killed processes left. Keep copies of running processes,
+    which are locked."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\d+\.unfinished")
     siblings = [*target.parent.iterdir()] if target.parent.is_dir() else []
     for leftover in [path for path in siblings if pattern.fullmatch(path.name)]:
@@ -265,7 +276,7 @@ def _remove_unfinished(target: Path) -> None:
 
 
 def _opened(staging: Path, path: Path) -> BinaryIO:
-    """Open `staging` for writing. Raise `UserError` that names `path` if this fails."""
+    """Return `staging`, open for writing. Raise `UserError` that names `path` if this fails."""
     try:
         return staging.open("wb")
     except OSError as error:
@@ -278,16 +289,17 @@ def size_and_hash(path: Path) -> dict[str, Any]:
 
 
 def unused(path: Path) -> Path:
-    """Return the first of PATH.1, PATH.2 and so on that does not exist."""
+    """Return the first of PATH.1, PATH.2 and so on that does not exist. PATH is `path`."""
     candidates = (path.with_name(f"{path.name}.{number}") for number in count(1))
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder that is removed at the end of the block. Its name begins with `prefix`.
+    """Yield a new folder in the system's folder for temporary files. Its name begins with `prefix`. It is
+    removed at the end of the block.
 
-    Folders of killed processes with this prefix are removed first.
+    First remove folders of killed processes with this prefix.
     """
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
@@ -303,7 +315,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder older than `SECONDS_TO_LOCK`. Raise `OSError` if it is locked or can't be opened."""
+    """Remove a folder if it is older than `SECONDS_TO_LOCK`, otherwise leave it. Raise `OSError` if it is
+    locked or can't be opened."""
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         # A younger one is not locked even for a moment. Its owner could be about to lock it.

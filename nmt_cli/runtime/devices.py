@@ -18,7 +18,8 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str) -> list[torch.device]:
-    """Return the CPU for "cpu", all GPUs for "cuda". "auto" is "cuda" if there is a GPU, else "cpu".
+    """Return the devices of a kind. "cpu" gives the CPU and "cuda" gives all GPUs. "auto" gives all GPUs, or
+    the CPU if there is no GPU.
 
     Raise `UserError` for "cuda" without a GPU.
     """
@@ -31,7 +32,8 @@ def usable_devices(kind: str) -> list[torch.device]:
 
 
 def first_devices(kind: str, count: int) -> list[torch.device]:
-    """Return the first `count` devices that `usable_devices` finds. Raise `UserError` if there are fewer."""
+    """Return the first `count` devices of a kind: "cpu", "cuda" or "auto". Raise `UserError` if there are
+    fewer."""
     devices = usable_devices(kind)
     if count > len(devices):
         if not is_gpu(devices[0]):
@@ -41,10 +43,11 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
 
 
 def device_of_rank(kind: str, local_rank: int) -> torch.device:
-    """Return the device of this process: one GPU per process of the machine, or the CPU for all of them.
+    """Return the device of this process: a GPU of its own, or the CPU for all processes. `kind` is "cpu",
+    "cuda" or "auto".
 
     `local_rank` numbers the processes of this machine from 0. A GPU becomes the current device of this
-    process. Raise `UserError` if there are too few GPUs.
+    process. Raise `UserError` if there is no GPU for the process.
     """
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
@@ -77,7 +80,8 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can train with. A GPU without bf16 instructions lacks bf16."""
+    """Return the number formats that a device can train with: fp32, fp16 on GPUs only, and bf16. A GPU
+    without bf16 instructions lacks bf16."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -85,13 +89,15 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 
 def usual_training_precision(device: torch.device) -> Precision:
-    """Return the default number format of training: bf16 or fp16 on a GPU, fp32 on a CPU."""
+    """Return the default number format of training. On a GPU it is bf16, or fp16 if the GPU lacks bf16. On a
+    CPU it is fp32."""
     # The last one is bf16 if available, which needs no loss scale.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can translate with."""
+    """Return the number formats that a device can translate with. All have fp32. GPUs also have fp16, and
+    bf16 if PyTorch supports it. CPUs have bf16 and int8 only if PyTorch multiplies them there."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     precisions: list[Precision] = ["fp32"]
@@ -108,14 +114,16 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Return whether PyTorch can reorder weights on this device to make matrix products faster."""
+    """Return whether PyTorch can reorder weights on this device to make matrix products faster. It can on
+    some CPUs only."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which a CPU may compute fp32 products by oneDNN. It does not affect a GPU.
+    """Return a context in which a CPU may compute fp32 products by oneDNN. For a GPU it has no effect.
 
-    For a CPU, limit the memory of kernels at once. So call this before the first product.
+    For a CPU, also limit the number of kernels that are kept in memory, at once and for good. So call this
+    before the first product.
     """
     if is_gpu(device):
         return nullcontext()
@@ -146,7 +154,8 @@ def synchronize(device: torch.device) -> None:
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Return whether `torch.compile` saves more time on this kind of device than it takes."""
+    """Return whether `torch.compile` saves more time on this kind of device than it takes. It does on GPUs
+    only."""
     return is_gpu(device)
 
 

@@ -15,7 +15,8 @@ MAX_BYTES = 1 << 28
 
 
 def read_ordinary(path: Path) -> bytes:
-    """Return the content of a file. Raise `UserError` for a pipe, a device, or more than `MAX_BYTES`."""
+    """Return the content of a file. Raise `UserError` for a pipe, a device, a folder, or more than
+    `MAX_BYTES`. Raise `OSError` if it can't be opened."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # by default, opening a pipe waits for a writer
     try:
         status = os.fstat(descriptor)
@@ -38,17 +39,18 @@ def refuse_special(path: Path) -> None:
 
 
 def read_if_exists(path: Path) -> bytes:
-    """Return a file's content of any size, b"" if it is missing. Raise `UserError` for a pipe or device."""
+    """Return the content of a file of any size, or b"" if the file is missing. Raise `UserError` for a pipe,
+    a device or a folder."""
     refuse_special(path)
     return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """Yield a name of an ordinary file that is valid UTF-8, for libraries that accept no other names.
+    """Yield a name for the file `path` that is printable and valid UTF-8, as some libraries require.
 
-    It is `path`, or else a name in /dev/fd that is valid within the block. Raise `UserError` for a pipe or
-    device.
+    Yield `path` itself if it is such a name. Otherwise yield a name in /dev/fd, which is valid within the
+    block. Raise `UserError` for a pipe, a device or a folder.
     """
     refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8
@@ -59,7 +61,7 @@ def ordinary(path: Path) -> Iterator[str]:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Parse JSON. Raise `ValueError` if it is invalid or nested too deeply."""
+    """Return the value of JSON text. Raise `ValueError` if it is invalid or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -67,7 +69,8 @@ def parsed_json(content: bytes) -> Any:
 
 
 def is_inside(name: object) -> bool:
-    """Return whether `name` is a string, and a relative path that never leaves its folder by ".."."""
+    """Return whether `name` is a string that is a path inside a folder: relative, without ".." and without a
+    zero byte."""
     return (
         isinstance(name, str)
         and not name.startswith("/")

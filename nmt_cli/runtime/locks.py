@@ -13,10 +13,11 @@ UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 def take_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open folder without waiting. Raise `BlockingIOError` if another process holds the lock.
+    """Lock an open folder without waiting. `descriptor` is its open file descriptor, which holds the lock
+    until it is closed.
 
-    If the file system has no locks, as some network file systems, only warn. `folder` is named in the
-    warning.
+    Raise `BlockingIOError` if another process holds the lock. If the file system has no locks, as some
+    network file systems, only give a `Caution` that names `folder`. Raise other `OSError`s.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +35,7 @@ def take_lock(descriptor: int, folder: Path) -> None:
 def is_locked(folder: Path) -> bool:
     """Return whether a process holds the lock on a folder.
 
-    Return True if this can't be determined, and False if the folder does not exist.
+    Return True also if locks do not work there, and False if the folder does not exist.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -20,13 +20,14 @@ MEMORY_ERRORS = (RuntimeError, MemoryError)
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Return whether an error was caused by a lack of memory on any device."""
+    """Return whether an error was caused by a lack of memory on any device. Its type or its text decides."""
     kinds = (torch.OutOfMemoryError, MemoryError)
     return isinstance(error, kinds) or NO_MEMORY.search(str(error)) is not None
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return this process's peak memory in bytes, on the GPU, or in main memory for a CPU."""
+    """Return the peak memory of this process in bytes. For a GPU, it is the memory that PyTorch reserved
+    there, otherwise main memory."""
     if has_own_memory(device):
         return torch.cuda.max_memory_reserved(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

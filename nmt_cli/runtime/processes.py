@@ -30,9 +30,9 @@ Progress = Callable[[str, int, int], None]
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """Yield the result of `work` for each task, in the order of the tasks, computed by `workers` processes.
 
-    With 1 worker, the calling process computes. An error in a task is raised instead of its result. A killed
-    worker raises `UserError`. Each worker has one task at a time, so memory holds at most `workers` tasks and
-    results.
+    With 1 worker, the calling process computes. Raise the error of a task in place of its result, and
+    `UserError` if a worker was killed. Each worker has one task at a time, so memory holds at most `workers`
+    tasks and results.
     """
     if workers == 1:
         yield from map(work, tasks)
@@ -49,8 +49,8 @@ def crew(
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
     """Start `workers` processes for several rounds of tasks, and kill them at the end of the block.
 
-    Yield a function that takes tasks and yields the results of `work` in order. Use all its results before
-    the next call.
+    Yield a function that takes the tasks of a round and yields the results of `work` in order. Use all its
+    results before the next call.
     """
     with ExitStack() as stack:
         connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
@@ -74,7 +74,8 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
-    """Return the result of `work` on `task`, computed by a process that ends afterwards.
+    """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
+    `work`, and `UserError` if the process was killed.
 
     For libraries that compute for long without reacting to Ctrl-C, or that never free their memory.
     """
@@ -86,7 +87,8 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """Start a process that does `work` on tasks until the end of the block. Yield the connection to it."""
+    """Start a process that does `work` on tasks. Yield the connection to it. Kill the process at the end of
+    the block."""
     resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
@@ -124,7 +126,8 @@ def _send(worker: Connection, task: object) -> None:
 
 
 def _receive(worker: Connection) -> Any:
-    """Return the result of a worker's task, or raise its error. A killed worker raises `UserError`."""
+    """Wait for a worker, and return the result of its task. Raise the error of the task, and `UserError` if
+    the worker was killed."""
     try:
         result, error = worker.recv()
     except (EOFError, OSError) as closed:
@@ -143,7 +146,8 @@ def _killed() -> UserError:
 
 
 def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
-    """Do `work` on tasks from the parent, until the parent kills this process."""
+    """Do `work` on tasks from the parent, until the parent kills this process. Send back pairs of a result
+    and an error, of which one is None."""
     obey_parent()
     while True:
         task = parent.recv()
@@ -156,7 +160,8 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return `error` with its traceback added as a note. If pickling fails, return a RuntimeError instead."""
+    """Add the current traceback to `error` as a note, and return `error`. If it cannot be pickled and
+    unpickled, return a `RuntimeError` with its type and text instead."""
     error.add_note(traceback.format_exc())
     try:
         # Errors whose __init__ has other parameters can be pickled, but not unpickled.
@@ -167,7 +172,8 @@ def portable(error: BaseException) -> BaseException:
 
 
 def obey_parent() -> None:
-    """Let this child process end without a traceback on SIGTERM, and when its parent ends or is killed."""
+    """Let SIGTERM end this child process without a traceback. Start a thread that ends the process when its
+    parent ends or is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Both signals were blocked by `_signals_held`. Ctrl-C stays blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -176,7 +182,8 @@ def obey_parent() -> None:
 
 
 def _end_with(sentinel: int) -> None:
-    """Wait until the parent has ended, then end this process."""
+    """Wait until the parent has ended, then end this process with exit code 1. `sentinel` is ready when the
+    parent ends."""
     wait([sentinel])
     # sys.exit would end only this thread.
     os._exit(1)
@@ -184,7 +191,8 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM while a child is started. So Ctrl-C later reaches the parent only."""
+    """Block SIGINT and SIGTERM in the block, in which a child is started. The child inherits this, so Ctrl-C
+    later reaches the parent only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -213,10 +221,11 @@ class SharedCount:
 
 
 def close_sockets(needed: Collection[int]) -> None:
-    """Close the sockets that this forked process inherited, except those with the numbers `needed`.
+    """Close the sockets that this forked process inherited, except those whose file descriptors are in
+    `needed`.
 
-    Otherwise a connection stays open after the parent closes it. Python objects still refer to the closed
-    numbers. So each number becomes /dev/null instead of being free for other files.
+    Otherwise a connection stays open after the parent closes it. Each closed number becomes /dev/null, since
+    Python objects still refer to it. Do nothing on a system without /proc.
     """
     with suppress(OSError), Path(os.devnull).open("rb") as null:
         numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
@@ -226,7 +235,7 @@ def close_sockets(needed: Collection[int]) -> None:
 
 
 def _is_socket(number: int) -> bool:
-    """Return whether a file descriptor is an open socket."""
+    """Return whether the file descriptor `number` is an open socket."""
     try:
         return stat.S_ISSOCK(os.fstat(number).st_mode)
     except OSError:

@@ -41,7 +41,8 @@ def default_threads(processes: int) -> int:
 
 
 def set_own_threads(count: int) -> None:
-    """Let PyTorch compute with `count` threads in the calling thread of Python, and in no other."""
+    """Let PyTorch compute with `count` threads when the calling thread of Python calls it. Other threads keep
+    their number."""
     import torch
 
     of_new_threads = _in_new_thread(torch.get_num_threads)
@@ -65,10 +66,11 @@ def restored_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all of them.
+    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all calls.
+    Raise the error of a call.
 
-    The number of threads is PyTorch's, at most `count`, with the calling thread. `work` must release Python's
-    lock.
+    There are as many parts as PyTorch has threads, at most `count`. The calling thread does the first part.
+    `work` must release Python's lock. With 0 for `count`, call `work(0, 0)`.
     """
     import torch
 
@@ -83,7 +85,8 @@ def in_threads(work: Callable[[int, int], object], count: int) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return a pool of threads. `process` is the process id: a forked process inherits no threads."""
+    """Return a pool of `threads` threads. `process` is the id of this process, since a forked process needs a
+    new pool."""
     return ThreadPoolExecutor(threads, thread_name_prefix="nmt-kernels")
 
 

@@ -24,7 +24,8 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield an open zip file. Raise `UserError` if it is damaged, also for damage found within the block."""
+    """Yield an open zip file. Raise `UserError` if it is not an ordinary file or is damaged. Turn errors of
+    damage that the block raises into `UserError`, too."""
     refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -36,7 +37,8 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def check_whole(path: Path) -> None:
-    """Raise `UserError` if a member of a zip file does not match its CRC-32. PyTorch does not check this."""
+    """Raise `UserError` if a zip file is damaged or hostile, or if a member does not match its CRC-32.
+    PyTorch does not check this."""
     with opened(path) as archive:
         refuse_hostile(path, archive.infolist())
         if damaged := archive.testzip():
@@ -44,7 +46,9 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` if a member has an unsafe name, is not a file or is encrypted, or for a zip bomb."""
+    """Raise `UserError` for a member with a path outside the archive, a link, a device, an encrypted member
+    or a zip bomb. A zip bomb is a member, or a total, of more than `SMALL` bytes and `DENSEST` times its
+    compressed size."""
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16
