@@ -79,6 +79,7 @@ def train(
 ) -> Trained:
     """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
+    Without `config`, the default settings apply. `device` "auto" is a GPU if there is one, else the CPU.
     `threads` applies to a CPU. The default is OMP_NUM_THREADS, or else all cores. `report` is called with
     each event. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is recorded
     in the run folder. For several devices, start a process for each with torchrun or Slurm, and make the call
@@ -116,7 +117,10 @@ def preset(name: str, *assignments: str) -> TrainConfig:
 
 
 def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
-    """Write the average of models, checkpoints or run folders as the model folder `out`, and return its path.
+    """Write the average of models, checkpoints or run folders as the model folder `out`, and return `out`.
+
+    An earlier average at `out` is replaced. Raises `UserError` for other files at `out`, for a folder without
+    a model or named twice, and for models whose settings, vocabulary or weights do not match.
 
     >>> load(average([folder], run), device="cpu", threads=1).translate(["abc"])
     ['abc']

@@ -42,7 +42,8 @@ def load(
 
     The model runs on `devices` GPUs, or on the CPU with `threads` threads, by default one per available core.
     The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, the defaults and the own
-    search settings of an imported model apply. Raises `UserError` for an invalid folder or setting.
+    search settings of an imported model apply. Raises `UserError` for an invalid folder or setting, and
+    `TypeError` without a folder.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
@@ -159,7 +160,8 @@ class Model:
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
-        """Return the translation of a text, sentence by sentence, with the same whitespace between sentences.
+        """Return the translation of a text, sentence by sentence, with the whitespace between sentences as
+        `joined` keeps it.
 
         >>> model.translate_text("One is.  Two is.\\n\\n  Three is. ")
         'One is.  Two is.\\n\\n  Three is. '
@@ -178,8 +180,9 @@ class Model:
         return [sentence for sentence, _ in parts], [spaces for _, spaces in parts]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
-        """Join translations of `sentences` into a text of the target language. The second argument is the
-        whitespace after each sentence. Single spaces are left out for Chinese and Japanese.
+        """Return translations of sentences as one text of the target language. `blanks` is the whitespace
+        after each source sentence, as `sentences` returns it. Between two translations, a single space or
+        none becomes a space, or none for Chinese and Japanese.
 
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
@@ -243,8 +246,8 @@ class Model:
         return self.joined(await self.atranslate(lines, search), spaces)
 
     def score(self, pairs: Iterable[Pair]) -> list[float]:
-        """Return the log-probability of each translation given its source. A pair is (source, translation).
-        This runs in the calling thread.
+        """Return the log-probability of each translation given its source, in order. A pair is (source,
+        translation), both as raw text. Long pairs are not split. This runs in the calling thread.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
         >>> same > other
@@ -253,7 +256,8 @@ class Model:
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
     def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
-        """Return the tokens of each translation with their log-probabilities, the end token included.
+        """Return the tokens of each translation with their log-probabilities, the end token included. Pairs
+        are the same as for `score`.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
         >>> scored.tokens
@@ -266,8 +270,8 @@ class Model:
         return score_pairs(self._loaded, _checked_pairs(pairs))
 
     def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
-        """Return the alignment of each pair: the source token that each target token of the first model
-        attends to.
+        """Return the alignment of each pair: for each target token, the source token with the highest mean
+        attention weight in the first model. The mean is over all layers and heads.
 
         >>> (aligned,) = model.align([("abc", "abc")])
         >>> aligned.source, aligned.target, aligned.links
@@ -278,7 +282,7 @@ class Model:
         return align_pairs(self._loaded, _checked_pairs(pairs))
 
     def attention_maps(self, pairs: Iterable[Pair]) -> list[AttentionMaps]:
-        """Return for each pair the attention weights of all heads and layers of the first model.
+        """Return the attention weights of all layers and heads of the first model for each pair, in order.
 
         >>> (maps,) = model.attention_maps([("abc", "ab")])
         >>> maps.cross.shape[2:]  # target and source tokens, each with the end token
@@ -291,7 +295,8 @@ class Model:
         return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
-        """Start the workers, which takes seconds. Otherwise the first translation starts them."""
+        """Start the workers, which takes seconds. Otherwise the first translation starts them. Raises
+        `RuntimeError` for a closed model."""
         self._started()
 
     @property
@@ -305,7 +310,8 @@ class Model:
 
     @property
     def restarts(self) -> int:
-        """The number of worker processes that died. Their sentences were translated again."""
+        """The number of worker processes that died and were replaced. Their sentences were translated
+        again."""
         return self._workers.restarts if self._workers else 0
 
     def close(self) -> None:
@@ -322,11 +328,12 @@ class Model:
         self.close()
 
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
-        """Yield the same translations. The generator refers to the model and so keeps its workers alive."""
+        """Yield `translations` unchanged. The generator refers to the model, so its workers stay alive."""
         yield from translations
 
     def _started(self) -> Workers:
-        """Return the running workers, started if needed. Raises `RuntimeError` for a closed model."""
+        """Return the running workers. Start them if none run, if they failed, or in a forked process. Raises
+        `RuntimeError` for a closed model."""
         from nmt_cli.translation.workers.pool import Workers
 
         with self._changing:
@@ -343,7 +350,8 @@ class Model:
 
 
 def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
-    """Return `lines`. Raise `TypeError` for a single text, and for a list with anything except texts."""
+    """Return `lines`. Raise `TypeError` for a single text or bytes, and for a list with an item that is not a
+    text. The items of other iterables are not checked."""
     if isinstance(lines, str | bytes):
         raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
@@ -352,7 +360,7 @@ def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
-    """Return `pairs` as a list. Raise `TypeError` unless each is a pair of texts."""
+    """Return `pairs` as a list. Raise `TypeError` unless each is a tuple or list of two texts."""
     listed = list(pairs)
     for pair in listed:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2

@@ -188,18 +188,16 @@ class Translator:
         )
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
-        """Return a sentence with its placeholders masked, prepared and encoded, as a list of one item.
-
-        Return an empty list if no text is left. `spaces`, the whitespace after the sentence, is passed on.
-        """
+        """Return a sentence with placeholders masked, prepared and encoded, as a list of one item. Return an
+        empty list if no text is left. `spaces`, the whitespace after the sentence, is passed on."""
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
         return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
-        """Return `text` with its placeholders replaced by the symbols in `values`. If the model has no
-        placeholders, return `text` as it is."""
+        """Return `text` with its placeholders replaced by the symbols in `values`, if the model has
+        placeholders."""
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
@@ -258,7 +256,7 @@ class Translator:
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
         """Return a translation of `line`, joined from one hypothesis of each sentence. Restore placeholders,
-        leave out empty sentences, and replace line ends by spaces. The score is the sum of scores."""
+        and replace line ends by spaces."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [
