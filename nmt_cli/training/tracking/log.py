@@ -23,10 +23,14 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """Collects the measurements of steps on the device, and writes many at once to wait only once for it."""
+    """The file `log.jsonl` of a run. It collects measurements of steps on the device, and writes many at
+    once, to wait for the device only once.
+    """
 
     def __init__(self, path: Path | None) -> None:
-        """Open the log. Without a path, as on all ranks but the first, nothing is written."""
+        """Open the log at `path` to append lines. Without a path, as on all ranks but the first, lines are
+        made but not written.
+        """
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
         # Each checkpoint stores the hash. Updating it per line avoids reading the whole log again.
@@ -37,22 +41,25 @@ class Log:
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Add a step with learning rate `rate`. `measured` is the result of `Trainer.step`, on the device."""
+        """Add step `number` with learning rate `rate` to the steps for the next `flush`. `measured` is the
+        result of `Trainer.step`, on the device. Do not wait for it.
+        """
         self._steps.append((_step_facts(number, rate, batch), measured))
 
     @property
     def written(self) -> tuple[int, str]:
-        """Size of the log in bytes, and its SHA-256."""
+        """Size of the file in bytes, and its SHA-256 in hexadecimal."""
         return self._bytes, self._hash.hexdigest()
 
     @property
     def age(self) -> float:
-        """Seconds since the last flush."""
+        """Seconds since the last flush or restart of the clock."""
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write and return the lines of all steps since the last flush. Waits for the device. `waiting` is
-        the fraction of the time since then that was spent waiting for data.
+        """Write the lines of all steps since the last flush, and return them. Return [] without steps. Wait
+        for the device. `waiting` is the fraction of the time since the last flush that steps waited for data.
+        All lines get the same speed.
         """
         if not self._steps:
             return []
@@ -67,8 +74,8 @@ class Log:
         return self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Append lines and wait until they are on disk. If the disk is full, the next call tries again.
-        Return the lines as written, with None instead of numbers that are not finite.
+        """Append lines, and wait until they are on disk. Return them as written, with None instead of numbers
+        that are not finite. If the disk is full, keep the lines for the next call and do not raise.
         """
         written = [_finite(line) for line in lines]
         if not self._file:
@@ -87,18 +94,18 @@ class Log:
         return written
 
     def restart_clock(self) -> None:
-        """Restart the measurement of speed, after validation or saving."""
+        """Restart the measurement of speed, so that validation and saving do not count."""
         self._since = time.perf_counter()
 
     def close(self) -> None:
-        """Close the file. Steps since the last flush are lost, because the device may never respond."""
+        """Close the file. Do not write steps since the last flush, because the device may never respond."""
         if self._file:
             self._file.close()
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """Return the entries of a step's line that need no wait for the device. `number` counts from 1, and
-    `rate` is the learning rate.
+    """Return the entries of a step's line that need no wait for the device. `number` is the step, from 1.
+    `rate` is its learning rate. With mixed corpora, include the stage, pairs and epochs of each corpus.
     """
     facts: dict[str, Any] = {
         "step": number,
@@ -116,7 +123,9 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
 
 
 def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
-    """Return the line of a step. `facts` are from `_step_facts`, and `measured` from `Trainer.step`."""
+    """Return the line of a step. `facts` is from `_step_facts`, and `measured` the five numbers of
+    `Trainer.step`. Losses become means per target token. Omit a loss scale of 1.
+    """
     smoothed, nll, norm, bad, scale = measured
     tokens = facts["target_tokens"]
     line = {
@@ -131,20 +140,21 @@ def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
 
 
 def _filler(batch: LocalBatch) -> float:
-    """Return the fraction of filler in this rank's local batch."""
+    """Return the fraction of filler among the tokens of this rank's local batch, with five decimals."""
     filler = sum(part.filler for part in batch.micro_batches)
     real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 
 def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with None instead of numbers that are not finite, which JSON does not have."""
+    """Return the line with None instead of floats that are not finite, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines of the log after the checkpoint at `position`, and damaged lines before it. Return a
-    warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
+    """Remove the lines of the log after the checkpoint at `position`. If the part before is damaged, keep its
+    intact lines and copy the damaged log beside it. Return a warning about the damage, or "" if there is
+    none.
     """
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""

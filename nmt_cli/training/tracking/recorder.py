@@ -22,7 +22,7 @@ SECONDS_BETWEEN_FLUSHES = 10.0
 
 
 class Recorder:
-    """Writes steps and validations to the log, adds them to the history, and reports them."""
+    """Writes steps and validations to the log, adds them to the history, and reports them as events."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """Record into `log`, `history` and `position`. Events go to `report`. `vocabulary` is the size of the
-        target vocabulary, for the cost of a step.
+        """Record into `log`, `history` and `position`. Events go to `report`. `vocabulary` is the number of
+        target entries, for the operations of a step.
         """
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
@@ -47,18 +47,21 @@ class Recorder:
 
     @property
     def late(self) -> bool:
-        """True if the last flush was too long ago for a user who watches the log."""
+        """True if the last flush was over `SECONDS_BETWEEN_FLUSHES` seconds ago."""
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Record the last step, at learning rate `rate`. `measured` is the result of `Trainer.step`."""
+        """Record the last step, at learning rate `rate`. `measured` is the result of `Trainer.step`. Report a
+        note when a new stage of the mixture starts.
+        """
         if batch.mixed and batch.mixed.stage != self._stage:
             self._report_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write and report the steps since the last flush, and return their lines. `waited` is the number of
-        seconds that steps waited for data since this process started.
+        """Write the steps since the last flush, and return their lines, [] if there are none. Report them and
+        the progress. Store the size and hash of the log in the position. `waited` is the number of seconds
+        that steps waited for data since this process started.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
@@ -71,7 +74,9 @@ class Recorder:
         return lines
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
-        """Write and report a validation of `seconds` seconds. `decoded` is "weights" or "ema"."""
+        """Write a line per judgement of the last step, and report the validation. It took `seconds`.
+        `decoded` is "weights" or "ema", and `best` whether it is the best so far.
+        """
         step = self._position.step
         lines = (
             {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}
@@ -81,22 +86,26 @@ class Recorder:
         self._report(Validated(step, judgements, best, seconds, decoded))
 
     def standing(self, state: State) -> None:
-        """Report the state of the run, for readers that show the whole run."""
+        """Report the state, cost and remaining time of the run, for readers that show the whole run."""
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """Return the operations, hours and device hours of the whole run so far."""
+        """Return the model's operations, the hours and the device hours of the whole run so far. Steps since
+        the last flush are not in the operations.
+        """
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
         return Spent(flops, seconds / 3600, device_seconds / 3600)
 
     def restart_clock(self) -> None:
-        """Restart the measurement of speed, after validation or saving."""
+        """Restart the measurement of speed, so that validation and saving do not count."""
         self._log.restart_clock()
 
     def _report_stage(self, mixed: Mixed) -> None:
-        """Report that a new stage of the mixture starts."""
+        """Report a note with the number of the new stage of the mixture and the share of each corpus. Store
+        the stage as the current one.
+        """
         self._stage = mixed.stage
         shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
         stage = f"stage {mixed.stage + 1} of the mixture"
@@ -108,7 +117,9 @@ class Recorder:
         self._report(Logged(lines))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
-        """Return the progress event for the steps in `lines`."""
+        """Return the progress event for the steps in `lines`. Losses are means over the latest steps, and
+        speed and rate are those of the last line. `waiting` is the fraction of time spent waiting for data.
+        """
         losses, bleu = self._history.losses, self._history.scores("bleu")
         return Progress(
             step=self._position.step,

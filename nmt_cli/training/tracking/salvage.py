@@ -13,8 +13,9 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines of a log up to `position`, each step and validation once. Also return a text
-    for each kind of lost lines, such as "2 missing steps".
+    """Return the intact lines of a log up to the step in `position`, each step and validation once. A
+    validation of that step counts only if `position` has its score. Also return a text for each kind of lost
+    line, such as "2 missing steps". The kinds are damaged lines, missing steps and missing validations.
     """
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
@@ -37,15 +38,15 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
 
 
 def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the entries of the intact lines of a log, and the number of damaged lines. The last line is left
-    out if it has no newline, as it may still be written.
+    """Return the content of each intact line of a log, and the number of damaged lines. Ignore the last line
+    if it has no newline, as it may still be written.
     """
     entries = [_read(line) for line in content.split(b"\n")[:-1]]
     return [entry for entry in entries if entry], entries.count(None)
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """Return the entries of a line, or None if it is damaged."""
+    """Return the content of a line, or None if it is damaged."""
     try:
         content = json.loads(line)
         return content if _is_intact(content) else None
@@ -54,7 +55,9 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
-    """Return whether a line has all entries that readers of the log use, with valid values."""
+    """Return whether a line, of a step or a validation, has all entries that readers of the log use, with
+    valid values. It may raise `LookupError`, `TypeError` or `AttributeError` instead of returning False.
+    """
     if not (isinstance(line["step"], int) and 0 < line["step"] < 2**53):
         return False
     if "valid" not in line:
@@ -67,5 +70,7 @@ def _is_intact(line: Mapping[str, Any]) -> bool:
 
 
 def _number(value: object) -> bool:
-    """Return whether `value` is a valid number, or None, which replaces a number that was not finite."""
+    """Return whether `value` is a number below 1e300 in size, or None, which replaces a number that was not
+    finite.
+    """
     return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)

@@ -21,7 +21,7 @@ from nmt_cli.training.tracking.events import Doing, Report, Saved
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The live parts of a run that a checkpoint stores."""
+    """The live parts of a run that a checkpoint stores. They change at each step."""
 
     identity: Identity
     trainer: Trainer
@@ -30,8 +30,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """Return a checkpoint of the current state, the same on all ranks. All ranks call this. Its tensors
-        are the live ones, so they must be written or copied before the next step.
+        """Return a checkpoint of the current state. All ranks call this, and get the same one. Its tensors
+        are the live ones, so write or copy them before the next step.
         """
         trainer = self.trainer
         tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
@@ -42,16 +42,20 @@ class Snapshot:
 
 
 class Moved(UserError):
-    """The run folder is no longer at its path, so the run cannot save."""
+    """The run folder is no longer at its path, so the run cannot save. It ends with this error."""
 
 
 class Saver:
-    """Writes checkpoints to a run folder, one at a time in another thread, and removes old ones."""
+    """Writes checkpoints to a run folder, one at a time in another thread, and removes old ones. Only the
+    first rank writes.
+    """
 
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
     ) -> None:
-        """Prepare to save `snapshot` in the folder `run`. Events go to `report`."""
+        """Prepare to save `snapshot` in the folder `run`, which must exist. Events go to `report`. `clock`
+        gives the duration of the run to the position.
+        """
         self._run, self._snapshot, self._config = run, snapshot, config
         self._clock, self._report = clock, report
         self._position = snapshot.position
@@ -64,12 +68,12 @@ class Saver:
 
     @property
     def age(self) -> float:
-        """Seconds since the last attempt to save."""
+        """Seconds since the last attempt to save began."""
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`. Raise
-        `Moved` if another folder, or none, is at the path of the run folder now.
+        """Start to write a checkpoint on the first rank, from a copy of the tensors. All ranks call this,
+        after `wait`. Raise `Moved` on the first rank if its run folder was moved, removed or replaced.
         """
         # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):
@@ -89,7 +93,9 @@ class Saver:
             self._writing = self._writer.submit(self._write, checkpoint.copied(), scores)
 
     def look(self) -> None:
-        """Report a checkpoint that has been written since the last call, or raise the error of writing it."""
+        """Report a checkpoint that was written since the last call, if there is one. Raise the error of
+        writing it instead if writing failed. Do not wait.
+        """
         if self._writing and self._writing.done():
             future, self._writing = self._writing, None
             folder = future.result()
@@ -97,7 +103,9 @@ class Saver:
             self._report(Saved(self.step, folder))
 
     def wait(self) -> None:
-        """Wait until the checkpoint is on disk, then `look`. All ranks call this, and agree on `step`."""
+        """Wait until the current checkpoint is on disk, then report it or raise the error as `look` does. All
+        ranks call this, and get the `step` of the first rank.
+        """
         group = self._snapshot.trainer.group
         if self._writing:
             wait([self._writing])
@@ -108,24 +116,29 @@ class Saver:
             self.step = group.from_first(self.step)
 
     def close(self) -> None:
-        """Wait until the current checkpoint is written, even if the run ends with an error."""
+        """Wait until the current checkpoint is written, even if the run ends with an error. Do
+        not report it.
+        """
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the best checkpoints.keep_best of the saved steps, the step being saved and this step."""
+        """Return the checkpoints.keep_best best steps by validation score. Candidates are the steps on disk,
+        the step being saved and the current step. Steps without a score do not count.
+        """
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return the checkpoints.keep_best steps of `steps` with the largest scores. `scores` has the score
-        of each validated step. Older steps win ties.
+        """Return the checkpoints.keep_best steps in `steps` with the largest scores, fewer if fewer have one.
+        `scores` has the score of each validated step. The older step wins a tie.
         """
         ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write a checkpoint, point the link `best` to the best one, and remove all but the best and newest.
-        Return the folder of the checkpoint. This runs in another thread, so the arguments must not change.
+        """Write `checkpoint`, point the link `best` to the best one, and remove all but the best and newest
+        checkpoints. Return the folder of `checkpoint`. This runs in another thread, so the arguments must not
+        change.
         """
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)

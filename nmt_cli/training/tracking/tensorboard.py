@@ -17,11 +17,11 @@ MEASURED = (
 
 
 class Scalars:
-    """A reader of the events of a run. It writes lines of the log to TensorBoard files."""
+    """A reader of the events of a run. It writes the numbers in lines of the log to a TensorBoard file."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`. `step` is the last step taken. TensorBoard drops the points of earlier
-        files after this step. Warnings go to `report`.
+        """Open a new file in `folder`, which is created. `step` is the last step taken, after which
+        TensorBoard drops the points of earlier files. Warnings go to `report`.
         """
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -54,17 +54,20 @@ class Scalars:
             self._report(Warned(f"no more curves for TensorBoard, training continues: {error}"))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Ignore errors, as a full disk was reported."""
         with suppress(OSError):  # a full disk was reported already
             self._file.close()
 
     def _put(self, **fields: Any) -> None:
-        """Write a TensorBoard event with `fields` and the current time."""
+        """Write one TensorBoard event with `fields` and the current time."""
         self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the name of a curve and its value for each number in a line of the log. Skip None."""
+    """Yield the name of a curve and its value for each number in a line of the log, such as "training/loss".
+    Names of validation curves begin with "valid" and the name of the set. Skip values that are missing or
+    None.
+    """
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:

@@ -19,10 +19,14 @@ PROJECT = "nmt"
 
 
 class Follower:
-    """A reader of events that sends lines of the log to W&B. If that fails, it warns and sends no more."""
+    """A reader of events that sends the numbers in lines of the log to W&B. If that fails, it warns and sends
+    no more.
+    """
 
     def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
-        """Start or resume the run at W&B. Raise `UserError` if W&B refuses it or cannot be reached."""
+        """Start a run at W&B, or resume that of `run`. Raise `UserError` if W&B refuses it or cannot be
+        reached. Its client writes files in the folder "wandb" of `run`.
+        """
         import wandb
 
         folder = run / FOLDER
@@ -42,7 +46,9 @@ class Follower:
             raise UserError(f"{problem}. Set WANDB_MODE=offline, or training.wandb=false.") from error
 
     def __call__(self, event: Event) -> None:
-        """Send the lines of a `Logged` event. Ignore other events."""
+        """Send the numbers in the lines of a `Logged` event. Ignore other events. After an error, warn once
+        and send no more.
+        """
         if not isinstance(event, Logged) or self._failed:
             return
         try:
@@ -53,12 +59,12 @@ class Follower:
             self._report(Warned(f"no more curves for Weights & Biases, training continues: {error}"))
 
     def close(self) -> None:
-        """Send the remaining lines."""
+        """Wait until the remaining numbers are sent, and end the run at W&B."""
         self._run.finish()
 
 
 def _run_id(file: Path) -> str:
-    """Return the id in `file`, which is created with a random id if it does not exist."""
+    """Return the id in `file`. If it does not exist, create it with a random id."""
     if not file.exists():
         file.write_text(secrets.token_hex(4), encoding="utf-8")
     return file.read_text(encoding="utf-8")

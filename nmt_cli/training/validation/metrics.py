@@ -31,7 +31,7 @@ MAX_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The results of a model on one validation set."""
+    """The results of a model on one validation set: its losses, its scores and its translations."""
 
     name: str
     nll: float
@@ -55,7 +55,9 @@ class Judgement:
         return losses | {score.metric: score.value for score in self.scores}
 
     def line(self) -> dict[str, Any]:
-        """Return the entries of a line in the log, without the step and the name of the set."""
+        """Return the entries of a line in the log: losses, scores, their signatures and up to `SAMPLES`
+        translations by line number. The step and the name of the set are not included.
+        """
         samples = sample_lines(len(self.translations))
         return {
             "nll": self.nll,
@@ -70,7 +72,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Validates a model on validation sets. The ranks share the work, and each gets all results."""
+    """Computes losses and scores of a model on validation sets. The ranks share the work, and each gets all
+    results.
+    """
 
     dataset: Dataset
     tokenizers: Tokenizers
@@ -81,20 +85,23 @@ class Judge:
 
     @property
     def sets(self) -> list[Split]:
-        """The validation sets, in the order of the user."""
+        """The validation sets of the dataset, in the order of the user."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
 
     @property
     def in_characters(self) -> str | None:
-        """The reason why BLEU counts characters although the settings do not ask for it, or None."""
+        """The reason why BLEU counts characters: its tokeniser is "auto", and that of the target language is
+        not installed. None if BLEU counts words or as the settings ask.
+        """
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Return the loss and the scores on a validation set. All ranks call this. `only` limits both to some
-        pairs, by index. Otherwise the loss is that of all pairs, and the translations are those of the first
-        `validation.sentences`.
+        """Return the loss and the scores of `model` on a validation set. All ranks call this. By default, the
+        loss is that of all pairs, and the first validation.sentences pairs are translated. With `only`, a
+        list of indices of pairs, both are limited to these. The mode of the model (training or not) stays the
+        same.
         """
         training = model.training
         model.eval()
@@ -113,13 +120,15 @@ class Judge:
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
     def _share(self, split: Split, pairs: Indices) -> list[Indices]:
-        """Return the batches of `pairs` whose loss this rank computes, as indices of pairs of `split`."""
+        """Return the batches of `pairs` whose loss this rank computes. Each has the indices of its pairs in
+        `split`.
+        """
         parts = micro_batches(*split.lengths(pairs), MAX_TOKENS)
         return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
-        """Return the loss of `pairs`, indices of `split`, summed over their target tokens, and their number
-        of target tokens.
+        """Return the NLL of `pairs`, summed over their target tokens, and the number of these tokens. `pairs`
+        are indices of `split`.
         """
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
@@ -129,7 +138,9 @@ class Judge:
         return float(losses.nll), part.real_target_tokens
 
     def _translate(self, model: Transformer, split: Split, lines: Sequence[int]) -> dict[int, str]:
-        """Translate this rank's share of `lines` as `nmt translate` does. Return the texts by line."""
+        """Translate this rank's share of `lines` of a set as `nmt translate` does. Return the texts by line
+        number.
+        """
         process = self.group.process
         own_lines = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
@@ -139,8 +150,8 @@ class Judge:
         return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Score the translations `translated`, by line, and return them with the scores and the losses. `nll`
-        is the sum over `tokens` target tokens.
+        """Score the translations `translated`, by line number, against the references of these lines. Return
+        the results with the losses. `nll` is the sum over `tokens` target tokens.
         """
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         count = len(translations)
@@ -161,7 +172,9 @@ class Judge:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """Return the settings with which `nmt translate` uses a model that was trained with `config`."""
+    """Return the settings with which `nmt translate` uses a model that was trained with `config`: its search
+    settings and its maximum length.
+    """
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
@@ -171,23 +184,31 @@ def translating(config: TrainConfig) -> TranslateConfig:
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """Return the value of `metric`: bleu, chrf or nll. The nll is negated, so that larger is better."""
+    """Return the value of `metric`: "bleu", "chrf" or "nll". The nll is negated, so that larger is better for
+    each.
+    """
     if metric == "nll":
         return -judgement.nll
     return next(score.value for score in judgement.scores if score.metric == metric)
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """Return the number of sentences of `split` to translate. They are the first of the set."""
+    """Return the number of sentences of `split` to translate: validation.sentences, or all if it is 0 or
+    larger than the set. They are the first ones of the set.
+    """
     return min(config.sentences or len(split), len(split))
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """Return the `count` longest of the first `among` lines of a set, by tokens, in ascending order."""
+    """Return the indices of the `count` longest of the first `among` lines of a set, in ascending order. The
+    length is the source plus target tokens.
+    """
     source, target = split.lengths(np.arange(among))
     return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
 
 
 def sample_lines(count: int) -> list[int]:
-    """Return up to `SAMPLES` line numbers below `count`, evenly spread, whose translations are logged."""
+    """Return up to `SAMPLES` line numbers below `count`, evenly spread, in ascending order. Their
+    translations are logged. Return [] for a count of 0.
+    """
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []

@@ -26,7 +26,7 @@ COUNTS = (2, 3, 5, 10, 20, 40)
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """The mean of one or more checkpoints."""
+    """The mean of one or more checkpoints, as a candidate for the best model of a run."""
 
     name: str
     folders: Sequence[Path]
@@ -36,7 +36,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The validation results of an average."""
+    """The validation results of an average of checkpoints."""
 
     average: Average
     steps: Sequence[int | None]
@@ -49,7 +49,10 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return the candidates of a run, simplest first: last, best, averages of more and more, and EMA."""
+    """Return the candidates of a run, simplest first. These are the last checkpoint and the best one if it is
+    another. Then come averages of the newest 2, 3, 5, 10, 20 and 40, and the moving averages (EMA) of the
+    last and the best if stored. Raise `UserError` for a run without checkpoints.
+    """
     singles = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)
@@ -67,9 +70,10 @@ def averages(run: Path) -> list[Average]:
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Validate each average on all sentences of the validation sets of the run's dataset, in float32. Test
-    sets are not used. Pass each trial to `report` when it is done, and return all in order. Raise `UserError`
-    if the dataset is missing or has changed.
+    """Validate each candidate of `averages` on all sentences of the validation sets of the run's dataset, in
+    fp32. Test sets are not used. Pass each trial to `report` when it is done, and return all in order. Raise
+    `UserError` if the dataset is missing, has changed or has no validation set, or if a checkpoint is
+    damaged.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
@@ -98,12 +102,15 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the best score. Of equal trials, return the first, which is the simplest."""
+    """Return the trial with the best score. Of equal ones, return the first, which is the simplest."""
     return max(trials, key=lambda trial: trial.score)
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """Open the dataset of the run. Raise `UserError` if it has changed or has no validation set."""
+    """Return the dataset of the run, opened. `checkpoint` has its path. Raise `UserError` if the path is not
+    stored, or if the dataset is missing, has changed or has no validation set. `identity` has the vocabulary
+    and file hashes from training.
+    """
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:
         raise UserError(f"{checkpoint / STATE} does not name its dataset. Choose with --last or --best.")

@@ -18,13 +18,15 @@ Judged = Mapping[str, Mapping[str, float]]
 
 
 def watched_metric(config: ValidationConfig) -> str:
-    """Return the name of the metric that has to improve."""
+    """Return the name of the metric that has to improve. This is validation.watched, or validation.metric if
+    it is "metric".
+    """
     return config.metric if config.watched == "metric" else config.watched
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Return whether the last validation.patience validations brought no improvement. False if it is 0, or if
-    there were fewer validations.
+    """Return whether the last validation.patience validations brought no improvement of the watched metric.
+    Return False if it is 0, or if there were fewer validations.
     """
     patience = config.validation.patience
     if not patience:
@@ -34,7 +36,9 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Count how often schedule.patience validations in a row after warm-up brought no improvement."""
+    """Count the plateaus: runs of schedule.patience validations without improvement of the watched metric.
+    Only validations after warm-up count. After a plateau, the count of validations begins again.
+    """
     count = waited = 0
     for better in improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
@@ -44,7 +48,9 @@ def plateaus(config: TrainConfig, judged: Judged) -> int:
 
 
 def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
-    """Raise `UserError` if the run depends on validation, but the dataset has no validation set."""
+    """Raise `UserError` if validation.patience or the plateau schedule is on, but the dataset has no
+    validation set.
+    """
     if config.watches and not any(split.role == "valid" for split in dataset.splits.values()):
         raise UserError(
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
@@ -53,8 +59,8 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return, for each validation after step `after`, whether the watched metric is better than in all of
-    them before it. The first validation is an improvement. An equal value or nan is not.
+    """Return for each validation after step `after` whether the watched metric is better than in all of these
+    before it. The first one is an improvement. An equal value or nan is not.
     """
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1

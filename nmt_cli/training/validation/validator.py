@@ -19,7 +19,7 @@ from nmt_cli.training.validation.stopping import plateaus
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Validates the model of a run and stores its scores in the position."""
+    """Validates the model of a run at intervals, and stores its scores in the position."""
 
     config: TrainConfig
     judge: Judge
@@ -31,32 +31,37 @@ class Validator:
 
     @property
     def enabled(self) -> bool:
-        """True if this run validates at all."""
+        """True if this run validates at all: validation.every_steps is not 0, and the dataset has a
+        validation set.
+        """
         return bool(self.config.validation.every_steps and self.judge.sets)
 
     @property
     def due(self) -> bool:
-        """True if a validation is due after the last step."""
+        """True if validation is on and the last step is a multiple of validation.every_steps."""
         return self.enabled and self.position.step % self.config.validation.every_steps == 0
 
     @property
     def done(self) -> bool:
-        """True if the model was validated after the last step."""
+        """True if the position has a score of the last step."""
         return str(self.position.step) in self.position.scores
 
     @property
     def decoded(self) -> str:
-        """The weights that are validated: "weights" or their moving average, "ema"."""
+        """The weights that are validated: "ema" for their moving average, if it exists, else "weights"."""
         return "ema" if self.ema else "weights"
 
     @property
     def plateaus(self) -> int:
-        """The number of times that the plateau schedule lowered the learning rate, 0 for other schedules."""
+        """The number of times that the plateau schedule has lowered the learning rate. 0 for
+        other schedules.
+        """
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
-        """Validate the model on all validation sets, and return the results. Store the metrics of the first
-        set in the position.
+        """Validate the model, or its moving average if it exists, on all validation sets. Return a judgement
+        for each set. Store the score and metrics of the first set for this step in the position. All ranks
+        call this.
         """
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
@@ -67,12 +72,16 @@ class Validator:
         return judgements
 
     def try_out(self, sentences: int) -> None:
-        """Validate on the longest `sentences` sentences of each set, without storing the scores."""
+        """Validate on the `sentences` longest sentences of each set that would be translated. Do not store
+        scores.
+        """
         with self._decoded():
             for split in self.judge.sets:
                 among = translated_lines(self.config.validation, split)
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 
     def _decoded(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the weights to validate."""
+        """Return a context in which the model has the weights to validate: the moving average
+        if it exists.
+        """
         return self.ema.in_place() if self.ema else nullcontext()

@@ -28,8 +28,9 @@ OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write a page that compares run folders, or a drawing of their curves if `out` ends in .svg. Raise
-    `UserError` for a folder without steps, and for formats such as .png.
+    """Write an HTML page that compares `runs`, or an SVG drawing of their curves if `out` ends in .svg. Raise
+    `UserError` for a folder that is not a run or has no step. Also raise it if `out` ends in .png, .pdf,
+    .jpg, .jpeg or .eps.
     """
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
@@ -46,8 +47,8 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Return the name of each setting that differs, followed by its value in each run, "" if not set.
-    `settings` has the settings of each run by full name.
+    """Return a row for each setting that differs between runs: its name, and its value in each run, "" if not
+    set. `settings` has the settings of each run by full name.
     """
     names = dict.fromkeys(name for values in settings for name in values)
     rows = ([name, *(values.get(name, "") for values in settings)] for name in names)
@@ -55,8 +56,8 @@ def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
 
 
 def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the data of a run for the page, and its settings as TOML by full name. `name` is shown on the
-    page. Raise `UserError` if `run` is not a run folder, or has no step yet.
+    """Return the data of a run for the page, and the settings in its `config.toml` as TOML by full name.
+    `name` is the label on the page. Raise `UserError` if `run` has no `config.toml`, or no step yet.
     """
     if not (run / CONFIG).is_file():
         raise UserError(
@@ -80,7 +81,9 @@ def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _history(log: Path) -> History:
-    """Read the intact lines of a log. Warn if there are damaged lines."""
+    """Return the history of the intact lines in a log. Warn about damaged lines, which are left out. A
+    missing log gives an empty history.
+    """
     lines, damaged = whole_lines(read_if_exists(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
@@ -90,7 +93,9 @@ def _history(log: Path) -> History:
 
 
 def _environment(path: Path) -> dict[str, Any]:
-    """Return the facts in the last intact line of `environment.jsonl`. Return {} if there is none."""
+    """Return the facts in the last intact line of `environment.jsonl`, without null ones. The command becomes
+    one text. Return {} if there is none.
+    """
     for line in reversed(read_if_exists(path).splitlines()):
         try:
             facts = json.loads(line)
@@ -102,6 +107,8 @@ def _environment(path: Path) -> dict[str, Any]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Return the names of the folders, or their paths if two names are equal."""
+    """Return the name of each run's folder, in order. Return the path instead where two folders have one
+    name.
+    """
     names = [run.resolve().name for run in runs]
     return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]

@@ -46,7 +46,7 @@ Sentences = Mapping[int, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class HtmlReport:
-    """A reader of the events of a run. It writes the report at each `Standing`."""
+    """A reader of the events of a run. It writes the HTML report at each `Standing` event."""
 
     run: Path
     """The run folder, in which the report is written."""
@@ -67,7 +67,9 @@ class HtmlReport:
     warn: Report
 
     def __call__(self, event: Event) -> None:
-        """Replace the report atomically if `event` is a `Standing`. Warn if the file cannot be written."""
+        """Replace the report atomically if `event` is a `Standing`. Ignore other events. If the file cannot
+        be written, report a warning instead of raising.
+        """
         if not isinstance(event, Standing):
             return
         parts = resources.files("nmt_cli.training.tracking") / "page"
@@ -79,7 +81,9 @@ class HtmlReport:
             self.warn(Warned(f"the report could not be written, training continues: {error}"))
 
     def _content(self, standing: Standing) -> dict[str, Any]:
-        """Return the data of the page."""
+        """Return the data of the page as JSON values. `standing` gives the state, cost and remaining time of
+        the run.
+        """
         now = self.history.now
         by_set = validations_by_set(self.history)
         return {
@@ -105,7 +109,9 @@ class HtmlReport:
         }
 
     def _samples(self, name: str, validations: Sequence[Validation]) -> dict[str, Any]:
-        """Return the translations of a set's samples at some of its validations."""
+        """Return for one set the sample sentences with their translations, and the steps and BLEU of up to
+        `TRANSLATIONS` validations. Validations without samples are skipped. A missing translation is "".
+        """
         shown = evenly(
             [validation for validation in validations if "samples" in validation.line], TRANSLATIONS
         )
@@ -125,19 +131,23 @@ class HtmlReport:
 
 
 def curves(history: History) -> dict[str, Any]:
-    """Return the values of the axes and of each measurement of steps, for the charts of a page."""
+    """Return the values of the horizontal axes and, for each measurement of steps, its mean, minimum and
+    maximum at each point.
+    """
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
     return {**_axes([point.end for point in points]), **measured}
 
 
 def losses(history: History) -> dict[str, float | None]:
-    """Return the training losses of a run, as pages show them."""
+    """Return the training loss and NLL over the latest steps, with five digits. Each is None before the first
+    step.
+    """
     return {"loss": _rounded(history.losses.smoothed), "nll": _rounded(history.losses.nll)}
 
 
 def validations_by_set(history: History) -> dict[str, list[Validation]]:
-    """Return the validations of each set, oldest first."""
+    """Return the validations of each set by name, oldest first."""
     by_set: dict[str, list[Validation]] = {}
     for validation in history.validations:
         by_set.setdefault(validation.name, []).append(validation)
@@ -145,7 +155,9 @@ def validations_by_set(history: History) -> dict[str, list[Validation]]:
 
 
 def _cost(spent: Spent) -> dict[str, Any]:
-    """Return the cost of the run, and the costs in the paper for comparison."""
+    """Return the operations and hours of the run, and the training cost as the paper computes it. Add the
+    costs of the paper's two models for comparison.
+    """
     paper = {
         name: {"hours": hours, "devices": devices, "flops": _paper_cost(hours * devices)}
         for name, (hours, devices) in PAPER_RUNS.items()
@@ -161,12 +173,17 @@ def _cost(spent: Spent) -> dict[str, Any]:
 
 
 def _paper_cost(device_hours: float) -> float | None:
-    """Return the paper's "training cost": device time x peak speed, not the operations of the model."""
+    """Return the cost as the paper computes it: device time x peak speed of its devices, in operations. This
+    differs from the operations of the model.
+    """
     return _rounded(device_hours * 3600 * P100)
 
 
 def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
-    """Return the curves of a validation set, thinned evenly but with the best validations."""
+    """Return the curves of a validation set: axes, losses and scores. They have up to `VALIDATIONS` evenly
+    spread validations, and the best one by each metric. Signatures are those of the newest. `validations` are
+    not empty.
+    """
     metrics = list(validations[0].scores)
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
     spread = {id(validation) for validation in evenly(validations, VALIDATIONS)}
@@ -188,7 +205,7 @@ def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
 
 
 def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
-    """Return the values of each horizontal axis: steps, target tokens and hours."""
+    """Return the values of each horizontal axis, for each moment: steps, target tokens and hours."""
     return {
         "step": [moment.step for moment in moments],
         "tokens": [moment.target_tokens for moment in moments],
@@ -197,7 +214,9 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
 
 
 def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
-    """Return the mean, minimum and maximum of each point. They are None if no value was finite."""
+    """Return the mean, minimum and maximum of each point, each in a list of its own. They are None if no
+    value was finite.
+    """
     return {
         "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
         "low": [_rounded(spread.low) for spread in spreads],
@@ -206,14 +225,18 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return `value` with five digits, more than can be seen, or None if it is not finite."""
+    """Return `value` with five significant digits, more than can be seen. Return None for None, nan and
+    infinity.
+    """
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
-    """Return the reader that writes the report of a run. `history` is live. Errors go to `warn`."""
+    """Return the reader that writes the report of a run. It reads `history` at each report. Errors of writing
+    go to `warn`.
+    """
     return HtmlReport(
         run,
         languages=(dataset.manifest["source_lang"], dataset.manifest["target_lang"]),
@@ -230,7 +253,7 @@ def html_report(
 
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
-    """Return facts about the run by label."""
+    """Return facts about the run by label: dataset, sizes, tokens per step, and devices."""
     device, world = trainer.group.device, trainer.group.process.world
     name = gpu_name(device) or "CPU"
     batch = trainer.config.batch.tokens
@@ -245,7 +268,9 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
-    """Return source and reference of the lines of a set whose translations are shown."""
+    """Return source and reference by line number (from 0), for the sentences of a set whose translations are
+    shown.
+    """
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
     return {
         line: (source[line], reference[line])
