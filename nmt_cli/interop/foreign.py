@@ -51,7 +51,8 @@ class ImportOptions:
     positions: PositionRule | None = None
 
     def languages(self, source: str, target: str, where: Path) -> tuple[str, str]:
-        """Return the source and target language: the option, or else `source` or `target` from the model.
+        """Return the source and the target language: the option, or else `source` or `target`, from the
+        model.
 
         Raise `UserError`, which names the model path `where`, if either language is empty.
         """
@@ -87,13 +88,19 @@ class Foreign:
 
     @property
     def identity(self) -> Identity:
-        """Return the identity of the model for its folder."""
+        """Return the description for the model folder: settings, tokenisers and training record.
+
+        Add `longest` to the record if it is not None or 0.
+        """
         longest = {"longest": self.longest} if self.longest else {}
         return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return the model without search settings out of bounds. Add a note for each removed setting."""
+    """Return `foreign` without the search settings that are out of `BOUNDS`, and those that depend on them.
+
+    Add a note for each setting out of bounds.
+    """
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -103,13 +110,16 @@ def with_sane_search(foreign: Foreign) -> Foreign:
 
 
 def check_free(out: Path) -> None:
-    """Raise `UserError` if `out` is not writable, is a file, or is a folder that is not empty."""
+    """Raise `UserError` if `out` cannot be created, is a file, or is a folder that is not empty."""
     refuse_other_files(out)
     check_writable(out)
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out` with a settings file for training. It appears complete or not at all."""
+    """Write the model folder `out` with `train.toml`, the settings for further training.
+
+    The description records the toolkit and its search settings. The folder appears complete or not at all.
+    """
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)
@@ -119,7 +129,11 @@ def write(foreign: Foreign, out: Path) -> None:
 
 
 def _for_training(config: ModelConfig) -> str:
-    """Return the text of a TOML file with which `nmt train` continues to train the model."""
+    """Return the text of `train.toml`: `config` as settings with which `nmt train` continues to train the
+    model.
+
+    Leave out `longest` unless positions are learned, because it has no effect otherwise.
+    """
     settings = asdict(config)
     if config.positions != "learned":
         del settings["longest"]  # it has no effect with other positions, and would be refused

@@ -13,7 +13,10 @@ Choice = TypeVar("Choice")
 
 
 class ForeignSettings:
-    """Settings by name. Null counts as missing. A wrong type raises `UserError`, which names `where`."""
+    """Settings of another toolkit by name. Null counts as missing.
+
+    Reading a value of the wrong type raises `UserError`, which names `where`.
+    """
 
     def __init__(self, values: Any, where: str) -> None:
         """Keep the parsed settings. Raise `UserError` if `values` is not a mapping."""
@@ -25,35 +28,53 @@ class ForeignSettings:
         return self._values.get(name) is not None
 
     def names(self) -> list[str]:
-        """Return the names of all settings in file order, also of those with the value null."""
+        """Return the names of all settings in the order of the file, with those that are null."""
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, or else `default`. Raise `UserError` for another type or for neither."""
+        """Return a whole number, or `default` if the setting is missing.
+
+        Raise `UserError` for another type, or for a missing setting without a default.
+        """
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
-        """Return a finite number, or else `default`. Raise `UserError` for another value."""
+        """Return a finite number, or `default` if the setting is missing. Raise `UserError` for another
+        value.
+        """
         return cast(float, self._read(name, float, default))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or else `default`. Raise `UserError` for another type."""
+        """Return true or false, or `default` if the setting is missing. Raise `UserError` for any other
+        value.
+        """
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or else `default`. Raise `UserError` for another type or for neither."""
+        """Return a text, or `default` if the setting is missing.
+
+        Raise `UserError` for another type, for text that is not Unicode, or for a missing setting without a
+        default.
+        """
         return cast(str, self._read(name, str, default))
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers, empty for none. Raise `UserError` for another type."""
+        """Return a list of whole numbers. It is empty for a missing setting or "". Raise `UserError` for
+        another type.
+        """
         return list(self._read(name, tuple[int, ...], ()))
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty for none. Raise `UserError` for another type."""
+        """Return a list of texts. It is empty for a missing setting or "". Raise `UserError` for another
+        type.
+        """
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings in each object of a JSON list, empty for none. Others raise `UserError`."""
+        """Return the settings in each object of a JSON list. The list is empty for a missing setting.
+
+        Raise `UserError` if the setting is not a list, or an item is not an object.
+        """
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
@@ -65,8 +86,9 @@ class ForeignSettings:
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value in `choices` whose key is the setting, or `default` if it is missing. Raise
-        `UserError` if `choices` lacks the key.
+        """Return the value in `choices` whose key is the setting, or `default` if the setting is missing.
+
+        Raise `UserError` if the setting is not a text, or not a key of `choices`.
         """
         key = self.text(name, default)
         if key not in choices:
@@ -74,15 +96,17 @@ class ForeignSettings:
         return choices[key]
 
     def demand(self, name: str, *choices: object) -> None:
-        """Raise `UserError` if a setting is present and is not one of `choices`."""
+        """Raise `UserError` if a setting is present and is not one of `choices`. Null counts as missing."""
         value = self._values.get(name, choices[0])
         if value is not None and not (isinstance(value, bool | int | float | str) and value in choices):
             supported = " or ".join(map(repr, choices))
             raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
 
     def _read(self, name: str, kind: Any, default: object) -> Any:
-        """Return a setting as type `kind`, or `default` if it is missing. Raise `UserError` for a value of
-        another type, and for a missing setting if `default` is None.
+        """Return a setting as type `kind`, or `default` if it is missing. An empty text counts as missing for
+        a list.
+
+        Raise `UserError` for another type, or for a missing setting if `default` is None.
         """
         value = self._values.get(name)
         if value is None or (value == "" and default == ()):  # an empty list in YAML
@@ -98,7 +122,10 @@ class ForeignSettings:
 
 
 def read_json(path: Path) -> Any:
-    """Return the parsed content of a JSON file. Raise `UserError` if the file is missing or not JSON."""
+    """Return the parsed content of a JSON file.
+
+    Raise `UserError` if the file is missing, too large, not an ordinary file, or not JSON.
+    """
     try:
         return parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
@@ -108,17 +135,17 @@ def read_json(path: Path) -> Any:
 
 
 def read_settings(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file. Raise `UserError` if the file is missing or not a JSON object."""
+    """Return the settings in a JSON file. Raise `UserError` if it is missing or not one JSON object."""
     return ForeignSettings(read_json(path), str(path))
 
 
 def read_settings_if_any(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file, or no settings if it is missing. Then errors name its folder."""
+    """Return the settings in a JSON file, or none if it is missing. In this case errors name its folder."""
     return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file. Raise `UserError` if it is not UTF-8."""
+    """Return the text of a file. Raise `UserError` if it is not UTF-8, too large, or not an ordinary file."""
     try:
         return read_ordinary(path).decode()
     except UnicodeDecodeError as error:

@@ -40,11 +40,12 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the names that Hugging Face and fairseq share, which `rename` gives them.
+    """Return the tensors under their common names, to which `rename` changes them. Errors name the file
+    `where`.
 
-    Raise `UserError` for the first tensor that is not a dense vector or matrix of real numbers. Views that
-    repeat numbers are also refused. The output projection must exist. It and the embeddings must be matrices
-    with at most `MAX_ROWS` rows. Errors name the file `where`.
+    Raise `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers.
+    Refuse views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output
+    projection that is not a matrix of at most `MAX_ROWS` rows.
     """
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
@@ -73,18 +74,18 @@ def channel_order(width: int) -> Tensor:
 
 
 def to_halves(rows: Tensor) -> Tensor:
-    """Return a copy of `rows`, `[n, width]`, with channels in the other toolkits' order."""
+    """Return a copy of `rows`, [n, width], with our channels in the other toolkits' order."""
     return rows[:, channel_order(rows.shape[1]).argsort()].contiguous()
 
 
 def import_tensors(
     tensors: Mapping[str, Tensor], where: str, config: ModelConfig, source: int, target: int
 ) -> dict[str, Tensor]:
-    """Return our tensors in fp32 by our names, for vocabularies of `source` and `target` entries.
+    """Return our tensors in fp32, by our names, for vocabularies of `source` and `target` entries.
 
-    `tensors` have the names of Hugging Face and fairseq. An embedding that `config.tie` makes equal to the
-    output is ignored. Raise `UserError`, which names the file `where`, for a tensor that is missing, not
-    expected, not finite or of another shape.
+    `tensors` have common names. Ignore an embedding that `config.tie` makes equal to the output matrix. Raise
+    `UserError`, which names the file `where`, for a missing or unexpected tensor. Also raise it for a number
+    that is not finite, or another shape.
     """
     order = channel_order(config.width)
     imported: dict[str, Tensor] = {}
@@ -102,8 +103,9 @@ def import_tensors(
 
 
 def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: str) -> Tensor:
-    """Remove a tensor from `tensors`, and return it in fp32. Raise `UserError`, which names the file `where`,
-    if the tensor is missing, not finite, or not of `shape`.
+    """Remove a tensor from `tensors`, and return it in fp32.
+
+    Raise `UserError`, which names the file `where`, if the tensor is missing, not finite, or not of `shape`.
     """
     if name not in tensors:
         raise UserError(f"{where} has no {name}, so nmt does not support this model.")
@@ -117,9 +119,9 @@ def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: s
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our `tensors` under the names of Hugging Face and fairseq, with channels in their order.
+    """Return our `tensors` under their common names, with channels in the other toolkits' order.
 
-    Source and target embeddings are always present, even if tied. Attention always gets biases, zeros if the
+    Source and target embeddings are always present, even if tied. Attention always has biases: zeros if the
     model has none.
     """
     target = tensors.get("target_embedding.matrix", tensors["output_matrix"])
@@ -137,7 +139,7 @@ def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[s
 
 
 def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names, with zeros for each missing bias of attention."""
+    """Return `tensors`, which have common names, and a vector of zeros for each missing bias of attention."""
     biases = {
         name.replace(".weight", ".bias"): tensor.new_zeros(len(tensor))
         for name, tensor in tensors.items()
@@ -147,7 +149,10 @@ def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors without a zero output bias, and without attention biases if all are zero."""
+    """Return `tensors`, which have common names, without an output bias of zeros.
+
+    Leave out the biases of attention if all of them are zero.
+    """
     attention = [name for name in tensors if name.endswith("_proj.bias")]
     zero = set() if any(tensors[name].any() for name in attention) else {*attention}
     zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
@@ -155,7 +160,11 @@ def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
-    """Yield a correspondence for each of our tensors, for vocabularies of `source` and `target` entries."""
+    """Yield a correspondence for each tensor of our model of `config`.
+
+    `source` and `target` are the numbers of entries of the vocabularies. Leave out embeddings that are tied
+    to the output matrix.
+    """
     width = config.width
     yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
     if config.output_bias:
@@ -177,7 +186,7 @@ def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[C
 
 
 def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
-    """Yield the correspondences of layer `number` of a stack, "encoder" or "decoder"."""
+    """Yield a correspondence for each tensor of layer `number` of `stack`, "encoder" or "decoder"."""
     for (ours, theirs, channel_axes), biased in _modules(config, stack):
         for kind, axes in (("weight", 2), ("bias", 1)) if biased else (("weight", 2),):
             yield Correspondence(
@@ -188,8 +197,9 @@ def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspo
 
 
 def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
-    """Yield the weights of each module in a layer of a stack, "encoder" or "decoder", and whether the module
-    has a bias. Names are those within the layer. Biases have the rows of the weights.
+    """Yield the weight of each module in a layer of a stack, and whether the module has a bias.
+
+    The stack is "encoder" or "decoder". Names are those within the layer. A bias has the rows of its weight.
     """
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v

@@ -71,14 +71,15 @@ def score(
 ) -> list[Score]:
     """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings.
 
-    Each of `references` has one line per hypothesis. `lang` is the target language, which "paper-bleu" needs.
+    Each of `references` has one line per hypothesis. "paper-bleu" needs `lang`, the target language, and it
+    chooses the tokeniser of "bleu".
     """
     measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
     return [result for measure in measures for result in measure.scores([hypotheses])]
 
 
 class Measure:
-    """A metric with its references, for any number of systems with one line per reference line."""
+    """A metric with its references, for any number of systems. Each has one line per reference line."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         self.metric = metric
@@ -94,7 +95,10 @@ class Measure:
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """Return the score of each system. `counts` has an item per line: the counts of each system."""
+        """Return the score of each system, from the sum of its counts over all lines.
+
+        `counts` has an item per line: the counts of each system. Without lines, the result is empty.
+        """
         totals: list[Counts] = []
         for line in counts:
             totals = totals or [[0] * len(system_counts) for system_counts in line]
@@ -103,27 +107,35 @@ class Measure:
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield an item for each line: the counts of each system. `scores_of` sums them."""
+        """Yield an item for each line: the counts of each system, in the same order. `scores_of` sums them.
+
+        Lines are read in blocks. Each block replaces the references in the cache of `counter`.
+        """
         for lines in _together([*self._references, *systems]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
             yield from zip(*(self._counted(block) for block in hypotheses), strict=True)
 
     def _counted(self, block: list[str]) -> list[Counts]:
-        """Return the counts of each line of one system, compared with the references in sacrebleu's cache."""
+        """Return the counts of each line in a block of one system, against the references in the cache of
+        `counter`.
+        """
         ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
         counts: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
         return counts
 
     def _score(self, total: Counts) -> Score:
-        """Return the score of a system from its counts, added up over all lines."""
+        """Return the score of a system from `total`, its counts added up over all lines."""
         result = self.counter._compute_score_from_stats(total)
         # sacrebleu prints the parts of a score after the number, and has no attribute for them.
         detail = str(result.format(signature="").partition(" = ")[2].partition(" ")[2])
         return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line, at least one. BLEU ignores n-grams longer than the line."""
+        """Return the score of each line. There must be at least one line.
+
+        BLEU of a line ignores n-grams that are longer than the line.
+        """
         # BLEU of single sentences needs another object, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
@@ -134,8 +146,9 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def signature(self, signature: object = None) -> str:
-        """Return sacrebleu's signature, extended by the steps of the paper's protocol if the metric uses it.
-        Without `signature`, extend that of the latest score.
+        """Return `signature`, or else sacrebleu's signature of the latest score, as text.
+
+        For BLEU by the paper's protocol, the steps of the protocol replace "tok:none".
         """
         text = str(signature or self.counter.get_signature())
         if not self._protocol:
@@ -144,11 +157,14 @@ class Measure:
         return text.replace("tok:none", steps)
 
     def _ready(self, reference: list[str]) -> list[str]:
-        """Return lines of a reference as the metric compares them: in words, for the paper's protocol."""
+        """Return lines of a reference as the metric compares them.
+
+        For BLEU by the paper's protocol, split them into words. Otherwise return them unchanged.
+        """
         return [self._protocol.reference(line) for line in reference] if self._protocol else reference
 
     def _kind(self) -> str:
-        """Return the value of `Score.kind`."""
+        """Return the value of `Score.kind`: a description for BLEU and "paper-bleu", "" for other metrics."""
         if self._protocol:
             return "paper protocol: tokenised, compounds split"
         if self.metric != "bleu":
@@ -159,14 +175,17 @@ class Measure:
 
 
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
-    """Return the name of the BLEU tokeniser: the setting, or for "auto" the language's tokeniser."""
+    """Return the name of the BLEU tokeniser in `config`. "auto" becomes the tokeniser of `lang`, or else
+    "13a".
+    """
     chosen = config.bleu.tokenizer
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Return why BLEU of this language should count characters, or None if it need not. The reason is that
-    the tokeniser is "auto", and sacrebleu's tokeniser for the language is not installed.
+    """Return a message why BLEU should count characters, or None if it need not.
+
+    It should if the tokeniser is "auto", and sacrebleu's tokeniser for `lang` cannot be used.
     """
     if config.bleu.tokenizer != "auto":
         return None
@@ -182,21 +201,23 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def perplexity(nll: float, units: int) -> float:
-    """Return exp(`nll` / `units`), the total loss over tokens or words. Infinity for a mean from 700."""
+    """Return exp(`nll` / `units`) of a total loss over tokens or words. It is infinite for a mean of 700 or
+    more.
+    """
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf
 
 
 def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
-    """Yield blocks of lines: for each text, its next `LINES_AT_ONCE` lines or fewer."""
+    """Yield blocks of lines: a list for each text of its next `LINES_AT_ONCE` lines, or fewer at the end."""
     iterators = [iter(text) for text in texts]
     while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in iterators]):
         yield blocks
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for a metric. `for_sentences` affects BLEU only, for single lines."""
+    """Return sacrebleu's object for a metric. `for_sentences` affects only BLEU, as in `_bleu`."""
     from sacrebleu import CHRF, TER
 
     match metric:
@@ -211,7 +232,10 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
 
 def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
     """Return sacrebleu's object for "bleu" or "paper-bleu". Raise `UserError` if the tokeniser cannot be
-    used. With `for_sentences`, BLEU ignores n-grams longer than a line.
+    used.
+
+    With `for_sentences`, "bleu" ignores n-grams longer than a line. "paper-bleu" takes text that is already
+    tokenised.
     """
     from sacrebleu import BLEU
 

@@ -33,17 +33,17 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 class PaperProtocol:
-    """Prepare lines of one language for multi-bleu."""
+    """The preparation of lines of one language for BLEU as multi-bleu counts it."""
 
     def __init__(self, lang: str) -> None:
         self._moses = Moses(lang)
 
     def hypothesis(self, line: str) -> str:
-        """Return a line of a system's output as words with spaces between them."""
+        """Return a line of a system's output as words with spaces between, after `replace_punctuation`."""
         return self._words(replace_punctuation(line))
 
     def reference(self, line: str) -> str:
-        """Return a line of a reference as words with spaces between them."""
+        """Return a line of a reference as words with spaces between, after `straighten_quotes`."""
         return self._words(straighten_quotes(line))
 
     def _words(self, line: str) -> str:
@@ -52,7 +52,10 @@ class PaperProtocol:
 
 
 def replace_punctuation(line: str) -> str:
-    """Return the line with full-width and typographic punctuation replaced by ASCII, as Moses does."""
+    """Return `line` with full-width and typographic punctuation and digits replaced by ASCII, as Moses does.
+
+    Low quotes stay.
+    """
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 
@@ -62,8 +65,9 @@ def straighten_quotes(line: str) -> str:
 
 
 def split_compounds(line: str) -> str:
-    """Return the line with each hyphen between characters split off: `rich-text` becomes `rich ##AT##-##AT##
-    text`. Matches do not overlap, so `a-b-c` is split once. Matching works on bytes, like the original, so a
-    one-letter part outside ASCII has two bytes and is split on both sides.
+    """Return `line` with hyphens between characters split off: `rich-text` becomes `rich ##AT##-##AT## text`.
+
+    Matches do not overlap, so `a-b-c` is split once. They are matches of bytes, as in the original. A
+    one-letter part outside ASCII has two bytes, and is split on both sides.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

@@ -29,7 +29,7 @@ class Finding:
 
 
 def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
-    """Return a result for each system, in the same order. The first system is the baseline.
+    """Return the result of `test` for each system, in the same order. The first system is the baseline.
 
     `counts` has an item per line: the counts of each system by `measure`. `samples` is the number of
     resamples or trials, or 0 for sacrebleu's default.
@@ -65,7 +65,9 @@ def _finding(result: Any, signature: str) -> Finding:
 
 @contextmanager
 def _default_seed() -> Iterator[None]:
-    """Set sacrebleu's seed in the environment of the process within the block. Restore it afterwards."""
+    """Set the environment variable of sacrebleu's seed to its default within the block. Restore it
+    afterwards.
+    """
     before = os.environ.get(SEED_VARIABLE)
     os.environ[SEED_VARIABLE] = SEED
     try:

@@ -41,7 +41,7 @@ class FileLines(Collection[str]):
     """The lines of a file without trailing spaces, read again for each iteration."""
 
     def __init__(self, path: Path, name: str) -> None:
-        """Count the lines. `name` is the name of the file in messages."""
+        """Read the file once to count its lines. `name` is the name of the file in messages."""
         self._path, self._name = path, name
         blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
         self._count = sum(count for count, _ in blocks)
@@ -64,12 +64,15 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Read a reference. `lang` selects the reference in a WMT XML file, and has no effect on other files."""
+    """Return a reference. In a WMT XML file, read the reference in `lang`, or any language if it is empty.
+
+    `lang` has no effect on other files. Raise `UserError` for a damaged WMT file.
+    """
     return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """Read the output of a system. A WMT XML file may have several outputs: read the first."""
+    """Return the output of a system. In a WMT XML file, read the first output."""
     return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
@@ -80,7 +83,10 @@ def refuse_second_stdin(paths: Sequence[Path]) -> None:
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both texts have equal line counts, at least 1, and any WMT segments agree."""
+    """Raise `UserError` unless both texts have equal numbers of lines, at least one.
+
+    If both are WMT test sets, also raise it unless all documents and segments agree. Case does not count.
+    """
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -105,8 +111,11 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
-    """Return the one of `languages` in which all names end: `ref.de`, `ref.de-AT.gz`, `ref.de.sgm`.
-    Return "" for none or several. An ending with two languages, such as `ref.en-de`, is ignored.
+    """Return the one of `languages` in which the names of `paths` end: `ref.de`, `ref.de-AT.gz`,
+    `ref.de.sgm`.
+
+    Ignore other endings, and endings with two languages, such as `ref.en-de`. Return "" for no language or
+    several.
     """
     endings = {_ending(path) for path in paths}
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
@@ -115,7 +124,7 @@ def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
 
 
 def _ending(path: Path) -> str:
-    """Return the last ending of the name without its dot, ignoring endings of compression, SGML and XML."""
+    """Return the last ending of the name without its dot, or "". Ignore compression, SGML and XML."""
     name = path.name
     while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
         name = Path(name).stem
@@ -123,7 +132,10 @@ def _ending(path: Path) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
-    """Read a text. Copy a pipe or stdin to a temporary file that exists as long as `Text.lines`."""
+    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file.
+
+    Copy a pipe or stdin to a temporary file that exists as long as `Text.lines`. Errors name the original.
+    """
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
@@ -144,7 +156,10 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
-    """Read a text. `side` and `lang` select the segments of a WMT file. `name` appears in messages."""
+    """Return the text in a file. `side` and `lang` select the segments of a WMT file. `name` is for messages.
+
+    The segments of a WMT file are in memory. Lines of other files are read again for each iteration.
+    """
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
@@ -155,7 +170,10 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Return lines as text without trailing spaces, and the number of lines with replaced invalid bytes."""
+    """Return the lines as text without trailing whitespace. Invalid UTF-8 becomes U+FFFD.
+
+    Also return the number of lines with invalid UTF-8.
+    """
     lines = [line.decode(errors="replace") for line in raw]
     # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))

@@ -23,7 +23,10 @@ SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": LENGTH_PENA
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that Argos Translate lacks, one message each. Empty if none."""
+    """Return one message for each feature of the model that Argos Translate lacks. Empty if none.
+
+    These are the losses of CTranslate2, and a SentencePiece model for each side.
+    """
     recipe = model.identity.tokenizers.recipe
     messages = ctranslate2.losses(model)
     separate = not recipe.joint or recipe.own_models
@@ -31,8 +34,10 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write an `.argosmodel` package into `folder`. `precision` is fp32, fp16 or int8. Return no notes. Raise
-    `UserError` if CTranslate2 is not installed.
+    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return no notes.
+
+    It is a zip of a CTranslate2 model, the SentencePiece model and `metadata.json`. `precision` is fp32, fp16
+    or int8. Raise `UserError` if CTranslate2 is not installed.
     """
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
@@ -53,7 +58,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
-    """Return the content of `metadata.json`. `codes` has the source and the target language."""
+    """Return the content of `metadata.json`. `codes` has source and target language without regions."""
     return {
         "package_version": "1.0",
         "argos_version": "1.9.0",
@@ -65,7 +70,10 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the package in `folder`, with CTranslate2 and Argos Translate's settings."""
+    """Return the translation of each line by the package in `folder`. Underscores become spaces.
+
+    Use CTranslate2 with the settings of Argos Translate. Raise `UserError` if CTranslate2 is not installed.
+    """
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:

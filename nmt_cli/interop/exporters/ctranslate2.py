@@ -40,7 +40,11 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that CTranslate2 lacks, one message each. Empty if none."""
+    """Return one message for each feature of the model that CTranslate2 lacks. Empty if none.
+
+    These are the settings of `model_losses`, with any epsilon allowed, and different end tokens of the two
+    sides.
+    """
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
@@ -49,8 +53,9 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write model, tokenisers and README into `folder`. `precision` is fp32, fp16 or int8. Return no notes.
-    Raise `UserError` if CTranslate2 is not installed.
+    """Write the model, the SentencePiece models and a README into `folder`. Return no notes.
+
+    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed.
     """
     spec = specification(model)
     spec.validate()
@@ -62,7 +67,11 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def filled(model: Transformer) -> Any:
-    """Return CTranslate2's specification of the layers with copies of the weights, without vocabularies."""
+    """Return CTranslate2's specification of the layers, with copies of the weights, without vocabularies.
+
+    Entries that search never produces get the output bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2
+    is not installed.
+    """
     specs = _package().specs
     config = model.config
     activation = getattr(specs.common_spec.Activation, config.activation.upper())
@@ -90,7 +99,7 @@ def filled(model: Transformer) -> Any:
 
 
 def specification(model: Model) -> Any:
-    """Return CTranslate2's specification of the whole model, with weights and vocabularies."""
+    """Return CTranslate2's specification of the whole model: weights, vocabularies and special tokens."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
     target, start = tokenizers.target.vocabulary, model.transformer.start
     entries = exported.named_entries(target)
@@ -114,7 +123,10 @@ def _package() -> Any:
 
 
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
-    """Fill `stack`, the encoder or decoder of a specification, with the weights of our stack `name`."""
+    """Set the weights of `stack`, an encoder or decoder of a specification, to those of our stack `name`.
+
+    `name` is "encoder" or "decoder". Include the table of positions, and the final norm of a pre-norm model.
+    """
     table = tensors_by_name.get(f"{'source' if name == 'encoder' else 'target'}_embedding.positions.table")
     if table is None:
         table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()
@@ -138,7 +150,7 @@ def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: 
 
 
 def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each module of a layer of the specification with the name of our module."""
+    """Yield each module of a layer of the specification, with the name of our module in the layer."""
     own = layer.self_attention
     yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
     yield own.layer_norm, "after_attention.norm"
@@ -152,12 +164,17 @@ def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the export in `folder`, as a user of CTranslate2 does."""
+    """Return the translation of each line by the export in `folder`, with a beam of 4, as CTranslate2's users
+    do.
+    """
     return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
 
 
 def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
-    """Translate with a beam of 4 and compute type `kind` on the CPU. `options` go to `translate_batch`."""
+    """Return the best translation of each line by the model in `folder`, with a beam of 4 on the CPU.
+
+    `folder` also has the SentencePiece models. `kind` is the compute type. `options` go to `translate_batch`.
+    """
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())

@@ -31,7 +31,11 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return the tokeniser features that no other toolkit supports, one message each. Empty if none."""
+    """Return one message for each feature of the tokenisers that no other toolkit supports. Empty if none.
+
+    These are another kind than SentencePiece, Moses, split rare pieces, and symbols that do not begin with
+    ">>".
+    """
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -46,9 +50,11 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
-    """Return the settings that another toolkit's models cannot have, one message each. Empty if none.
-    `supported` maps a setting to the toolkit's only value. With `any_epsilon`, the toolkit accepts any
-    epsilon of layer norm. Without it, an epsilon above `LARGEST_EPSILON` is reported.
+    """Return one message for each setting that another toolkit's models cannot have. Empty if none.
+
+    Check that `d_k`, `d_v`, the windows and `decoder_history` have their usual values. Check each setting of
+    `supported` against its only value. Report an epsilon of layer norm above `LARGEST_EPSILON`, unless
+    `any_epsilon` is set.
     """
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
@@ -60,7 +66,10 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return the content of a side's SentencePiece model, with the normalisation of `recipe` added."""
+    """Return the content of a side's SentencePiece model, with the normalisation of `recipe` added.
+
+    The model of `UNTOUCHED` text stays as it is.
+    """
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
@@ -68,7 +77,9 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
 
 
 def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:
-    """Write the SentencePiece model of each side, with our normalisation, into `folder`, named by `SPMS`."""
+    """Write `source.spm` and `target.spm` into `folder`: each side's SentencePiece model with our
+    normalisation.
+    """
     for side, name in SPMS.items():
         (folder / name).write_bytes(sentencepiece_with_rules(tokenizers.side(side), tokenizers.recipe))
 

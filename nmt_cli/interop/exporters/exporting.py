@@ -25,13 +25,13 @@ class Toolkit(Protocol):
     """Settings with which our search gives the toolkit's results."""
 
     def losses(self, model: Model) -> list[str]:
-        """Return the features of a model that the toolkit lacks, one message each."""
+        """Return one message for each feature of a model that the toolkit lacks. Empty if none."""
 
     def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
-        """Write the export into a folder. Return notes for the user."""
+        """Write the files of the export into an existing folder. Return notes for the user."""
 
     def translate(self, folder: Path, lines: list[str]) -> list[str]:
-        """Translate lines with the export in a folder and the toolkit, with a beam of 4."""
+        """Return the translation of each line by the toolkit and the export in a folder, with a beam of 4."""
 
 
 TOOLKITS: Mapping[str, Toolkit] = {
@@ -43,13 +43,18 @@ TOOLKITS: Mapping[str, Toolkit] = {
 
 
 def losses(model: Model, form: str) -> list[str]:
-    """Return the features that an export as `form` (a key of `TOOLKITS`) would lose, one message each."""
+    """Return one message for each feature that an export as `form` would lose. Empty if none.
+
+    `form` is a key of `TOOLKITS`. Features of the tokenisers count too.
+    """
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
-    """Export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return notes
-    for the user. Raise `UserError` if the toolkit lacks a feature of the model or `precision`.
+    """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`. Return notes for the user.
+
+    `out` appears complete or not at all. Raise `UserError` if the toolkit lacks a feature of the model, or
+    does not have `precision`.
     """
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
@@ -62,7 +67,10 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return `count` lines, each of 2 to 13 random pieces. The same count gives the same lines."""
+    """Return `count` lines for tests. Each is the text of 2 to 13 random pieces of `source`.
+
+    Equal counts give equal lines.
+    """
     generator = random.Random(count)
     pieces = sorted(source.numbering.pieces)
     return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

@@ -72,21 +72,31 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that `transformers` lacks, one message each. Empty if none."""
+    """Return one message for each feature of the model that `transformers` lacks. Empty if none.
+
+    These are the settings of `model_losses`, positions that are not "sinusoidal" from 0, and pre-norm without
+    tied embeddings.
+    """
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the target's first id. If one matrix holds both vocabularies, it is `source`, the size of the
-    source vocabulary. Otherwise, it is 0.
+    """Return the id of the target's first entry.
+
+    It is `source`, the size of the source vocabulary, if one matrix holds both vocabularies. Otherwise it is
+    0.
     """
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`. `precision` is fp32 or fp16. Return notes for the user."""
+    """Write weights, settings, tokenisers and a README into `folder`. `precision` is fp32 or fp16.
+
+    Also write our own settings and tokenisers. Return a note for models that CTranslate2's converter cannot
+    read.
+    """
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
@@ -124,7 +134,10 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
-    """Write the files of the tokeniser. The target's entries begin at id `first`."""
+    """Write the vocabularies, the SentencePiece models and the settings of the tokeniser into `folder`.
+
+    The ids of the target's entries begin at `first`. It is not 0 if one matrix holds both vocabularies.
+    """
     recipe = tokenizers.recipe
     source, target = (
         exported.named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target)
@@ -159,7 +172,11 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once."""
+    """Return our tensors under transformers' names, with a row for padding. Tied matrices appear once.
+
+    Padding gets the output bias `EXCLUDED_BIAS`. If one matrix holds both vocabularies, the source's entries
+    get it too.
+    """
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
@@ -204,7 +221,10 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with the export in `folder`. Raise `UserError` if `transformers` is not installed."""
+    """Return the translation of each line by the export in `folder`, with a beam of 4.
+
+    A translation has at most 62 tokens. Raise `UserError` if `transformers` is not installed.
+    """
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:

@@ -83,7 +83,10 @@ UNUSED: Mapping[str, Any] = {
 
 
 def losses(model: Model) -> list[str]:
-    """Return the features of the model that Marian lacks, one message each. Empty if none."""
+    """Return one message for each feature of the model that Marian lacks. Empty if none.
+
+    These are the settings of `model_losses`, positions that are not "marian" from 0, a start token, and gelu.
+    """
     config = model.identity.config
     messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
@@ -92,7 +95,10 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the files into `folder`. `precision` is not used: the files are fp32. Return no notes."""
+    """Write weights, vocabularies and `decoder.yml` into `folder`. Return no notes.
+
+    The weights are always fp32, whatever `precision` is. Leave out rows without an entry in the vocabulary.
+    """
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)
@@ -110,8 +116,10 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
-    """Write each side's vocabulary into `folder`. Return file names and sizes, source first. The vocabularies
-    are SentencePiece models if these number pieces as our model does, or else YAML files.
+    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first.
+
+    They are SentencePiece models if these number all pieces as our vocabularies do. Otherwise they are YAML
+    files, with the SentencePiece models beside them. A joint vocabulary is one file, named twice.
     """
     sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
     models = [exported.sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
@@ -130,7 +138,9 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
 
 
 def _numbered_alike(side: Tokenizer) -> bool:
-    """Return whether each piece and special token has the same id in our vocabulary as in SentencePiece."""
+    """Return whether each piece and special token has the same id in our vocabulary as in the SentencePiece
+    model.
+    """
     vocabulary = side.vocabulary
     same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
@@ -141,7 +151,11 @@ def _numbered_alike(side: Tokenizer) -> bool:
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor of `common`, which has common names, with Marian's name and layout."""
+    """Yield (name, tensor) for each tensor in Marian's names and layout. `common` has common names.
+
+    Matrices are transposed, except embeddings and the output matrix. Vectors become one row. Tied matrices
+    appear once.
+    """
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
         if match := COMMON_LAYER.fullmatch(name):
@@ -161,7 +175,9 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
 
 
 def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
-    """Return the settings that Marian stores in a model. `rows` has the vocabulary size of each side."""
+    """Return the settings that Marian stores in a model. `rows` has the vocabulary sizes of source and
+    target.
+    """
     pre = config.norm == "pre"
     return {
         **UNUSED,
@@ -182,7 +198,7 @@ def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
 
 
 def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the YAML of each setting, sorted by name."""
+    """Yield each setting as YAML, sorted by name. A list takes several lines."""
     for name, value in sorted(settings.items()):
         if isinstance(value, list):
             items = "".join(f"  - {item}\n" for item in value) or "  []\n"
@@ -192,12 +208,15 @@ def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a bool, a number or a text as YAML."""
+    """Return a bool, a number or a text as YAML. An empty text becomes two double quotes."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines with Marian's package. Raise `UserError` without it, or for a YAML vocabulary."""
+    """Return the translation of each line by the export in `folder`, with Marian's package and a beam of 4.
+
+    Raise `UserError` if the package is not installed, or if the vocabulary is YAML.
+    """
     try:
         from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:

@@ -49,12 +49,16 @@ SEARCH: Mapping[str, Any] = {
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Return whether `path` is named like a fairseq checkpoint, or is a folder that contains such a file."""
+    """Return whether `path` is a file whose name ends in `.pt`, or a folder that contains such a file."""
     return path.suffix == ENDING or (path.is_dir() and any(path.glob(f"*{ENDING}")))
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a checkpoint or of a folder with one. Raise `UserError` if nmt can't express it."""
+    """Return the model of a checkpoint, or of a folder with one. Raise `UserError` if nmt can't express it.
+
+    Also raise it for the option `positions`. Dictionaries and the subword model must be beside the
+    checkpoint.
+    """
     file = _checkpoint(path) if path.is_dir() else path
     if options.positions:
         raise UserError(
@@ -74,7 +78,10 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _checkpoint(folder: Path) -> Path:
-    """Return the only checkpoint in `folder`, or else the first in `BEST`. Raise `UserError` for neither."""
+    """Return the only checkpoint in `folder`, or the first of several that is named in `BEST`.
+
+    Raise `UserError` if there is none, or if none of several is named in `BEST`.
+    """
     checkpoints = sorted(folder.glob(f"*{ENDING}"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
     if len(checkpoints) == 1 or best:
@@ -85,7 +92,7 @@ def _checkpoint(folder: Path) -> Path:
 
 
 def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
-    """Return the training settings in a checkpoint of any version. `cfg` takes precedence over `args`."""
+    """Return the training settings in a checkpoint of any version. Those in `cfg` replace those in `args`."""
     merged: dict[str, Any] = {}
     config = checkpoint.get("cfg")
     parts = [config.get(name) for name in ("task", "model")] if isinstance(config, Mapping) else []
@@ -101,8 +108,9 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side. Raise `UserError` if it is unknown, or if `folder` lacks its
-    dictionary `dict.LANG.txt`.
+    """Return the language of each side, from `options` or else from `settings`.
+
+    Raise `UserError` if a language is unknown, or if `folder` lacks its dictionary `dict.LANG.txt`.
     """
     languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
     for lang in languages:
@@ -112,9 +120,11 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Read a dictionary: the special tokens, then the pieces, one per line before its count. Filler pieces
-    and pieces spelt like special tokens become empty. Raise `UserError` for a malformed line or a repeated
-    piece.
+    """Return the vocabulary of a dictionary: the special tokens, and then the piece of each line before its
+    count.
+
+    Filler pieces and pieces spelt like special tokens become empty. Raise `UserError` for a malformed line or
+    a repeated piece.
     """
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -132,8 +142,10 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
-    """Return a vocabulary whose `entries` begin with `MARKS`. Search never produces `<s>`, padding, and the
-    entries in `never`. Raise `UserError`, which names the path `where`, for a repeated entry.
+    """Return a vocabulary of `entries`, which begin with `MARKS`.
+
+    Search never produces `<s>`, padding, and the entries in `never`. Raise `UserError`, which names the path
+    `where`, for a repeated entry.
     """
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
         raise UserError(f"{where} has a piece twice. Copy it again.")
@@ -142,8 +154,10 @@ def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = 
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint under their common names, with an output projection if there is a
-    target embedding. Raise `UserError` for an unknown norm of an old version.
+    """Return the tensors of a checkpoint under their common names, without version numbers.
+
+    Add the output projection, which is the target embedding if the checkpoint has no other. Raise `UserError`
+    for an unknown norm of an old version.
     """
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -161,7 +175,11 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield a tensor with its current name, or three: an old matrix joins queries, keys and values."""
+    """Yield (name, tensor) with the current name. An old joint matrix of attention yields three: queries,
+    keys and values.
+
+    Raise `UserError` for a numbered norm of an old version that is unknown.
+    """
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
         for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
@@ -179,7 +197,10 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. Remove unused rows of learned positions from `tensors`."""
+    """Return the architecture. For learned positions, cut the position tables in `tensors`.
+
+    Raise `UserError` for a setting that nmt does not support, or sides that differ in size or norm.
+    """
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
@@ -220,8 +241,9 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Cut the position tables of both sides in `tensors` to the same rows, without padding. Return the number
-    of rows that are left. Raise `UserError` if a table is missing.
+    """Cut the position tables of both sides in `tensors` to the same rows, without those for padding.
+
+    Return the number of rows that are left. Raise `UserError` if a table is missing or not a matrix.
     """
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
@@ -233,8 +255,10 @@ def _cut_positions(tensors: dict[str, Tensor]) -> int:
 
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
-    """Return tokenisers with the subword models in `folder`. `names` has the language of each side, and
-    `sides` its vocabulary. Raise `UserError` if a side has no subword model or several.
+    """Return tokenisers with the subword models in `folder`. SentencePiece takes precedence over codes.
+
+    `names` has the language of each side, and `sides` its vocabulary. A vocabulary is shared if both sides
+    have equal entries. Raise `UserError` if a side has no subword model or several.
     """
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
@@ -262,8 +286,10 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
-    """Return each side's file: the only one of `files`, or the one with the side's language, in `names`, as a
-    part of its name. Raise `UserError` if a side has no such file or several.
+    """Return each side's file: the only one of `files`, or the one with the side's language in its name.
+
+    `names` has the languages. A language must be a part of the name between dots. Raise `UserError` if a side
+    has no such file or several.
     """
     if len(files) == 1:
         return dict.fromkeys(SIDES, files[0])
@@ -280,6 +306,8 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
 
 
 def _alphabet(entries: Iterable[str]) -> bytes:
-    """Return all characters of `entries`, sorted, in UTF-8, without the mark `@@`, spaces and newlines."""
+    """Return the different characters of `entries`, sorted, in UTF-8. Leave out `@@` at the end, spaces and
+    newlines.
+    """
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

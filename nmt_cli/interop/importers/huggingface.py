@@ -57,7 +57,11 @@ NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in `folder`. Raise `UserError` if nmt cannot express it."""
+    """Return the model in `folder`. Raise `UserError` if nmt cannot express it.
+
+    If nmt exported it, and there are no `options`, restore its settings and tokenisers. Two vocabularies in
+    one matrix can be imported only then.
+    """
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
     if kind not in NORMS:
@@ -93,8 +97,10 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
-    """Return a model that nmt exported: settings and tokenisers of the export, weights from `tensors`. `kind`
-    is the toolkit's name. Padding rows are removed from `tensors`, and missing biases are zero.
+    """Return a model that nmt exported: settings and tokenisers of the export, with weights from `tensors`.
+
+    `kind` is the toolkit's name. Remove padding rows from `tensors`. If the model has biases, missing ones
+    are zero. Raise `UserError` if our settings are damaged.
     """
     settings = read_json(folder / OURS)
     try:
@@ -123,7 +129,11 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
-    """Split the matrix in `tensors` at the target's first entry, the lowest id in the file `vocabulary`."""
+    """Split each matrix of both vocabularies in `tensors` at the target's first entry.
+
+    The source embedding keeps the rows before it, and the others keep the rest. This entry has the lowest id
+    in the file `vocabulary`.
+    """
     first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
     tensors[SOURCE] = tensors[SOURCE][:first]
     for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
@@ -131,7 +141,10 @@ def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """Return the tensors in `folder` by their names there. Raise `UserError` for missing or damaged files."""
+    """Return the tensors in `folder` by their names there, from safetensors or else from the pickled file.
+
+    Raise `UserError` if both files are missing, or the file is damaged.
+    """
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
     if not (folder / PICKLED).is_file():
@@ -143,7 +156,11 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors under their common names, without position tables and without zero biases."""
+    """Return the tensors under their common names, without position tables.
+
+    Add missing embeddings from the shared matrix, and a missing output projection from the target embedding.
+    Leave out an output bias of zeros, and the biases of attention if all of them are zero.
+    """
     tensors_by_name = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -163,8 +180,9 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture, with biases if `tensors`, which have common names, contain any. Raise
-    `UserError` for a setting that nmt does not support.
+    """Return the architecture. It has biases if `tensors`, which have common names, contain any.
+
+    Raise `UserError` for a setting that nmt does not support, or sides that differ in size.
     """
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
@@ -194,9 +212,10 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return the source and target vocabularies: the same object twice if the sides share one. `tensors`
-    gives the number of entries. A zero vector at the decoder's start id means that the target has no start
-    token. Raise `UserError` if a file or an id is invalid.
+    """Return the source and target vocabularies: the same object twice if the sides share one.
+
+    `tensors` gives the numbers of entries. A zero vector at the decoder's start id means that the target has
+    no start token. Raise `UserError` if a file or an id is invalid.
     """
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
@@ -219,13 +238,14 @@ def _vocabularies(
 
 
 def _separate(folder: Path) -> bool:
-    """Return whether each side of the model in `folder` has its own vocabulary."""
+    """Return whether each side of the model in `folder` has its own vocabulary, by its tokeniser settings."""
     return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
 
 
 def _ids(path: Path, rows: int) -> dict[str, int]:
-    """Return the id of each piece in a JSON file. Raise `UserError` for a damaged file, for an id that is not
-    below `rows`, and for a repeated id.
+    """Return the id of each piece in a JSON file. Raise `UserError` for a missing or damaged file.
+
+    Also raise it for an id that is negative, not below `rows`, or repeated.
     """
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
@@ -240,8 +260,10 @@ def _ids(path: Path, rows: int) -> dict[str, int]:
 def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: the pieces in `ids` at their ids, and other entries empty and
-    never produced. Raise `UserError` if `<unk>` is missing or a piece contains a line break.
+    """Return a vocabulary of `rows` entries: the pieces in `ids` at their ids, and other entries empty.
+
+    Search never produces empty entries and those in `never`, except the end token. Raise `UserError`, which
+    names `folder`, if `<unk>` is missing or a piece contains a line break.
     """
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
@@ -259,8 +281,9 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return the arguments without the last entry of each side if it is padding. The converter to
-    transformers appends such an entry.
+    """Return the three arguments without the last entry of each side that has padding there.
+
+    The converter to transformers appends such an entry.
     """
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
@@ -278,8 +301,10 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    """Return tokenisers with the SentencePiece models in `folder`. Languages come from `options`, from the
-    settings in `folder`, or from its name. Raise `UserError` if a language or a model is missing.
+    """Return tokenisers with the SentencePiece models in `folder`.
+
+    Languages come from `options`, from the settings in `folder`, or from the name of `folder`, in this order.
+    Raise `UserError` if a language or a model is missing.
     """
     files = {side: folder / name for side, name in SPMS.items()}
     if missing := [path for path in files.values() if not path.is_file()]:
@@ -297,7 +322,11 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers for SentencePiece `models`. A vocabulary is shared if both `sides` are one object."""
+    """Return tokenisers for SentencePiece `models`, which are contents of files. Languages are source and
+    target.
+
+    The vocabulary is shared if both `sides` are one object. Source entries such as ">>de<<" become symbols.
+    """
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",
@@ -312,7 +341,10 @@ def tokenizers_from_models(
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:
-    """Return search settings as `generate` uses them, from `generation_config.json` or else `settings`."""
+    """Return the search settings that `generate` uses, from `generation_config.json` or else from `settings`.
+
+    Raise `UserError` if they forbid repeated n-grams.
+    """
     generation = read_settings(folder / GENERATION) if (folder / GENERATION).is_file() else settings
     for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"):
         generation.demand(name, 0)

@@ -18,16 +18,19 @@ NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 
 
 def read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model at the path `source`, or else the model with that name on the Hugging Face Hub.
+    """Return the model at the path `source`. If there is none, download it from the Hugging Face Hub.
 
-    A name on the Hub starts a download. Search settings out of bounds are dropped, with a note. Raise
-    `UserError` if nmt cannot express the model.
+    `source` is then its name there, owner/model. Drop search settings out of bounds, with a note. Raise
+    `UserError` if the download fails, or nmt cannot express the model.
     """
     return with_sane_search(_read(source, options))
 
 
 def _read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model that `read` returns, with all its search settings."""
+    """Return the model that `read` returns, with all its search settings.
+
+    Also raise `UserError` for a model of nmt, and for a toolkit that nmt does not import.
+    """
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
@@ -47,7 +50,11 @@ def _read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _from_hub(name: str) -> Path:
-    """Download a model from the Hugging Face Hub, and return its folder. Raise `UserError` if this fails."""
+    """Download the model `name` from the Hugging Face Hub, and return its folder.
+
+    Raise `UserError` if `name` is not owner/model, the download fails, or huggingface_hub is not installed.
+    Download pickled weights only if there are no others.
+    """
     if not HUB_NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."

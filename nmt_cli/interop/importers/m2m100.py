@@ -35,8 +35,11 @@ NOTE = (
 
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
-    """Return the tokenisers in `folder`, with a vocabulary padded to `rows`, the entries of the model. Raise
-    `UserError` if files are missing or damaged, or have more entries.
+    """Return the tokenisers in `folder`. Their shared vocabulary is padded to `rows`, the entries of the
+    model.
+
+    Raise `UserError` if files are missing or damaged, special ids differ from fairseq's, or there are over
+    `rows` entries. Also raise it if a language is missing.
     """
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
@@ -80,8 +83,10 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
-    """Return language codes and the mask token by id: from `tokenizer.json`, or else numbered from `pieces`
-    on. Raise `UserError` if no file in `folder` names a language.
+    """Return the codes of languages and the mask token, by id.
+
+    They come from `tokenizer.json` with their ids. Otherwise they come from the settings of the tokeniser,
+    numbered from `pieces` on. Raise `UserError` if no file in `folder` names a language.
     """
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).parts("added_tokens")
@@ -97,7 +102,7 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
 
 
 def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
-    """Return `codes`, which has a code by id. Raise `UserError` for an empty code, a space, or a huge id."""
+    """Return `codes`, a code by id. Raise `UserError` for a code that is not one word, or an id over 2^24."""
     max_id = 1 << 24
     if wrong := [
         code for i, code in codes.items() if i > max_id or not code.strip() or len(code.split()) > 1
@@ -109,8 +114,10 @@ def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
 def _of_pair(
     folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
 ) -> Tokenizers:
-    """Return tokenisers whose sentences begin with the codes of the language pair, from `options` or the
-    settings in `folder`. `codes` has the codes of all languages. Raise `UserError` for a missing language.
+    """Return tokenisers whose sentences begin with the code of the source or target language.
+
+    `options` or the settings in `folder` give the languages. `codes` has the codes of all languages, and
+    `spm` is the SentencePiece file. Raise `UserError` for a missing language.
     """
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
@@ -128,7 +135,10 @@ def _of_pair(
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of `lang` in `codes`, `en` or `__en__`. Raise `UserError` if it is missing."""
+    """Return the code in `codes` of `lang`: `lang` itself, or else `__lang__`.
+
+    Raise `UserError`, which lists similar languages, if neither is in `codes`.
+    """
     for code in (lang, f"__{lang}__"):
         if code in codes:
             return code

@@ -112,7 +112,10 @@ RECURRENT: Mapping[str, tuple[Any, ...]] = {
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it."""
+    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it.
+
+    A zip is unpacked to a temporary folder. Marian's binary form is refused.
+    """
     if is_marian_binary(path):
         raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
@@ -126,18 +129,24 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a path is named like Marian's models, or is or contains Marian's binary form."""
+    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form.
+
+    Return True also for a folder that contains an `.npz` or a file in the binary form.
+    """
     file_names = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
     return file_names or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
 
 
 def _binaries(folder: Path) -> list[Path]:
-    """Return the files in `folder` in Marian's binary form, sorted."""
+    """Return the `.bin` files in `folder` that have Marian's binary form, sorted."""
     return [path for path in sorted(folder.glob("*.bin")) if is_marian_binary(path)]
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz`, or in a folder with one. Raise `UserError` if nmt cannot express it."""
+    """Return the model in an `.npz`, or in a folder with one. Raise `UserError` if nmt cannot express it.
+
+    The vocabularies must be beside the `.npz`.
+    """
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
@@ -151,7 +160,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _of_browsers(path: Path) -> UserError:
-    """Return the error for a file in Marian's binary form."""
+    """Return the error for the file `path` in Marian's binary form. It names the file to import instead."""
     return UserError(
         f"{path} is a binary of marian-conv for browsers and small machines, which nmt cannot "
         "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's "
@@ -160,7 +169,10 @@ def _of_browsers(path: Path) -> UserError:
 
 
 def _weights(folder: Path) -> Path:
-    """Return the only `.npz` file of weights in `folder`. Raise `UserError` for none or several."""
+    """Return the only `.npz` file in `folder`, apart from those of optimisers.
+
+    Raise `UserError` for none or several, or if there is only Marian's binary form.
+    """
     if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
         raise _of_browsers(binaries[0])
     files = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(OPTIMIZER))
@@ -171,7 +183,10 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
-    """Return the tensors and settings of an `.npz` file. Raise `UserError` if it is damaged."""
+    """Return the tensors of an `.npz` file by Marian's names, and the settings in it.
+
+    Raise `UserError` if the file is damaged or not a model of Marian.
+    """
     check_whole(file)
     try:
         with numpy.load(file, allow_pickle=False) as arrays:
@@ -187,7 +202,12 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors by common names. Marian's matrices are inputs x outputs, its vectors have one row."""
+    """Return the tensors under their common names, as [outputs, inputs] matrices and vectors.
+
+    Marian's matrices are [inputs, outputs], and its vectors have one row. Leave out biases that are all zero.
+    A shared embedding is the source and the target embedding. The target embedding is also the output
+    projection if there is no other.
+    """
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = _renamed(name)
@@ -204,15 +224,16 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str) -> str:
-    """Return the common name of Marian's tensor `name`, or `name` itself if it is unknown."""
+    """Return the common name of Marian's tensor `name`, with layers from 0. An unknown name stays."""
     if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
         return f"{match[1]}.layers.{int(match[2]) - 1}.{IN_LAYER[match[3]]}"
     return OUTSIDE_LAYERS.get(name, name)
 
 
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names. If layers of the decoder share weights, each layer has them
-    under its own names. `settings` say which layers do.
+    """Return `tensors`, which have common names, with the weights of each decoder layer under its own names.
+
+    `settings` give the layer from which each decoder layer takes its weights. Without that, return `tensors`.
     """
     origins = settings.integers("transformer-tied-layers")
     if not origins:
@@ -229,8 +250,9 @@ def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture, with biases if `tensors`, which have common names, contain any. Raise
-    `UserError` for a setting that nmt does not support.
+    """Return the architecture. It has biases if `tensors`, which have common names, contain any.
+
+    Raise `UserError` for a setting that nmt does not support, or if the output matrix is missing.
     """
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
@@ -266,7 +288,10 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 
 
 def _decoder(file: Path) -> dict[str, Any]:
-    """Return the settings in the first decoder file beside `file`, or {} if there is none."""
+    """Return the settings in the first decoder file beside `file`, or {} if there is none.
+
+    It tries `NAME.decoder.yml`, `decoder.yml` and `config.yml`, in this order.
+    """
     for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
         if path.is_file():
             return marian_yaml.settings(read_ordinary(path).decode(errors="replace"), str(path))
@@ -274,7 +299,7 @@ def _decoder(file: Path) -> dict[str, Any]:
 
 
 def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our search settings for those of Marian's decoder. Missing ones have Marian's defaults."""
+    """Return our search settings for those in `decoder`, from Marian. Missing ones have Marian's defaults."""
     settings = ForeignSettings(decoder, "decoder.yml")
     normalize = decoder.get("normalize", 0.0)
     penalty = 1.0 if normalize is True else 0.0 if normalize is False else settings.number("normalize", 0.0)
@@ -292,7 +317,10 @@ def _tokenizers(
     folder: Path, decoder: Mapping[str, Any], options: ImportOptions, tensors: Mapping[str, Tensor]
 ) -> Tokenizers:
     """Return tokenisers with the vocabularies in `folder`, cut or padded to the rows of the embeddings in
-    `tensors`. Raise `UserError` for missing or damaged files, or if `options` lack a language.
+    `tensors`.
+
+    A vocabulary is shared if both have equal entries. Raise `UserError` for missing or damaged files, or if
+    `options` lack a language.
     """
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
@@ -307,8 +335,11 @@ def _tokenizers(
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return each side's vocabulary file: the files in `folder` that `decoder` names, or else the
-    `*vocab*.yml` or `.spm` files. One file serves both sides. Raise `UserError` for no file or more than two.
+    """Return each side's vocabulary file. One file serves both sides. Raise `UserError` for no file or over
+    two.
+
+    They are the files in `folder` that `decoder` names. Otherwise they are `*vocab*.yml`, `*vocab*.spm` or
+    `*.spm`, the first that exist.
     """
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
@@ -325,8 +356,9 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
 
 
 def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
-    """Return the content of a side's SentencePiece file: `vocabulary` if it is one, or else SIDE.spm in
-    `folder`. Raise `UserError` if it is missing.
+    """Return the content of a side's SentencePiece file: `vocabulary` if it ends in .spm, or else SIDE.spm.
+
+    Raise `UserError` if SIDE.spm is not in `folder`.
     """
     path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
     if not path.is_file():
@@ -335,7 +367,11 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
-    """Return the first `rows` entries of a vocabulary file. Raise `UserError` if it lacks </s> or <unk>."""
+    """Return the first `rows` entries of a vocabulary file, padded with empty entries. Search never produces
+    these.
+
+    The decoder starts with zeros, not with a token. Raise `UserError` if the file lacks </s> or <unk>.
+    """
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:

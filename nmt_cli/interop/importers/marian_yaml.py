@@ -12,7 +12,10 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Return each unindented key with its value or list. A bad line raises `UserError`, naming `where`."""
+    """Return each unindented key with its value or list. Ignore comments, empty lines and nested keys.
+
+    Raise `UserError`, which names `where` and the line, for an unindented line that is not a setting.
+    """
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -34,7 +37,10 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece, unquoted. A bad line raises `UserError`, naming `where`."""
+    """Return the id of each piece, without quotes and escapes. Each line has a piece and its id.
+
+    Raise `UserError`, which names `where` and the line, for another line.
+    """
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
@@ -64,7 +70,7 @@ def quoted(piece: str) -> str:
 
 
 def _unquoted(key: str) -> str:
-    """Return the text of a YAML key or value, without its quotes and escapes if it has any."""
+    """Return the text of a YAML key or value without its quotes. Resolve escapes in double quotes."""
     if len(key) >= 2 and key[0] == key[-1] == '"':
         return ESCAPE.sub(_unescaped, key[1:-1])
     if len(key) >= 2 and key[0] == key[-1] == "'":
@@ -73,7 +79,7 @@ def _unquoted(key: str) -> str:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return the character of a match of `ESCAPE`."""
+    """Return the character of a match of `ESCAPE`. A code beyond Unicode becomes U+FFFD."""
     code = escape[1] or escape[2] or escape[3]
     if code:
         number = int(code, 16)
@@ -82,7 +88,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _value(text: str) -> Any:
-    """Return a YAML scalar as bool, int, float or text. `[]` becomes an empty list."""
+    """Return a YAML value as bool, int, float or text, the first that fits. `[]` becomes an empty list."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

@@ -27,7 +27,9 @@ REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 
 
 class Inert:
-    """Replacement for a class. It keeps its unnamed arguments and its state, and does nothing."""
+    """Replacement for an object of another class. It keeps its unnamed arguments and its state, and does
+    nothing.
+    """
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         self.parts = parts
@@ -37,9 +39,10 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the value in a pickled file. Raise `UserError` if the file is damaged or asks to run code.
+    """Return the value in a file that PyTorch pickled, with tensors on the CPU. Run no code from it.
 
-    Files of PyTorch before 1.6 are not zipped and have no checksums, so some damage to them goes unnoticed.
+    Raise `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
+    PyTorch before 1.6 have no checksums, so some damage to them goes unnoticed.
     """
     refuse_special(path)
     with path.open("rb") as file:
@@ -69,7 +72,9 @@ def read_pickled(path: Path) -> Any:
 
 
 def _numpys() -> list[tuple[Any, str]]:
-    """Return each class in pickled NumPy numbers with its name, also under names of old NumPy versions."""
+    """Return each class that pickled NumPy numbers need, with its name there. Old versions have further
+    names.
+    """
     kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
     scalar = numpy.float64(0).__reduce__()[0]
     return [
