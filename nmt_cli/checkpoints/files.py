@@ -57,9 +57,9 @@ def tensor_shapes(path: Path) -> dict[str, list[int]]:
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Turn errors of safetensors or PyTorch within the block into `OSError` if their message has the number
-    of a system error. Turn other errors into `UserError`: the file `path` is damaged. If the library reports
-    it as missing, raise the `OSError` of opening it.
+    """Simplify errors of safetensors or PyTorch within the block. An error with the number of a system error
+    in its message becomes `OSError`. Other errors become `UserError`: the file `path` is damaged. If the
+    library reports it as missing, raise the `OSError` of opening it.
     """
     try:
         yield
@@ -90,8 +90,8 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
     """Return the content of the JSON file `name` in `folder`, without its checksum. Raise `UserError` if the
-    file is missing or damaged, lacks a key in `REQUIRED`, or has a format other than `format_version`. Also
-    raise it if a file that it covers is missing, or has another size or hash.
+    file is missing or damaged, or lacks a key in `REQUIRED`. Also raise it for a format other than
+    `format_version`, and for a covered file that is missing or has another size or hash.
     """
     path = folder / name
     try:

@@ -105,7 +105,7 @@ def _is_opennmt(path: Path) -> bool:
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Return those of `names` that are strings in the first 16 MiB of pickled data of a .pt or .pth file. The
+    """Return those of `names` that occur as strings in the first 16 MiB of a pickled .pt or .pth file. The
     file may be zipped. Nothing is unpickled. Return the empty set for other files.
     """
     if path.suffix not in (".pt", ".pth") or not path.is_file():

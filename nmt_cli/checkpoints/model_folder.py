@@ -151,6 +151,9 @@ class _SkipInitialization(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        """Call `func`, a function of PyTorch. For `uniform_` and `normal_`, return the tensor unchanged
+        instead.
+        """
         if func in (Tensor.uniform_, Tensor.normal_):
             return args[0]
         return func(*args, **(kwargs or {}))

@@ -247,6 +247,10 @@ class TrainConfig:
         return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:
+        """Raise `UserError` for settings of several sections that do not fit together. These are watching
+        without validation, linear or cosine with max_epochs, a bf16 residual stream with fp32 or fp16, and
+        sentences longer than the model's positions.
+        """
         if self.watches and not self.validation.every_steps:
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "

@@ -94,8 +94,7 @@ def build_trainer(
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
     """Report up to three warnings. The first is for a CPU with fewer cores than `ranks`, the number of local
     processes. The second is for training.precision=bf16 on a CPU without instructions for it. The third is
-    for heads that a GPU's fused kernel does not take, because their widths are too large or not multiples of
-    8.
+    for heads that the fused kernel of a GPU does not take: too wide, or not multiples of 8.
     """
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
@@ -141,8 +140,8 @@ def build_loader(
     stack: ExitStack,
 ) -> Loader:
     """Return a loader of this rank's batches, from the epoch and batch in `position` on. `stack` closes it.
-    All ranks call this. The processes of a machine share a temporary folder with the order of each epoch,
-    which the first of them writes.
+    All ranks call this. The first process of a machine writes the order of each epoch to a temporary folder,
+    which its others read.
     """
     process = group.process
     planner = process.local_rank == 0

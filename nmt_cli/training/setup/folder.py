@@ -16,8 +16,8 @@ from nmt_cli.training.settings import CONFIG
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
     """Create the run folder `run`, or remove the leftovers of a killed run. Hold its lock for the block.
-    Raise `UserError` if another process holds the lock, the folder cannot be written, or it has other content
-    than a run.
+    Raise `UserError` if another process holds the lock, if the folder cannot be written, or if it has other
+    files.
     """
     refuse_foreign(run)
     try:

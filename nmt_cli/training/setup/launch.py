@@ -54,8 +54,8 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return `code`, the exit code of the process of `rank`, if it is positive. If it is negative, a signal
-    ended the process: report a line, and return 128 plus the number of the signal.
+    """Return `code`, the exit code of the process of `rank`, if it is positive. A negative code means that a
+    signal ended the process. Then report a line, and return 128 plus the number of the signal.
     """
     if code > 0:
         return code

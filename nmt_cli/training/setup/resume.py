@@ -23,8 +23,8 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
     """Return the step of the newest checkpoint of `run`, or 0 for a new run. Raise `UserError` if `train`
-    would refuse to resume. Reasons are a setting that cannot change, another dataset, a damaged checkpoint, a
-    folder of other files, and a step above training.max_steps.
+    would refuse to resume it. Reasons are changed settings that cannot change, another dataset, and a damaged
+    checkpoint. Others are a folder of other files, and a step above training.max_steps.
     """
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
@@ -39,8 +39,8 @@ def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
     """Restore weights, optimiser and loss scale of `trainer` from `checkpoint`, and return its position.
     Report a note for each setting that has changed, and a warning if `config.toml` is missing. Raise
-    `UserError` if the checkpoint is damaged or of another dataset, or if the settings do not allow to resume
-    it.
+    `UserError` if the checkpoint is damaged or of another dataset. Also raise it for a changed setting that
+    cannot change, or a step above training.max_steps.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))

@@ -251,8 +251,8 @@ def _require(module: str, name: str) -> None:
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` if positions are learned and a validation set has a sentence with more tokens than
-    model.longest on a side.
+    """Raise `UserError` if positions are learned and a validation set has a sentence that is too long. It has
+    more tokens on a side than model.longest.
     """
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))

@@ -52,6 +52,7 @@ class Trial:
     """Duration of the whole trial, with batches that did not fit."""
 
     def __str__(self) -> str:
+        """Return a text with the tokens, time and memory of the trial."""
         what = f"the longest batch, {self.tokens:,} tokens"
         return f"{what}, took {duration(self.seconds)} and {size(self.memory)} at most"
 

@@ -74,8 +74,8 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. Set MASTER_ADDR to the first host, and MASTER_PORT to a port
-    from the number of the job, unless they are set. Raise `UserError` for a missing or invalid variable.
+    """Return the rank from Slurm's variables. Unless they are set, set MASTER_ADDR to the first host, and
+    MASTER_PORT to a port from the job's number. Raise `UserError` for a missing or invalid variable.
     """
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)

@@ -17,6 +17,9 @@ class Ema:
     """
 
     def __init__(self, model: Transformer, decay: float) -> None:
+        """Copy the weights of `model`. `decay` is the largest fraction of the average that an
+        update keeps.
+        """
         self._model, self._decay = model, decay
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 

@@ -56,6 +56,9 @@ class Halves:
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        """Allocate a copy, in `dtype`, of each weight and bias of a linear layer of `model`. The copies are 0
+        until the first `refresh`.
+        """
         self._slots = [
             (module, key, parameter)
             for module in model.modules()
@@ -99,6 +102,9 @@ class Gradients:
     """
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
+        """Allocate the vector, with gradients and losses of 0. Make each parameter's `grad` a view of it.
+        With `halves`, gradients are those of the half-precision copies.
+        """
         size, trained_parameters = len(parameters.vector), list(parameters.by_name.values())
         self.all = parameters.vector.new_zeros(size + LOSSES)
         """`flat` followed by `losses`, the vector that ranks sum up."""

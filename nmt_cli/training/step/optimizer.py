@@ -19,6 +19,7 @@ class Optimizer:
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
+        """Move the parameters of `model` into one vector, and start with moments of 0."""
         self._config, self._model = config, model
         self.split = shares > 1
         self.parameters = Parameters(model, shares)

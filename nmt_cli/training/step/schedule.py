@@ -34,7 +34,7 @@ def learning_rate(
 
 
 def _decayed_share(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """Return the fraction of the steps from the end of warm-up to `max_steps` that `step` has reached, from 0
-    to 1.
+    """Return the fraction of the steps after warm-up, up to `max_steps`, that `step` has reached. It is from
+    0 to 1.
     """
     return min(1.0, max(0.0, (step - config.warmup) / max(1, max_steps - config.warmup)))

@@ -50,6 +50,7 @@ class LossScale:
     """
 
     def __init__(self, precision: MixedPrecision) -> None:
+        """Start with a scale of `FIRST_SCALE` in fp16, else 1, on the device of `precision`."""
         self.active = precision.name == "fp16"
         """Whether training needs a loss scale, without which small gradients would become 0."""
 
@@ -100,8 +101,8 @@ class Trainer:
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
         """Take step `number` with learning rate `rate` on all ranks. Leave it out if the losses or the
-        gradient norm are not finite. Return [5] on the device: the sums over all target tokens of the
-        smoothed loss and of NLL, the gradient norm, 1 if the step was left out, and the loss scale.
+        gradient norm are not finite. Return [5] on the device: smoothed loss, NLL, gradient norm, 1 if the
+        step was left out, and loss scale. Both losses are sums over the target tokens of all ranks.
         """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.

@@ -10,6 +10,7 @@ class LeftOut:
     """
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
+        """Warn through `report`. The message names the smaller of batch.longest and batch.tokens."""
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
         self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
         self._sampled = config.sampling.enabled or config.augment.enabled

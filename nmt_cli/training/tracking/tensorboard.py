@@ -64,9 +64,8 @@ class Scalars:
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the name of a curve and its value for each number in a line of the log, such as "training/loss".
-    Names of validation curves begin with "valid" and the name of the set. Skip values that are missing or
-    None.
+    """Yield (name of a curve, value) for each number in a line of the log, such as "training/loss". Names of
+    validation curves begin with "valid" and the name of the set. Skip values that are missing or None.
     """
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"

@@ -55,8 +55,8 @@ class Judgement:
         return losses | {score.metric: score.value for score in self.scores}
 
     def line(self) -> dict[str, Any]:
-        """Return the entries of a line in the log: losses, scores, their signatures and up to `SAMPLES`
-        translations by line number. The step and the name of the set are not included.
+        """Return the entries of a line in the log: losses, scores, signatures and up to `SAMPLES`
+        translations by line. The step and the name of the set are not included.
         """
         samples = sample_lines(len(self.translations))
         return {
@@ -172,8 +172,8 @@ class Judge:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """Return the settings with which `nmt translate` uses a model that was trained with `config`: its search
-    settings and its maximum length.
+    """Return the settings with which `nmt translate` uses a model that was trained with `config`. They have
+    its search settings and its maximum length.
     """
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
@@ -193,8 +193,8 @@ def validation_score(judgement: Judgement, metric: str) -> float:
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """Return the number of sentences of `split` to translate: validation.sentences, or all if it is 0 or
-    larger than the set. They are the first ones of the set.
+    """Return the number of sentences of `split` to translate, the first ones of the set. It is
+    validation.sentences, or all if that is 0 or exceeds the set.
     """
     return min(config.sentences or len(split), len(split))
 

@@ -49,9 +49,9 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return the candidates of a run, simplest first. These are the last checkpoint and the best one if it is
-    another. Then come averages of the newest 2, 3, 5, 10, 20 and 40, and the moving averages (EMA) of the
-    last and the best if stored. Raise `UserError` for a run without checkpoints.
+    """Return the candidates of a run, simplest first: the last checkpoint, and the best one if it is another.
+    Then come averages of the newest 2, 3, 5, 10, 20 and 40. The moving averages (EMA) of the last and the
+    best follow, if stored. Raise `UserError` for a run without checkpoints.
     """
     singles = [Average("last", newest(run, 1))]
     try:
@@ -108,8 +108,8 @@ def winner(trials: Sequence[Trial]) -> Trial:
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     """Return the dataset of the run, opened. `checkpoint` has its path. Raise `UserError` if the path is not
-    stored, or if the dataset is missing, has changed or has no validation set. `identity` has the vocabulary
-    and file hashes from training.
+    stored or does not exist. Also raise it if the dataset has changed or has no validation set. `identity`
+    has the vocabulary and file hashes from training.
     """
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:

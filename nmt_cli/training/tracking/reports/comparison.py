@@ -47,8 +47,8 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Return a row for each setting that differs between runs: its name, and its value in each run, "" if not
-    set. `settings` has the settings of each run by full name.
+    """Return a row for each setting that differs between runs: its name and its value in each run. The value
+    is "" if a run lacks the setting. `settings` has the settings of each run by full name.
     """
     names = dict.fromkeys(name for values in settings for name in values)
     rows = ([name, *(values.get(name, "") for values in settings)] for name in names)

@@ -131,8 +131,8 @@ class HtmlReport:
 
 
 def curves(history: History) -> dict[str, Any]:
-    """Return the values of the horizontal axes and, for each measurement of steps, its mean, minimum and
-    maximum at each point.
+    """Return the values of the horizontal axes, and the mean, minimum and maximum of each measurement of
+    steps at each point.
     """
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
