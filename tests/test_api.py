@@ -31,13 +31,13 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 
 PATIENCE = 60.0
-linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other process")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have their own processes only on Linux")
 SMALL_WINDOW = TranslateConfig(input=InputConfig(window=40))
 
 
 @pytest.fixture(scope="module")
 def folder(made_models: Path) -> Path:
-    """A model that returns its input."""
+    """Return the folder of a model that returns its input."""
     return made_models / "copies"
 
 
@@ -53,12 +53,14 @@ def copier(folder: Path) -> Iterator[Model]:
         yield loaded
 
 
-def a_few(count: int, seed: int) -> list[str]:
-    chosen = random.Random(seed)
-    return ["".join(chosen.choices("abcdefgh", k=chosen.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
+def random_lines(count: int, seed: int) -> list[str]:
+    """Return lines of 0 to 30 random letters."""
+    draws = random.Random(seed)
+    return ["".join(draws.choices("abcdefgh", k=draws.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
 
 
 def examples() -> list[doctest.DocTest]:
+    """Return the examples in the docstrings of the library."""
     results = (doctest.DocTestFinder().find(module) for module in (api.model, api.commands))
     return [test for tests in results for test in tests if test.examples]
 
@@ -144,21 +146,21 @@ def test_a_line_that_does_not_fit_into_memory_raises(copier: Model) -> None:
         list(copier.stream(lines))
     with pytest.raises(UserError, match=message):
         asyncio.run(copier.atranslate(lines))
-    assert [(one.failed, one.text) for one in copier.translations(lines)] == [(False, "de"), (True, "")]
+    assert [(item.failed, item.text) for item in copier.translations(lines)] == [(False, "de"), (True, "")]
 
 
 @pytest.mark.slow
 def test_eight_threads_get_the_same_results_as_one(model: Model) -> None:
     """Test it with two search settings, scoring and alignment at the same time."""
-    texts = [a_few(20, seed) for seed in range(8)]
-    ways = [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2)]
+    texts = [random_lines(20, seed) for seed in range(8)]
+    searches = [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2)]
     pairs = [("abc", "abd"), ("", "a"), ("defgh", "")]
     together = threading.Barrier(8, timeout=PATIENCE)
 
     def work(number: int) -> tuple[list[str], list[float], list[list[int]]]:
         together.wait()
-        results = model.translate(texts[number], ways[number % 2])
-        return results, model.score(pairs), [list(one.links) for one in model.align(pairs)]
+        results = model.translate(texts[number], searches[number % 2])
+        return results, model.score(pairs), [list(alignment.links) for alignment in model.align(pairs)]
 
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(work, range(8)))
@@ -169,7 +171,7 @@ def test_eight_threads_get_the_same_results_as_one(model: Model) -> None:
 
 @pytest.fixture(scope="module")
 def undecided(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """A model with random weights, whose hypotheses have similar scores."""
+    """Return a model with random weights, whose hypotheses have similar scores."""
     tokenizers = read_model(folder).identity.tokenizers
     shape = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=64, heads=4)
     identity = Identity(shape, tokenizers, {})
@@ -185,7 +187,7 @@ def undecided(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def test_results_do_not_depend_on_other_requests(undecided: Model) -> None:
     """Compare token ids in eight threads with four settings, while other requests are abandoned."""
-    ways = [
+    searches = [
         SearchConfig(beam=1),
         SearchConfig(beam=3, n_best=2),
         SearchConfig(beam=4, length_penalty=1.0, max_length=20),
@@ -194,62 +196,62 @@ def test_results_do_not_depend_on_other_requests(undecided: Model) -> None:
 
     def results(number: int) -> list[list[Sequence[int]]]:
         together.wait()
-        translations = undecided.translations(texts[number], ways[number % 4])
+        translations = undecided.translations(texts[number], searches[number % 4])
         return [
-            [part.tokens for one in translation.candidates for part in one.parts]
+            [part.tokens for candidate in translation.candidates for part in candidate.parts]
             for translation in translations
         ]
 
-    def leaves() -> None:
+    def abandon_streams() -> None:
         together.wait()
         for _ in range(3):
-            stream = undecided.stream(texts[0] * 5, ways[1])
+            stream = undecided.stream(texts[0] * 5, searches[1])
             next(stream)
             stream.close()  # type: ignore[attr-defined]  # it is a generator
 
-    texts = [a_few(8, seed) for seed in range(8)]
+    texts = [random_lines(8, seed) for seed in range(8)]
     together = threading.Barrier(9, timeout=PATIENCE)
     with ThreadPoolExecutor(9) as pool:
-        left = pool.submit(leaves)
-        crowded = list(pool.map(results, range(8)))
-        left.result(PATIENCE)
+        abandoned = pool.submit(abandon_streams)
+        concurrent = list(pool.map(results, range(8)))
+        abandoned.result(PATIENCE)
     together = threading.Barrier(1)
-    assert crowded == [results(number) for number in range(8)]
+    assert concurrent == [results(number) for number in range(8)]
 
 
-def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:
-    def flood() -> Iterator[str]:
-        while not answered.is_set():
-            begun.set()
+def test_long_requests_do_not_delay_short_ones(model: Model) -> None:
+    def endless() -> Iterator[str]:
+        while not is_done.is_set():
+            has_begun.set()
             yield "abcdefgh" * 3
 
-    begun, answered = threading.Event(), threading.Event()
+    has_begun, is_done = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
-        assert begun.wait(PATIENCE)
+        pending = pool.submit(lambda: sum(1 for _ in model.stream(endless())))
+        assert has_begun.wait(PATIENCE)
         assert model.translate(["abc"]) == ["abc"]
         assert model.translate(["abc"], SearchConfig(beam=1)) == ["abc"]
-        answered.set()
+        is_done.set()
         assert pending.result(PATIENCE)
 
 
-def test_a_line_alone_is_answered_before_the_next_one_comes(model: Model) -> None:
-    answered = threading.Semaphore(0)
+def test_a_line_is_translated_before_the_next_one_is_read(model: Model) -> None:
+    translated = threading.Semaphore(0)
 
     def lines() -> Iterator[str]:
         for line in ("abc", "", "de"):
             yield line
-            assert answered.acquire(timeout=PATIENCE)
+            assert translated.acquire(timeout=PATIENCE)
 
-    seen = []
+    translations = []
     for text in model.stream(lines()):
-        seen.append(text)
-        answered.release()
-    assert seen == ["abc", "", "de"]
+        translations.append(text)
+        translated.release()
+    assert translations == ["abc", "", "de"]
 
 
 def test_an_abandoned_stream_leaves_the_model_usable(model: Model) -> None:
-    stream = model.stream(iter(a_few(500, seed=1)))
+    stream = model.stream(iter(random_lines(500, seed=1)))
     next(stream)
     stream.close()  # type: ignore[attr-defined]  # it is a generator
     assert model.translate(["abc"]) == ["abc"]
@@ -258,9 +260,9 @@ def test_an_abandoned_stream_leaves_the_model_usable(model: Model) -> None:
 def test_an_error_of_the_input_reaches_only_its_caller(model: Model) -> None:
     def lines() -> Iterator[str]:
         yield "abc"
-        raise ValueError("the disk is gone")
+        raise ValueError("the disk was removed")
 
-    with pytest.raises(ValueError, match="the disk is gone"):
+    with pytest.raises(ValueError, match="the disk was removed"):
         model.translate(lines())
     assert model.translate(["abc"]) == ["abc"]
 
@@ -287,16 +289,16 @@ def test_settings_that_do_not_fit_the_model_are_refused_at_once(model: Model, fo
 
 def test_several_models_are_an_ensemble_in_search_and_in_scores(folder: Path) -> None:
     paths = folder, folder.parent / "loops"
-    with load(*paths, device="cpu", threads=1) as both:
-        one, other = (load(path, device="cpu", threads=1).token_scores([("ba", "ba")])[0] for path in paths)
-        (mixed,) = both.token_scores([("ba", "ba")])
-        expected = torch.tensor([one.token_scores, other.token_scores]).exp().mean(0).log().tolist()
+    with load(*paths, device="cpu", threads=1) as ensemble:
+        single = [load(path, device="cpu", threads=1).token_scores([("ba", "ba")])[0] for path in paths]
+        (mixed,) = ensemble.token_scores([("ba", "ba")])
+        expected = torch.tensor([scores.token_scores for scores in single]).exp().mean(0).log().tolist()
         assert list(mixed.token_scores) == pytest.approx(expected, abs=1e-5)
         first_only = SearchConfig(weights=(1.0, 1e-9), combine="log-probability")
-        assert both.translate(["abc"], first_only) == ["abc"]
+        assert ensemble.translate(["abc"], first_only) == ["abc"]
 
 
-def test_settings_of_the_input_are_given_to_load(folder: Path) -> None:
+def test_load_accepts_settings_of_the_input(folder: Path) -> None:
     settings = TranslateConfig(input=InputConfig(prefix=True))
     with load(folder, device="cpu", threads=1, config=settings) as model:
         assert [text[0] for text in model.translate(["abc\tx", "abc\ty"])] == ["x", "y"]
@@ -310,17 +312,17 @@ def test_the_state_of_the_process_does_not_change(folder: Path, threads: int) ->
         seeds = torch.get_rng_state().tolist(), random.getstate()
         return torch.get_num_threads(), new, handlers, seeds, dict(os.environ), sys.argv[:]
 
-    before_all = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         before = state()
         with load(folder, device="cpu", threads=threads) as model:
-            model.translate(a_few(5, seed=1), SearchConfig(sample=True, n_best=2))
+            model.translate(random_lines(5, seed=1), SearchConfig(sample=True, n_best=2))
             model.score([("abc", "abc")])
             assert state() == before
         assert state() == before
     finally:
-        torch.set_num_threads(before_all)
+        torch.set_num_threads(threads_before)
 
 
 PROGRAM = """
@@ -340,7 +342,7 @@ else:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is one process")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have their own processes only on Linux")
 def test_a_script_with_threads_ends_and_may_fork(folder: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", PROGRAM, str(folder)],
@@ -353,7 +355,7 @@ def test_a_script_with_threads_ends_and_may_fork(folder: Path) -> None:
 
 @linux
 def test_lines_of_a_killed_worker_are_translated_by_another(folder: Path) -> None:
-    lines = a_few(300, seed=3)
+    lines = random_lines(300, seed=3)
     with load(folder, device="cpu", threads=2) as model:
         model.start()
         assert model._workers
@@ -407,17 +409,18 @@ def test_only_the_request_with_a_sentence_that_kills_workers_fails(
         return encode(model, source_S, source)
 
     monkeypatch.setattr(Transformer, "encode", deadly)
-    lines = a_few(60, seed=4)
+    lines = random_lines(60, seed=4)
     with load(folder, device="cpu", threads=2) as model, ThreadPoolExecutor(3) as pool:
         bad = pool.submit(model.translate, ["abc", "a" * 39, "de"])
         good = [pool.submit(model.translate, lines) for _ in range(2)]
         with pytest.raises(UserError, match=r"line 2, 3 times in a row: .* was killed"):
             bad.result(PATIENCE)
-        assert [one.result(PATIENCE) for one in good] == [lines] * 2
+        assert [request.result(PATIENCE) for request in good] == [lines] * 2
         assert model.restarts == 3
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds. Fail after `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end
@@ -425,7 +428,9 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_sentences_of_an_abandoned_request_leave_the_queue(model: Model) -> None:
-    stream = model.stream(iter(["a", *["abcdefgh" * 7] * 35]))  # done after two steps, and after 57
+    stream = model.stream(
+        iter(["a", *["abcdefgh" * 7] * 35])
+    )  # the first is done after 2 steps, all others after 57
     next(stream)
     assert model.queued > 0
     stream.close()  # type: ignore[attr-defined]  # it is a generator
@@ -433,7 +438,7 @@ def test_sentences_of_an_abandoned_request_leave_the_queue(model: Model) -> None
 
 
 def test_an_event_loop_is_not_blocked_and_no_thread_remains(model: Model) -> None:
-    texts = [a_few(15, seed) for seed in range(20)]
+    texts = [random_lines(15, seed) for seed in range(20)]
     beats = 0
 
     async def beat() -> None:
@@ -446,18 +451,18 @@ def test_an_event_loop_is_not_blocked_and_no_thread_remains(model: Model) -> Non
         return [text async for text in model.astream(lines, SearchConfig(beam=2))]
 
     async def main() -> list[list[str]]:
-        heart = asyncio.create_task(beat())
+        beating = asyncio.create_task(beat())
         results = await asyncio.gather(
             *map(model.atranslate, texts), *map(streamed, texts), model.atranslate([])
         )
-        heart.cancel()
+        beating.cancel()
         return results
 
     model.start()
     before = set(threading.enumerate())
     assert asyncio.run(main()) == [*texts, *texts, []]
     assert beats > 5
-    until(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_cancelled_task_removes_its_sentences(model: Model) -> None:
@@ -478,7 +483,7 @@ def test_a_cancelled_task_removes_its_sentences(model: Model) -> None:
     before = set(threading.enumerate())
     model.start()
     asyncio.run(main())
-    until(
+    wait_until(
         lambda: (
             not any(thread.name.endswith("(read_lines)") for thread in set(threading.enumerate()) - before)
         )
@@ -488,31 +493,31 @@ def test_a_cancelled_task_removes_its_sentences(model: Model) -> None:
 def test_errors_reach_the_awaiting_task(model: Model) -> None:
     def lines() -> Iterator[str]:
         yield "abc"
-        raise ValueError("the disk is gone")
+        raise ValueError("the disk was removed")
 
-    with pytest.raises(ValueError, match="the disk is gone"):
+    with pytest.raises(ValueError, match="the disk was removed"):
         asyncio.run(model.atranslate(lines()))
     with pytest.raises(UserError, match=r"search\.weights has 2 numbers"):
         asyncio.run(model.atranslate(["abc"], SearchConfig(weights=(1.0, 2.0))))
 
 
 SENTENCES = st.sampled_from(["Ab cd.", "A", "So a!", "Is it?", "So... a", "3.5 b"])
-BLANKS = st.text(" \n\r\u2028\t", min_size=1, max_size=4).filter(lambda blanks: blanks != "\t")
+SPACES = st.text(" \n\r\u2028\t", min_size=1, max_size=4).filter(lambda spaces: spaces != "\t")
 
 
 @settings(max_examples=15)
-@given(start=st.text(" \n", max_size=4), parts=st.lists(st.tuples(SENTENCES, BLANKS), max_size=6))
+@given(start=st.text(" \n", max_size=4), parts=st.lists(st.tuples(SENTENCES, SPACES), max_size=6))
 def test_texts_keep_their_whitespace_and_line_breaks(
     copier: Model, start: str, parts: Sequence[tuple[str, str]]
 ) -> None:
     """Use a model that returns its input. Spaces within a sentence become one."""
-    text = start + "".join(sentence + blanks for sentence, blanks in parts)
+    text = start + "".join(sentence + spaces for sentence, spaces in parts)
     expected = "".join(
-        " ".join(sentence.split()) + blanks for sentence, blanks in zip(*copier.sentences(text), strict=True)
+        " ".join(sentence.split()) + spaces for sentence, spaces in zip(*copier.sentences(text), strict=True)
     )
     assert copier.translate_text(text) == expected
-    for break_ in "\n\r\u2028":
-        assert expected.count(break_) == text.count(break_)
+    for line_break in "\n\r\u2028":
+        assert expected.count(line_break) == text.count(line_break)
 
 
 def test_importing_the_api_loads_nothing_heavy() -> None:
@@ -525,12 +530,12 @@ def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> 
     """Use one thread: its worker shares the modules of this process."""
     done = threading.Event()
 
-    def flood() -> Iterator[str]:
+    def endless() -> Iterator[str]:
         while not done.is_set():
             yield "hgfedcba" * 4
 
     with load(folder, device="cpu", threads=1, config=SMALL_WINDOW) as model, ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
+        pending = pool.submit(lambda: sum(1 for _ in model.stream(endless())))
         results = [model.align([("abcd", "abcd")])[0].links for _ in range(20)]
         done.set()
         pending.result(PATIENCE)

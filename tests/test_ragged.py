@@ -35,9 +35,9 @@ def test_parts_are_layouts_of_a_few_segments_each(lengths: list[int], segments: 
     parts = list(layout.parts(segments))
     assert [length for _, part in parts for length in part.lengths.tolist()] == lengths
     assert all(len(part.lengths) <= segments for _, part in parts)
-    for number, (where, part) in enumerate(parts):
-        assert (layout.segments[where] - number * segments).tolist() == part.segments.tolist()
-        assert layout.positions[where].tolist() == part.positions.tolist()
+    for number, (tokens, part) in enumerate(parts):
+        assert (layout.segments[tokens] - number * segments).tolist() == part.segments.tolist()
+        assert layout.positions[tokens].tolist() == part.positions.tolist()
         assert part.longest == part.lengths.max()
 
 

@@ -14,7 +14,7 @@ import pytest
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.scoring.config import Metric
 
-# Recipes are no part of the installed package.
+# Recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from recipes.docs.reference import PAGES, REFERENCE
@@ -24,6 +24,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def page(name: str) -> str:
+    """Return the text of a page of the reference."""
     return (REFERENCE / f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -35,13 +36,14 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def documented(text: str) -> set[str]:
+    """Return all names in code marks in the first columns of the tables of a page."""
     return {name for names in rows(text) for name in names}
 
 
 def section(name: str, heading: str) -> str:
     """Return the text of the section of a page whose heading begins with `heading`."""
-    (found,) = (part for part in page(name).split("\n## ") if part.startswith(heading))
-    return found
+    (text,) = (part for part in page(name).split("\n## ") if part.startswith(heading))
+    return text
 
 
 def keys(*files: str) -> set[str]:
@@ -49,8 +51,8 @@ def keys(*files: str) -> set[str]:
     sources = [(PACKAGE / file).read_text(encoding="utf-8") for file in files]
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     displays = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys]
-    targets = [one for node in nodes if isinstance(node, ast.Assign) for one in node.targets]
-    assigned = [one.slice for one in targets if isinstance(one, ast.Subscript)]
+    targets = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
+    assigned = [target.slice for target in targets if isinstance(target, ast.Subscript)]
     return {str(key.value) for key in (*displays, *assigned) if isinstance(key, ast.Constant)}
 
 
@@ -100,7 +102,7 @@ def test_every_exit_code_is_documented() -> None:
 def test_every_environment_variable_of_the_code_is_documented() -> None:
     sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     pattern = r'(?:environ|env|_number)\b[\w.]*[\[(]"([A-Z_]+)"|"([A-Z_]+)" (?:not )?in (?:os\.environ|env)\b'
-    used = {name for source in sources for found in re.findall(pattern, source) for name in found if name}
+    used = {name for source in sources for match in re.findall(pattern, source) for name in match if name}
     constants = r"(?m)^(?:LAUNCHER|COMPLETE|SEED_VARIABLE|WAITING|KERNELS_KEPT) = (.*)$"
     lines = [line for source in sources for line in re.findall(constants, source)]
     used |= {name for line in lines for name in re.findall(r'"(_?[A-Z][A-Z_]+)"', line)} - {"PASSIVE"}
@@ -114,7 +116,7 @@ def test_every_file_of_a_folder_is_documented(folder: str) -> None:
     names = names.replace("SPLIT", "(train|valid)").replace("NAME", "joint").replace("/step-N/", "")
     patterns = [name.removesuffix("/") for name in names.split()]
     written = [path.name for path in (GOLDEN / folder).iterdir()]
-    assert [name for name in written if not any(re.fullmatch(one, name) for one in patterns)] == []
+    assert [name for name in written if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def _command(command: click.Command) -> str:
     if rows:
         text += "\n" + table(("option", "default", "meaning"), rows)
     if isinstance(command, CommandWithSettings):
-        common = [f"`{one.name}`" for one in describe(command.settings) if one.everyday]
+        common = [f"`{setting.name}`" for setting in describe(command.settings) if setting.everyday]
         text += f"\nSettings used most: {', '.join(common)}.\n"
     return text + f"\nExample:\n\n```\n{command.epilog}\n```\n"
 
@@ -107,7 +107,7 @@ def _help(command: click.Command) -> str:
 def settings() -> str:
     """Return the page of all settings, by command and section."""
     text = SETTINGS
-    places: dict[Any, str] = {}
+    anchors: dict[Any, str] = {}
     for command in nmt.commands.values():
         if not isinstance(command, CommandWithSettings):
             continue
@@ -117,12 +117,12 @@ def settings() -> str:
                 continue
             anchor = f"{command.name}-{section}"
             text += f'\n### <a id="{anchor}"></a>[{section}]\n\n'
-            if cls in places:
-                text += f"The settings are those of [{places[cls]}](#{places[cls]}).\n"
+            if cls in anchors:
+                text += f"The settings are those of [{anchors[cls]}](#{anchors[cls]}).\n"
                 continue
-            places[cls] = anchor
-            own = [one for one in describe(command.settings) if one.name.startswith(f"{section}.")]
-            text += _section(cls, {one.name.partition(".")[2]: one.needs for one in own})
+            anchors[cls] = anchor
+            own = [item for item in describe(command.settings) if item.name.startswith(f"{section}.")]
+            text += _section(cls, {item.name.partition(".")[2]: item.needs for item in own})
     return text
 
 
@@ -157,12 +157,12 @@ def presets() -> str:
     names = preset_names()
     values = [read(TrainConfig, preset=preset_path(name)) for name in names]
     rows = []
-    for one in describe(TrainConfig):
-        section, _, name = one.name.partition(".")
+    for setting in describe(TrainConfig):
+        section, _, name = setting.name.partition(".")
         own = [getattr(getattr(config, section), name) for config in values]
-        if any(value != one.default for value in own):
-            cells = (f"**{_shown(value)}**" if value != one.default else _shown(value) for value in own)
-            rows.append((f"`{one.name}`", _shown(one.default), *cells))
+        if any(value != setting.default for value in own):
+            cells = (f"**{_shown(value)}**" if value != setting.default else _shown(value) for value in own)
+            rows.append((f"`{setting.name}`", _shown(setting.default), *cells))
     descriptions = []
     for name in names:
         comments = re.match(r"(?:# .*\n)+", (PRESETS / f"{name}.toml").read_text(encoding="utf-8"))
@@ -202,7 +202,7 @@ def _class(name: str, cls: Any) -> str:
     """Return the section of a class: fields, properties and methods that are not private."""
     text = f"\n### {name}\n\n{_docstring(cls)}\n"
     meanings = meanings_of(cls)
-    kinds = {one.name: str(one.type) for one in getattr(cls, "__dataclass_fields__", {}).values()}
+    kinds = {key.name: str(key.type) for key in getattr(cls, "__dataclass_fields__", {}).values()}
     if kinds:
         rows = [
             (f"`{key}`", f"`{_unquoted(kind)}`", meanings.get(key, ""))
@@ -228,12 +228,12 @@ def _class(name: str, cls: Any) -> str:
 def _function(name: str, function: Callable[..., object], heading: str = "###") -> str:
     """Return the section of a function: its signature and its docstring."""
     signature = inspect.signature(function)
-    parameters = [one for one in signature.parameters.values() if one.name != "self"]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
     texts = [
-        _unquoted(str(one.replace(default=...) if inspect.isfunction(one.default) else one))
-        for one in parameters
+        _unquoted(str(parameter.replace(default=...) if inspect.isfunction(parameter.default) else parameter))
+        for parameter in parameters
     ]
-    kinds = [one.kind for one in parameters]
+    kinds = [parameter.kind for parameter in parameters]
     if inspect.Parameter.VAR_POSITIONAL not in kinds and inspect.Parameter.KEYWORD_ONLY in kinds:
         texts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     start = name.rpartition(".")[2]
