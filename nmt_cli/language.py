@@ -28,7 +28,7 @@ TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
 
 
 def without_region(lang: str) -> str:
-    """Return the language in `lang`, in lower case, without region and script: "zh" for "zh_Hant_TW"."""
+    """Return the language of `lang` in lower case, without region and script: "zh" for "zh_Hant_TW"."""
     return re.split("[-_]", lang.lower())[0]
 
 

@@ -72,7 +72,8 @@ class Layout:
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
-        """Return a layout in which `change` replaces every tensor that belongs on the device."""
+        """Return a layout in which `change` replaces every tensor that belongs on the device, which are all
+        but `lengths`."""
         return replace(
             self,
             starts=change(self.starts),
@@ -92,7 +93,7 @@ class Layout:
             start += len(part.segments)
 
     def slices(self) -> Iterator[slice]:
-        """Yield for each segment the slice of its tokens. This is a slow Python loop."""
+        """Yield the slice of the tokens of each segment, in order. This is a slow Python loop."""
         start = 0
         for length in self.lengths.tolist():
             yield slice(start, start + length)

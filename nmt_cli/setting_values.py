@@ -84,6 +84,8 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:
+        """Return the matched text with the name that the user typed. Return it unchanged if it is an English
+        word rather than a name."""
         before, name = match["before"], match["name"]
         if not before and match.start() and "_" not in name:
             return match[0]

@@ -125,8 +125,9 @@ class Model:
         return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """Yield the best translation of each line in order, as soon as it is finished. Raises like
-        `translate`. A thread reads `lines`, at most `input.window` lines ahead of the output.
+        """Yield the best translation of each line in order, as soon as it is finished. Raises `UserError` for
+        a line that does not fit into memory. A thread reads `lines`, at most `input.window` lines ahead of
+        the output.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)
@@ -142,8 +143,8 @@ class Model:
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
         """Yield the translation of each line like `stream`, with all candidates, their scores and tokens, and
-        flags. A line that does not fit into memory has `failed` set and raises nothing. `before_waiting` is
-        called whenever the next translation is not finished yet.
+        flags, the signs that it is wrong. A line that does not fit into memory has `failed` set and raises
+        nothing. `before_waiting` is called whenever the next translation is not finished yet.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]

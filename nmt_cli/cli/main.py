@@ -72,7 +72,8 @@ def _versions(context: click.Context, _: click.Parameter, requested: bool) -> No
 
 
 class _Group(click.Group):
-    """All commands, by workflow in the help. The error for an unknown command suggests a known one."""
+    """The command `nmt` with all its subcommands. The help lists them by workflow. The error for an unknown
+    command suggests a known one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each heading of `GROUPS` to the help, with the name and the short help of its commands."""
@@ -261,7 +262,7 @@ def _described(error: OSError) -> str:
 
 
 def _ignore_signals() -> None:
-    """Ignore further SIGINT and SIGTERM, which would interrupt the cleanup."""
+    """Ignore further SIGINT and SIGTERM in this process, since they would interrupt its cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

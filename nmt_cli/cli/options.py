@@ -29,7 +29,7 @@ TYPED = "nmt_cli.typed_settings"
 
 
 class PathType(click.Path):
-    """A path as the type of an option. If it must exist and does not, `UserError` is raised."""
+    """A path as the type of an option. With `exists`, a missing path raises `UserError`."""
 
     def __init__(self, *, exists: bool = False, file: bool = False, folder: bool = False) -> None:
         """`exists` requires an existing path. `file` refuses existing folders. `folder` only makes shells
@@ -59,14 +59,15 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def must_exist(path: AnyPath) -> AnyPath:
-    """Return `path`. Raise `UserError` if nothing exists there. A broken symbolic link counts as existing."""
+    """Return `path` unchanged. Raise `UserError` if nothing exists there. A broken symbolic link counts as
+    existing."""
     if not os.path.lexists(path):
         raise does_not_exist(path)
     return path
 
 
 class Number(click.ParamType[float]):
-    """A number within bounds as the type of an option. The error for others has the words of settings."""
+    """A number within bounds as the type of an option. The error for another number names the bounds."""
 
     name = "n"
 
@@ -92,7 +93,7 @@ PRECISION_HELP = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
 
 
 class PresetType(click.Choice[str]):
-    """The name of a preset as the type of an option. The error for an unknown one suggests a similar name."""
+    """The name of a preset as the type of an option. The error for an unknown name suggests a similar one."""
 
     def __init__(self) -> None:
         super().__init__(preset_names())
@@ -179,7 +180,8 @@ class CommandWithSettings(Command):
         self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` like `Command`. With --settings nothing is required, as the command does not run."""
+        """Parse `args` like `Command`. With --settings, accept that required options are missing, as the
+        command does not run."""
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = LIST_ALL not in args
@@ -227,7 +229,8 @@ class TypedSettings:
 
 
 def typed_settings() -> TypedSettings:
-    """Return the settings on the command line of the running command."""
+    """Return the settings on the command line of the running command, not yet checked. `CommandWithSettings`
+    stores them."""
     settings: TypedSettings = click.get_current_context().meta[TYPED]
     return settings
 

@@ -30,7 +30,7 @@ class Subject(NamedTuple):
     form: int
 
     def agree(self, forms: Forms) -> str:
-        """Return the form of a verb that agrees with this subject."""
+        """Return the one of three `forms` of a verb that agrees with this subject."""
         return forms[self.form]
 
 

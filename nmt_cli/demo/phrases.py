@@ -71,11 +71,11 @@ class RandomPhrases:
         return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
 
     def person(self) -> Subject:
-        """Return a pronoun or a name as a subject."""
+        """Return a pronoun or a name as a subject, each kind equally likely."""
         return self.pick(self.pick([lexicon.PRONOUNS, lexicon.NAMES]))
 
     def subject(self) -> Subject:
-        """Return any subject: a pronoun, a name, a relative or a group."""
+        """Return any subject: in half of the cases a pronoun or a name, otherwise a relative or a group."""
         owner, relative = self.pick(lexicon.OWNERS), self.pick(lexicon.RELATIVES)
         german = f"{owner.de}{relative.gender.nominative} {relative.de}"
         family = Subject(f"{owner.en} {relative.en}", german, 1)

@@ -168,7 +168,7 @@ def _busy(out: Path) -> UserError:
 
 
 def _empty(folder: Path) -> None:
-    """Remove everything in a folder."""
+    """Remove all files and folders in `folder`, but not `folder` itself."""
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -177,7 +177,7 @@ def _empty(folder: Path) -> None:
 
 
 def reach_disk(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is safe from a power failure."""
+    """Wait until the content of a file, or the list of names in a folder, is safe from a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

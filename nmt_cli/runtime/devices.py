@@ -62,12 +62,12 @@ def device_of_rank(kind: str, local_rank: int) -> torch.device:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU. Prefer a function of this module that names the reason."""
+    """Return whether a device is a GPU. Prefer a function of this module that says what the answer is for."""
     return device.type == "cuda"
 
 
 def gpu_name(device: torch.device) -> str | None:
-    """Return the GPU's product name, or None for a CPU."""
+    """Return the product name of a GPU, or None for a CPU."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else None
 
 
@@ -132,12 +132,12 @@ def fast_products(device: torch.device) -> AbstractContextManager[None]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return a context in which matrix products have this dtype. For float32 it has no effect."""
+    """Return a context in which matrix products on `device` have this dtype. For float32 it has no effect."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the dtype of matrix products under `autocast`, or None without it."""
+    """Return the dtype of matrix products under `autocast`. Return None outside such a context."""
     kind = device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
@@ -148,7 +148,7 @@ def current(device: torch.device) -> AbstractContextManager[object]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished all its work, for timing."""
+    """Wait until a GPU has finished all its work, for timing. For a CPU, do nothing."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
 
@@ -160,5 +160,6 @@ def compiling_pays(device: torch.device) -> bool:
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Return whether a child forked after computing on this device can compute too: on a CPU under Linux."""
+    """Return whether a process can fork after computing on this device, so that the child can compute too.
+    This holds on a CPU under Linux."""
     return not is_gpu(device) and sys.platform == "linux"

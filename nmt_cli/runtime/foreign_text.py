@@ -33,7 +33,8 @@ def read_ordinary(path: Path) -> bytes:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise `UserError` if `path` exists and is not an ordinary file. Reading a pipe could wait forever."""
+    """Raise `UserError` if `path` exists and is a folder, a pipe or a device. Reading a pipe could wait
+    forever."""
     if not path.is_file() and path.exists():
         raise UserError(f"{path} is not an ordinary file, so it can't be the original. Copy it again.")
 

@@ -36,11 +36,13 @@ def peak_memory(device: torch.device) -> int:
 
 
 def has_own_memory(device: torch.device) -> bool:
-    """Return whether a device has other memory than the host. Copies to it are faster from pinned memory."""
+    """Return whether a device has memory apart from main memory, as GPUs have. Copies to it are faster from
+    pinned memory."""
     return device.type == "cuda"
 
 
 def release_unused(device: torch.device) -> None:
-    """Free GPU memory that PyTorch keeps for later use, often in small fragments. For a CPU, do nothing."""
+    """Free GPU memory that PyTorch keeps for later use, which is often in small fragments. For a CPU, do
+    nothing."""
     if has_own_memory(device):
         torch.cuda.empty_cache()

@@ -58,7 +58,8 @@ def crew(
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
-    """Yield the results of the `waiting` tasks in order. Workers get tasks and return results in rotation."""
+    """Yield the results of the `waiting` tasks in order. Each worker gets the next task in turn, and has one
+    task at a time."""
     busy = deque[Connection]()
     for worker, task in zip(workers, waiting, strict=False):
         _send(worker, task)
@@ -98,9 +99,11 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are the ends of one pipe.
+    """Start `process`. At the end of the block, kill it and wait for its end. `ours` and `theirs` are the
+    ends of one pipe.
 
-    This process closes `theirs` after the start, and `ours` at the end.
+    Close `theirs` in this process after the start, and `ours` at the end. A forked copy of this process does
+    not kill.
     """
     owner = os.getpid()
     try:
@@ -138,7 +141,7 @@ def _receive(worker: Connection) -> Any:
 
 
 def _killed() -> UserError:
-    """Return the error to raise if a worker ended without a result."""
+    """Return the error to raise if a worker ended without a result. It blames a lack of memory."""
     return UserError(
         "a worker process was killed, probably because memory ran out. Try again with fewer --workers, "
         "a smaller tokenizer.sample_lines if it learned a tokenizer, or without [sampling] if it trained."

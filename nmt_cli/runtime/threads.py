@@ -24,15 +24,16 @@ MAX_SECONDS_TO_END = 10.0
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, at least 1."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_threads(processes: int) -> int:
-    """Return the default number of threads that `processes` processes on this machine have together.
+    """Return the default number of threads that `processes` processes on this machine have together, at most
+    the number of cores.
 
-    This is the number of cores, or less if OMP_NUM_THREADS limits the threads of each process. With several
-    processes, OMP_NUM_THREADS=1 is ignored, as torchrun sets it without being asked.
+    A valid OMP_NUM_THREADS limits the threads of each process. With several processes, ignore
+    OMP_NUM_THREADS=1, as torchrun sets it without being asked.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
@@ -54,7 +55,7 @@ def set_own_threads(count: int) -> None:
 
 @contextmanager
 def restored_threads() -> Iterator[None]:
-    """Restore the numbers of threads of the calling thread and of new threads after the block."""
+    """After the block, restore PyTorch's numbers of threads of the calling thread and of new threads."""
     import torch
 
     own, of_new_threads = torch.get_num_threads(), _in_new_thread(torch.get_num_threads)
@@ -91,7 +92,8 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def join_wholly(thread: threading.Thread) -> None:
-    """Wait until Python, and on Linux also the system, has ended a thread, for up to `MAX_SECONDS_TO_END`.
+    """Wait until Python has ended a thread. On Linux, also wait until the system has, for up to
+    `MAX_SECONDS_TO_END`.
 
     When `join` returns, MKL still frees the thread's memory. A process that is forked at that moment gets a
     copy of a locked lock of MKL, and its next product waits forever.

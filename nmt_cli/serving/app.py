@@ -23,7 +23,8 @@ def application(service: Service, keys: Keys) -> Middleware:
     """
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
-        """Return a route that checks the key and answers errors in the format of the API of `path`."""
+        """Return a route that calls `handler` if the request has one of `keys`. Errors have the format of the
+        API of `path`. A missing key has status 401 for OpenAI, otherwise 403."""
         error_body = _error_body(path)
         no_key_status = 401 if error_body is openai.error_body else 403
         return Route(path, endpoint(service, keys, handler, error_body, no_key_status), methods=[method])
@@ -55,17 +56,21 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
     html = page.start_page(service, keys.needed)
 
     async def index(_: Request) -> Response:
+        """Answer with the start page."""
         return Response(html, media_type="text/html", headers=page.HEADERS)
 
     async def health(_: Request) -> Response:
+        """Answer that the server runs."""
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
+        """Answer with all metrics as text."""
         restarts = sum(model.restarts for model in service.directions.models)
         text = service.metrics.as_text(service.waiting, restarts)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def settings(_: Request) -> Response:
+        """Answer with the settings for LibreTranslate's own web page."""
         return JSONResponse(libretranslate.settings(service, keys.needed))
 
     endpoints = {"/": index, "/health": health, "/metrics": metrics, "/frontend/settings": settings}

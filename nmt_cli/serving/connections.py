@@ -51,8 +51,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. If more than `limit` are open, a new one closes the tenth that has waited longest
-    for its clients."""
+    """An HTTP connection. If more than `limit` connections are open, a new one closes a tenth of `limit`,
+    which have waited longest for their clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         """`limit` is the maximum number of connections. `report` prints errors. `arguments` are uvicorn's."""

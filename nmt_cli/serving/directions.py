@@ -41,8 +41,8 @@ class Direction:
 
 
 class Directions:
-    """All directions of the server. `named` has each direction by its own name and by the name of its model.
-    A language in a request may have a region that no model has, such as "EN-US" for "en"."""
+    """All directions of the server. `named` has each direction by a name such as "en-de", and by the name of
+    its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
         """Add the direction of each model in `models`, which has the models by name. Then add each direction
@@ -69,7 +69,7 @@ class Directions:
 
     @property
     def languages(self) -> list[str]:
-        """All source and target languages without repetitions, in the order of the models."""
+        """All source and target languages without repetitions, in the order of the models, source first."""
         return list(dict.fromkeys(language for pair in self._all for language in pair))
 
     @property

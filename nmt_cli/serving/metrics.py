@@ -35,9 +35,9 @@ class Metrics:
             self._faster[route, bound] += seconds <= bound
 
     def as_text(self, waiting: int, restarts: int) -> str:
-        """Return all metrics in the Prometheus text format, which ends with a line break. `waiting` is the
-        number of accepted sentences that are not translated yet. `restarts` is the number of worker processes
-        of all models that died and were replaced."""
+        """Return all metrics in the text format of Prometheus. `waiting` is the number of accepted sentences
+        that are not translated yet. `restarts` is the number of worker processes of all models that died and
+        were replaced."""
         requests = [
             f'{{route="{route}",status="{status}"}} {count}'
             for (route, status), count in sorted(self.requests.items())
@@ -76,5 +76,6 @@ def _header(name: str, kind: str, description: str) -> list[str]:
 
 
 def _counter(name: str, description: str, samples: list[str]) -> list[str]:
-    """Return the lines of a counter. A sample has optional labels, a space and the value."""
+    """Return the lines of a counter: two that describe it, and one per sample. A sample has optional labels,
+    a space and the value."""
     return [*_header(name, "counter", description), *(f"{name}{sample}" for sample in samples)]

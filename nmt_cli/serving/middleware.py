@@ -23,7 +23,7 @@ CORS: Mapping[str, str] = {
 
 
 class Middleware:
-    """Wraps `inner`, the application of all routes. Every HTTP request passes through it."""
+    """The application around `inner`, which has all routes. Every HTTP request passes through it."""
 
     def __init__(self, inner: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
         """`routes` are the paths that `metrics` counts separately. All other paths count as "other"."""
@@ -41,6 +41,7 @@ class Middleware:
         start, status = time.monotonic(), CLIENT_GONE
 
         async def send_with_headers(message: Message) -> None:
+            """Send a message. Add CORS headers to the start of a response, and store its status."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

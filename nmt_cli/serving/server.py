@@ -70,7 +70,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server. Then set the backlog of its sockets to `BACKLOG`."""
+        """Start the server. Then raise the backlog of its sockets to `BACKLOG`."""
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio has set uvicorn's backlog
@@ -86,7 +86,8 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections. Their errors are printed through `report`."""
+    """Return a server for `app` with up to `limit` connections. Errors of connections are printed through
+    `report`."""
     protocol: Any = partial(Connection, limit, report)
     return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
 

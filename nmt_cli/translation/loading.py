@@ -42,7 +42,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Models that translate together as an ensemble, with a copy on each device."""
+    """Models that translate together as an ensemble, with a copy on each GPU."""
 
     translator: Translator
     workers: Sequence[Sequence[Transformer]]

@@ -54,6 +54,7 @@ class PairScores:
 
     @property
     def _nll(self) -> float:
+        """The negative log-probability of all lines together."""
         return -sum(line.log_probability for line in self.lines)
 
 

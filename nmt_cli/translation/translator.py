@@ -201,7 +201,7 @@ class Translator:
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
-        """Split a raw text into pairs of a sentence and the whitespace after it."""
+        """Split a raw text in the source language into pairs of a sentence and the whitespace after it."""
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:

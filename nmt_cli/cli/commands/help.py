@@ -23,7 +23,8 @@ PARTS = {
 
 
 def pages() -> dict[str, Path]:
-    """Return the files of all pages by topic, in the order of `PARTS`. A topic is the name of a file."""
+    """Return the file of each page of the documentation by its topic, in the order of `PARTS`. The topic is
+    the name of the file without its ending."""
     files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
     return {file.stem: file for file in files}
 
@@ -63,6 +64,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
 
 
 def _text(file: Path) -> str:
+    """Return the text of a page."""
     return file.read_text(encoding="utf-8")
 
 

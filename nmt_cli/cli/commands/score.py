@@ -23,7 +23,8 @@ TEXT = PathType()
 
 
 class MetricType(click.Choice[Metric]):
-    """A metric as the type of an option. The error for the removed one names the command that replaces it."""
+    """A metric as the type of an option. The error for the removed metric "brackets" names the command that
+    replaces it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
         """Return `value` as a metric. Raise `UserError` for the removed metric "brackets", and `BadParameter`

@@ -35,7 +35,7 @@ class Stop:
     `KeyboardInterrupt`. Signals that the process was started to ignore, as by nohup, stay ignored."""
 
     def __init__(self) -> None:
-        """Install the handlers of all signals in `EXIT_CODES`."""
+        """Install handlers for the signals in `EXIT_CODES`, except for those that are ignored."""
         self.signal = 0
         self._since = 0.0
         for number in EXIT_CODES:

@@ -211,7 +211,7 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
 
 
 def _nothing() -> None:
-    """Do nothing instead of flushing a file, which would make a compressed file larger."""
+    """Do nothing. This replaces the flushing of a file, which would make a compressed file larger."""
 
 
 def _translations(

@@ -96,7 +96,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _of_dataset(folder: Path) -> Facts:
-    """Return the kind, languages, subwords, splits and corpora of a dataset folder."""
+    """Return the kind, languages, subwords, splits and corpora of a dataset folder. Corpora are left out if
+    there is only one."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     tokenizer = manifest["tokenizer"]

@@ -40,7 +40,7 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
 
 
 class _Stages:
-    """Shows a bar for each stage. A new name of a stage completes the bars before it."""
+    """Shows a bar for each stage. When a new stage begins, the bars of earlier stages become complete."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -63,7 +63,7 @@ class _Stages:
 
 
 class _Lines:
-    """Prints a line about the stage every `SECONDS_BETWEEN_LINES`."""
+    """Prints a line about the running stage every `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit

@@ -23,7 +23,7 @@ from nmt_cli.units import duration
 
 
 class Reporter:
-    """Prints events of training to stderr, a line for each that matters to users."""
+    """Prints events of training to stderr, one line each. Events that users need not see have no line."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
         """`quiet` prints only warnings. `silent` prints nothing. It is set in all processes except the
@@ -73,7 +73,8 @@ def text(event: Note | Warned | Validated | Spent) -> str:
 
 
 def ending(run: Path, complete: bool) -> str:
-    """Return the last line about the folder `run`: that it is complete, or how to resume it."""
+    """Return the last line about the folder `run`. If `complete`, it says so. Otherwise it says how to resume
+    the run."""
     end = "complete" if complete else "stopped and saved. Run the same command again to resume."
     return printable(f"{run}: {end}")
 

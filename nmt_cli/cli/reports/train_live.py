@@ -35,7 +35,8 @@ MAX_WIDTH = 110
 
 
 class LiveReporter:
-    """Shows the events of a run on a terminal: the latest state in a panel, and lasting messages above it."""
+    """Shows the events of a run on a terminal. A panel has the latest state. Lasting messages appear above
+    the panel."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
         """`run` is the run folder. Lines are printed to `console`, and `live` shows the panel below them."""
@@ -95,7 +96,8 @@ class LiveReporter:
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
-        """Return a row with the step of `doing`. If there is `progress`, add a bar and the time left."""
+        """Return a row with the step of `doing`. Unless `progress` is None, add the last step, a bar and the
+        time left."""
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         for ratio in (None, 1, None):
             row.add_column(ratio=ratio, no_wrap=True)

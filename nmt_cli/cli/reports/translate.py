@@ -75,11 +75,12 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 
 
 class AttentionPage:
-    """Computes alignments from attention, and collects the lines of the page of --attention."""
+    """Computes alignments from attention, if the user wants them, and collects the lines of the page of
+    --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
-        """Use the first model of `model` for alignments and for the page. If `file` is None, write no
-        page."""
+        """Use the first model of `model` for alignments and for the page. `file` is open for the page. If it
+        is None, write no page."""
         self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
         self._with_alignments = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []
@@ -236,7 +237,7 @@ class Reporter:
 
 
 def _bar() -> "Progress":
-    """Return a display of the translated lines, the rate and the elapsed time on stderr."""
+    """Return a display on stderr with the number of translated lines, the rate and the elapsed time."""
     from rich.console import Console  # takes time to load
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 

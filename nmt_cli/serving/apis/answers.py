@@ -32,6 +32,7 @@ def endpoint(
     Errors are JSON in the format of `error_body`. If the client disconnects, the work is cancelled."""
 
     async def respond(request: Request) -> Response:
+        """Answer one request, also if it is refused, with a response."""
         try:
             if request.method == "POST":
                 service.check_load()  # before the body is read: an overloaded server mostly refuses
@@ -73,7 +74,7 @@ async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> 
 
 
 async def _disconnect(receive: Receive) -> None:
-    """Wait until the client disconnects."""
+    """Wait until `receive` reports that the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -91,7 +92,8 @@ class EventStream(Response):
         self._service, self._events, self._error_body = service, events, error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response through the ASGI function `send`. `scope` is not used."""
+        """Send the response through the ASGI function `send`, and end early if the client disconnects.
+        `scope` is not used."""
         with suppress(ClientDisconnect):
             await unless_gone(receive, self._send_all(send))
 
@@ -102,10 +104,12 @@ class EventStream(Response):
         await send(start)
 
         async def send_event(event: str) -> None:
+            """Send one event through `send`."""
             body = f"data: {event}\n\n".encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def send_events() -> None:
+            """Send all events. Close their generator at the end, also after an error."""
             async with aclosing(self._events) as events:
                 async for event in events:
                     await send_event(event)
@@ -118,5 +122,5 @@ class EventStream(Response):
 
 
 def as_json(value: object) -> str:
-    """Return `value` as compact JSON on one line. Characters beyond ASCII are not escaped."""
+    """Return `value` as JSON on one line without spaces. Characters beyond ASCII are not escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -117,7 +117,7 @@ def shown(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return `text` as valid Unicode: lone surrogates, which JSON can contain, become U+FFFD."""
+    """Return `text` as valid Unicode. Each lone surrogate, which JSON can contain, becomes U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -17,7 +17,7 @@ UNLIMITED = 1_000_000_000_000
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the JSON body for an error in the format of DeepL."""
+    """Return the JSON body for an error in the format of DeepL: the field `message`."""
     return {"message": refused.message}
 
 
@@ -43,7 +43,8 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 
 async def languages(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v2/languages` with the languages of one `type`: "source", the default, or "target"."""
+    """Answer `GET /v2/languages` with a list of languages. The field `type` chooses source languages, the
+    default, or target languages. Raise `Refused` (400) for another type."""
     served = service.directions
     targets = dict.fromkeys(target for source in served.sources for target in served.targets(source))
     listed = targets if fields.chosen("type", ("source", "target")) == "target" else served.sources
@@ -63,7 +64,7 @@ async def glossaries(_: Service, __: Fields) -> Response:
 
 
 async def usage(service: Service, _: Fields) -> Response:
-    """Answer `GET /v2/usage` with the characters of all requests since the server started."""
+    """Answer `GET /v2/usage` with the number of characters in all requests since the server started."""
     return JSONResponse({"character_count": service.metrics.characters, "character_limit": UNLIMITED})
 
 

@@ -21,7 +21,7 @@ Guess = tuple[str, float]
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the JSON body for an error in the format of LibreTranslate."""
+    """Return the JSON body for an error in the format of LibreTranslate: the field `error`."""
     return {"error": refused.message}
 
 

@@ -121,12 +121,14 @@ def cut(job: Job) -> Documents:
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
-    """Return the lines of `text`, and the whitespace after each, which includes the line break."""
+    """Return the lines of `text`, and the whitespace after each line with its line breaks. Blank lines are
+    part of this whitespace. The last line has ""."""
     parts = [*LINE_BREAKS.split(text), ""]
     return parts[::2], parts[1::2]
 
 
 def _ranked(translation: Translation, rank: int) -> str:
-    """Return candidate number `rank`, from 0, or the last one if there are fewer. Without any, return ""."""
+    """Return the text of candidate number `rank`, from 0. If there are fewer candidates, return the last one,
+    and "" if there are none."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else ""

@@ -31,7 +31,7 @@ MIN_PIECES = 200
 
 
 class OddInput:
-    """Checks every line in order. Warns at most once about each kind of problem."""
+    """A check of every line of input, in order. It warns at most once about each kind of problem."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
         """`kind` is the kind of subwords, `vocabulary` has the subwords, and `lang` is the language. All
@@ -69,7 +69,8 @@ class OddInput:
         )
 
     def report(self) -> str | None:
-        """Return a message about all lines with invalid UTF-8, or None. Call this at the end of the run."""
+        """Return a message about all lines with invalid UTF-8, or None if there are none. Call this at the
+        end of the run."""
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:

@@ -143,7 +143,8 @@ class Degenerate:
             self.noted[flag].add(number)
 
     def report(self) -> list[str]:
-        """Return one line per flag that occurred: "3 of 1,000 translations loop: lines 17, 40, 512"."""
+        """Return one line per flag that occurred, such as "3 of 1,000 translations loop: lines 17, 40, 512".
+        Return an empty list if none did."""
         return [
             f"{lines.count:,} of {self.translations:,} translations {SIGNS[flag][lines.count > 1]}: {lines}"
             for flag, lines in self.noted.items()

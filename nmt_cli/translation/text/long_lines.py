@@ -92,6 +92,7 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:
+        """Return the number of tokens of the part from `start` to `end`, with the leading symbols."""
         return len(tokenizer.encode(head + body[start:end]))
 
     start, width = 0, FIRST_GUESS * longest

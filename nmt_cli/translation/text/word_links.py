@@ -49,5 +49,6 @@ def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[in
 
 
 def _is_code(tokenizer: Tokenizer, token: int) -> bool:
-    """Return whether `token` is a language code, which is not part of the text."""
+    """Return whether `token` is the number of a language code, which is not part of the text. It is False for
+    models without such codes."""
     return bool(tokenizer.begin) and token in tokenizer.numbering.symbols.values()

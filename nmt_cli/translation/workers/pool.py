@@ -18,7 +18,8 @@ MAX_HELPERS = 4
 
 
 class Workers:
-    """One thread per worker, all on one queue. Each translates itself, or lets its process translate."""
+    """The worker threads of a model, all on one queue. Each translates itself, or serves a process that
+    translates."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
         """Start a worker for each item of `models`, which are the models that it translates with. Workers may
@@ -45,7 +46,8 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """True while the workers translate: not closed or failed, and not in a forked copy of the process."""
+        """True unless the workers were closed or failed. False also in a forked copy of the process that
+        started them."""
         return not self.queue.closed and os.getpid() == self._owner
 
     @property
@@ -54,12 +56,13 @@ class Workers:
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
+        """End the workers, wait for them, and drop unfinished sentences. In a forked copy of the process, do
+        nothing."""
         if os.getpid() == self._owner:
             self._stack.close()
 
     def _start(self, translate: Callable[[NextTurn], None]) -> None:
-        """Start a worker thread that calls `translate` with `next_turn` of the queue."""
+        """Start a worker thread that calls `translate` with the method `next_turn` of the queue."""
         # A daemon: Python ends other threads before it runs anything that could close the workers.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()

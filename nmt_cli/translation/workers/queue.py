@@ -127,7 +127,7 @@ class RequestQueue:
             request.notify()
 
     def close_request(self, request: Request) -> None:
-        """Remove a request, and wait until its reader thread has left the tokenizer."""
+        """Remove a request, and wait until its reader thread does not use the tokenizer."""
         self.drop(request)
         with request.reading:
             pass
@@ -247,7 +247,7 @@ class RequestQueue:
         self.counts.unfinished.value = self.unfinished
 
     def _notify_workers(self) -> None:
-        """Wake idle worker threads, and let worker processes see that sentences wait."""
+        """Wake idle worker threads. Worker processes also see that sentences wait."""
         self.counts.arrivals.increase()
         self._work.notify_all()
 
@@ -273,7 +273,8 @@ class Turn:
     """
 
     def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
-        """`alone` restricts the turn to one sentence that was in the batches of processes that died."""
+        """`search` has the settings of the turn. With `alone`, the turn has only one sentence, which was in
+        the batches of processes that died."""
         self._queue, self.search = queue, search
         self._alone, self._taken = alone, False
         self._departures = queue.counts.departures.value

@@ -70,7 +70,7 @@ class Request:
     """Held by the reader while it tokenizes a line. Closing the request waits for it."""
 
     def notify(self) -> None:
-        """Wake the caller and the reader thread."""
+        """Wake the caller and the reader thread, and call `on_change`."""
         self.changed.notify_all()
         self.on_change()
 

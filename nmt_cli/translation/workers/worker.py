@@ -49,7 +49,8 @@ class Turn(Queue, Protocol):
         before each step, and an exception ends the search."""
 
     def alone(self, count: int) -> bool:
-        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
+        """Return whether `count` is the number of unfinished sentences of the whole queue, so that other
+        workers are idle."""
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         """Return the sentences of a process that died of `cause` to the queue. Called in the parent only."""

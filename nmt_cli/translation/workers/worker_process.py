@@ -38,7 +38,7 @@ locks that it creates itself."""
 
 
 class WorkerProcess:
-    """The parent's side of a worker process and of its replacements."""
+    """The parent's side of a worker process. If the process dies, another one replaces it."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
         """Start a process that translates with `models`. `counts` are the counters of the queue that provides
@@ -112,7 +112,8 @@ class WorkerProcess:
             self._send(indices)
 
     def _release(self, sentences: Sequence[Sentence]) -> None:
-        """Forget sentences that the process no longer translates."""
+        """Forget sentences that the process no longer translates, so that they do not return to the queue if
+        it dies."""
         for sentence in sentences:
             self._held.pop(sentence.identity, None)
 
@@ -138,7 +139,7 @@ class WorkerProcess:
             self._turn.lost(sentences, cause)
 
     def _start(self) -> None:
-        """Fork a process and connect to it. Raise `UserError` if the system refuses."""
+        """Fork a process and connect to it. Raise `UserError` if the system refuses the process."""
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         arguments = (theirs, self._models, self._counts, self._threads)
@@ -189,7 +190,7 @@ def _work(connection: Connection, models: Sequence[Transformer], counts: Counts,
 
 
 def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
-    """Request a turn from the parent and wait for it. Return None if the parent has no more."""
+    """Request a turn from the parent, and wait for it. Return None if the parent has no more turns."""
     connection.send(("turn", None))
     departures = counts.departures.value
     search: SearchConfig | None = connection.recv()
@@ -246,5 +247,5 @@ class _TurnOfParent:
         return indices
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Raise `NotImplementedError`: this process does not survive its own death."""
+        """Raise `NotImplementedError`. Only the parent calls this method of turns."""
         raise NotImplementedError
