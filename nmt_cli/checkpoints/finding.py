@@ -1,4 +1,4 @@
-"""Find models, checkpoints and runs. The module does not need PyTorch, so a wrong path fails at once."""
+"""Find models, checkpoints and runs. This module does not load PyTorch, so a wrong path fails at once."""
 
 import re
 from pathlib import Path

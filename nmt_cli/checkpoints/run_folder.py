@@ -1,4 +1,8 @@
-"""Read and write run folders: checkpoints, and links to the best and the last one."""
+"""Read and write run folders: checkpoints, and the links `best` and `last` to two of them.
+
+A checkpoint is a model folder with two more files. `optimizer.safetensors` has the optimiser's tensors, and
+`state.json` the rest of the state of training.
+"""
 
 from __future__ import annotations
 

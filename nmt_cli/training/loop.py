@@ -1,4 +1,7 @@
-"""The training loop: the steps of a run, with validation and saving between them."""
+"""The training loop: the steps of a run, with validation and saving between them.
+
+A run diverges if the loss or gradient of ten steps in a row is not finite.
+"""
 
 import math
 import time
@@ -93,9 +96,7 @@ class Loop:
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
-        """Log the latest steps. Raise `UserError` if they diverge or a file of the dataset
-        changed its size.
-        """
+        """Log the latest steps. Raise `UserError` if they diverge or the dataset changed its size."""
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
@@ -151,8 +152,9 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate the last step unless `stopped`, and save it. A failed save raises. Report and return
-        whether the run is complete: not stopped, or all steps done. `first_step` was the step at the start.
+        """Validate the last step, unless done already or `stopped` by the user. Save it, unless saved
+        already. Raise an error if saving fails. Report the state. Return whether the run is complete: not
+        `stopped`, or all steps done. `first_step` is the step at which this process began.
         """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped

@@ -1,4 +1,4 @@
-"""Compares settings, dataset and versions of all ranks, which would diverge or hang if these differ."""
+"""Compares settings, dataset and versions of all ranks. If they differed, the run would diverge or hang."""
 
 import hashlib
 import json

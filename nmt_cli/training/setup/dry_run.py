@@ -35,7 +35,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The batches of the first epoch."""
+    """The batches of the first epoch. With mixed corpora, this is an epoch of the corpus `of`."""
 
     batches: int
     pairs: int

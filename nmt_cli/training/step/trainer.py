@@ -1,4 +1,8 @@
-"""Takes one step: sums gradients over micro-batches and ranks, and updates the weights."""
+"""Takes one step: sums gradients over micro-batches and ranks, and updates the weights.
+
+A rank cuts its share of a global batch into micro-batches that fit its memory. A step whose losses or
+gradients are not finite is left out: it changes no weight.
+"""
 
 import hashlib
 from collections.abc import Callable, Mapping

@@ -27,7 +27,9 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The current activity of the run. It is sent at each step, so it contains no measurements."""
+    """The current activity of the run, sent at each step. It has no measurements, so the host
+    need not wait.
+    """
 
     what: Literal["training", "validating", "saving"]
     step: int

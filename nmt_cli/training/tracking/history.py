@@ -1,4 +1,6 @@
-"""The measurements of a run so far. Steps are thinned to curves whose size does not grow with the run."""
+"""The measurements of a run so far. Steps are joined to points of curves, whose number does not grow with the
+run.
+"""
 
 import json
 import math

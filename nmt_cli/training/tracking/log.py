@@ -1,4 +1,6 @@
-"""Writes `log.jsonl`, with one line per step and validation, also if a run was resumed."""
+"""Writes `log.jsonl`, which has one line per step and one per validation of a set. A resumed run continues
+the file.
+"""
 
 import hashlib
 import json
