@@ -40,8 +40,7 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under their common names, to which `rename` changes them. Errors name the file
-    `where`.
+    """Return the tensors under the common names that `rename` gives them. Errors name the file `where`.
 
     Raise `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers.
     Refuse views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output
@@ -69,7 +68,7 @@ def common_tensors(
 
 
 def channel_order(width: int) -> Tensor:
-    """Return `[width]` indices: item i is the other toolkits' channel that becomes our channel i."""
+    """Return indices, [width]. Item i is the other toolkits' channel that becomes our channel i."""
     return torch.arange(width).view(2, width // 2).T.flatten()
 
 

@@ -82,6 +82,10 @@ class Measure:
     """A metric with its references, for any number of systems. Each has one line per reference line."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
+        """Prepare sacrebleu's metric. Raise `UserError` if BLEU's tokeniser cannot be used.
+
+        `lang` is the target language. It chooses the tokeniser of "bleu" and of "paper-bleu".
+        """
         self.metric = metric
         self._references = references
         self._config = config

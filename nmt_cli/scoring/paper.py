@@ -48,6 +48,7 @@ class PaperProtocol:
 
     def _words(self, line: str) -> str:
         # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
+        """Return `line` in words, tokenised like Moses, with hyphens between characters split off."""
         return split_compounds(self._moses.tokenize(line))
 
 
@@ -60,7 +61,7 @@ def replace_punctuation(line: str) -> str:
 
 
 def straighten_quotes(line: str) -> str:
-    """Return the line with low and curly quotes replaced by " and '."""
+    """Return `line` with low and curly quotes replaced by " and '. Angle quotes such as « stay."""
     return line.translate(QUOTES)
 
 

@@ -59,6 +59,7 @@ def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, sa
 
 
 def _finding(result: Any, signature: str) -> Finding:
+    """Return sacrebleu's result of one system as a `Finding`."""
     p_value = None if result.p_value is None else float(result.p_value)
     return Finding(p_value, float(result.mean), float(result.ci), signature)
 

@@ -55,6 +55,10 @@ class FileLines(Collection[str]):
         return any(line == other for other in self)
 
     def __iter__(self) -> Iterator[str]:
+        """Yield each line, read from the file again.
+
+        Raise `UserError` at the end if the number of lines has changed.
+        """
         count = 0
         for raw in files.blocks(self._path, LINES_AT_ONCE):
             count += len(raw)
@@ -182,5 +186,5 @@ def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
 
 
 def _suffixes(path: Path) -> list[str]:
-    """Return the last two endings of a file name in lower case, with dots."""
+    """Return the last two endings of a file name, or fewer, in lower case and with dots."""
     return [suffix.lower() for suffix in path.suffixes[-2:]]

@@ -101,6 +101,11 @@ class TokenizerConfig:
     }
 
     def __post_init__(self) -> None:
+        """Raise `UserError` for a value out of bounds, or a setting without effect.
+
+        Also raise it for a character coverage that SentencePiece does not support, or an invalid or repeated
+        symbol.
+        """
         check(self)
         if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
             raise UserError(
@@ -172,7 +177,7 @@ class SamplingConfig:
 
     @property
     def enabled(self) -> bool:
-        """True if any side is segmented at random."""
+        """True if the source or the target is segmented at random."""
         return self.enabled_for("source") or self.enabled_for("target")
 
 
@@ -206,13 +211,14 @@ class AugmentConfig:
     """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
     def __post_init__(self) -> None:
+        """Raise `UserError` for a share out of bounds, or if the sum of all shares exceeds 1."""
         check(self)
         if sum(self.shares) > 1:
             raise UserError(f"the shares add up to {sum(self.shares):.6g}. Together they can be 1 at most.")
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """All shares in the order of `VARIATIONS`."""
+        """All shares in the order of `VARIATIONS` of `nmt_cli.text.variation`."""
         return astuple(self)
 
     @property

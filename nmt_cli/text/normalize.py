@@ -1,4 +1,4 @@
-"""Normalisation of raw text. It is idempotent."""
+"""Normalisation of raw text. Applying it twice gives the same result as once."""
 
 import re
 import unicodedata

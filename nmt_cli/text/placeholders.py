@@ -49,9 +49,9 @@ def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
 def values_of(source: str, symbols: Sequence[str], target: str | None = None) -> Values:
     """Return the placeholder of each symbol that is used for `source`.
 
-    Each placeholder gets one symbol, in order, until all `symbols` are used. With a `target`, only
-    placeholders in both texts get symbols. The first symbol depends on a hash of `source`. So a corpus with
-    one placeholder per line trains all symbols.
+    Each placeholder gets one symbol, in order, until all `symbols` are used. Text that looks like a symbol
+    counts as a placeholder. With a `target`, only placeholders in both texts get symbols. The first symbol
+    depends on a hash of `source`. So a corpus with one placeholder per line trains all symbols.
     """
     placeholders = MASKED.findall(source)
     if target is not None:

@@ -99,7 +99,7 @@ class Recipe:
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
     def begin(self, side: Side) -> str:
-        """Return the symbol at the start of sentences of a side, or ""."""
+        """Return the symbol at the start of every sentence of a side, or "" if `begins` is empty."""
         return self.begins[SIDES.index(side)] if self.begins else ""
 
 

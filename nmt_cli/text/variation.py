@@ -60,7 +60,7 @@ def varied(
 
 
 def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) -> str:
-    """Return `text` with `change` applied to everything except symbols and placeholders."""
+    """Return `text` with `change` applied to each part between words in `symbols` and placeholders."""
     if symbols:
         return apart_from(symbols, lambda run: _changed(run, change, ()), text)
     parts, end = [], 0
@@ -79,7 +79,7 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without their final punctuation and the spaces before it.
+    """Return both texts without their final punctuation, and without spaces or `JOINED` before it.
 
     Return `pair` unchanged unless both texts end in punctuation and have over one character. A text of only
     punctuation stays.
@@ -106,7 +106,8 @@ def _tags(text: str, symbols: Collection[str]) -> list[str]:
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words.
+    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, if enough are
+    long.
 
     Words with fewer than `SHORTEST_MISTYPED` letters get no typo, so a text of short words stays unchanged.
     """

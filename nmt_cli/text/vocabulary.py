@@ -41,6 +41,10 @@ class Vocabulary:
     """Ids that search never produces, such as padding. A setting decides about the unknown token."""
 
     def __post_init__(self) -> None:
+        """Raise `UserError` if the id of a special token is out of range, or an entry is not Unicode text.
+
+        Also raise it if end and unknown token are the same id, or one of them is in `never`.
+        """
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():

@@ -54,7 +54,7 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
     """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`. Return notes for the user.
 
     `out` appears complete or not at all. Raise `UserError` if the toolkit lacks a feature of the model, or
-    does not have `precision`.
+    does not support `precision`.
     """
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):

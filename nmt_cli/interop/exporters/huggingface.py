@@ -168,6 +168,7 @@ def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` to the file `path` as indented JSON in UTF-8."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -63,10 +63,9 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
 def _pieces(folder: Path, spm: bytes) -> list[str]:
     """Return the special tokens `MARKS` and then the pieces, in the order of their ids.
 
-    If `folder` has `vocab.json`, take the pieces from this file, and replace each piece with a newline by an
-    empty piece. Otherwise, take those of `spm`, the content of the SentencePiece file, without its three
-    special tokens. Raise `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with
-    `MARKS`.
+    If `folder` has `vocab.json`, take the pieces from it. A piece with a newline becomes empty. Otherwise
+    take the pieces of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
+    `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`.
     """
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]

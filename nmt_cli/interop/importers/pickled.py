@@ -1,7 +1,7 @@
-"""Read PyTorch's pickled files, zipped and legacy, without running code from them.
+"""Read files that PyTorch pickled, zipped and legacy, without running code from them.
 
-PyTorch's restricted unpickler builds tensors and plain values. A class of a known toolkit, such as its
-settings, becomes an inert stand-in that keeps its arguments. Any other name is refused.
+PyTorch's restricted unpickler builds tensors and plain values. An object of a known toolkit's class, such as
+its settings, becomes an `Inert`, which keeps its arguments. Any other class is refused.
 """
 
 import argparse
@@ -32,6 +32,7 @@ class Inert:
     """
 
     def __init__(self, *parts: Any, **named: Any) -> None:
+        """Keep the unnamed arguments. Drop the named ones."""
         self.parts = parts
 
     def __setstate__(self, state: Any) -> None:

@@ -1,4 +1,4 @@
-"""A guess at the language of a text from its most frequent words. It notices a wrong file without extras."""
+"""A guess at the language of a text from its most frequent words. It needs no optional package."""
 
 import re
 from collections import Counter

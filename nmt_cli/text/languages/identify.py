@@ -1,4 +1,4 @@
-"""Language identification by py3langid, whose wheel contains its model."""
+"""Language identification by the optional package py3langid, which contains its model."""
 
 import threading
 from collections.abc import Collection, Sequence
@@ -24,6 +24,7 @@ class LanguageCheck:
     """A check for texts that are certainly not in the language `lang`."""
 
     def __init__(self, lang: str) -> None:
+        """Load the model for all languages. Raise `UserError` if py3langid is not installed."""
         code = iso_code(lang)
         groups = [group.split() for group in SIMILAR if code in group.split()]
         self._accepted = {code, *(similar for group in groups for similar in group)}
@@ -49,6 +50,7 @@ class LanguageDetector:
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
+        """Keep `languages`, by which `ranked` names its results. Load nothing yet."""
         self._languages = languages
         self._names = {iso_code(language): language for language in reversed(languages)}
         self._loading = threading.Lock()

@@ -72,4 +72,5 @@ def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
 
 
 def _codes(text: str) -> str:
+    """Return the code points of `text` in hexadecimal, separated by spaces."""
     return " ".join(f"{ord(character):X}" for character in text)

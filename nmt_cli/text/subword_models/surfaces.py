@@ -20,7 +20,10 @@ UNKNOWN = -10.0
 
 
 class Surfaces:
-    """The pieces of a model by their surfaces, and the words that no piece crosses."""
+    """The pieces of a SentencePiece model by their surfaces, and the words that no piece crosses.
+
+    A surface is the text of a piece with U+2581 for each space. Special tokens and bytes have none.
+    """
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, processor = pieces, pieces.processor
@@ -70,6 +73,7 @@ class PieceMerging:
     """The merges of a SentencePiece model of BPE, for BPE-dropout."""
 
     def __init__(self, pieces: Pieces) -> None:
+        """Rank the pieces by their scores. Equal scores have equal ranks."""
         self._surfaces = Surfaces(pieces)
         scores = self._surfaces.scores
         ranks = {score: rank for rank, score in enumerate(sorted(set(scores.values()), reverse=True))}

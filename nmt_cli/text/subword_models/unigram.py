@@ -53,6 +53,8 @@ class UnigramSampling:
     def _word(self, word: str) -> Choices:
         """Return the choices at each position of a word, by the forward algorithm. Cache them if there is
         room.
+
+        A character without a piece is a choice with the score of an unknown.
         """
         choices: Choices = []
         totals = [0.0]  # logarithm of the total weight of all segmentations up to each position

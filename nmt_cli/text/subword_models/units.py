@@ -74,5 +74,5 @@ class Words:
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the word list by its file ending."""
+        """Return the content of the word list, a word per line, by its file ending."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}
