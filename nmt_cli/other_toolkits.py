@@ -45,12 +45,14 @@ def not_here(name: str, own_names: Collection[str]) -> str | None:
 
 
 def spelt_like(name: str, own_names: Collection[str]) -> list[str]:
-    """Return a list with the one flag or setting in `own_names` that is spelt most like `name`. Return an
-    empty list if none is similar. Of a setting, only the part after the last dot is compared."""
-    names = {
-        _plain(one.rpartition(".")[2]): one for one in reversed([*own_names])
-    }  # the first of equals counts
-    return [names[match] for match in get_close_matches(_plain(name), names, n=1, cutoff=0.75)]
+    """Return a list of the flag in `own_names` that is spelt most like `name`, or else of such a setting.
+    Of a setting, only the part after the last dot is compared. The list is empty if none is similar."""
+    for flags in (True, False):
+        own = [one for one in own_names if one.startswith("--") == flags]
+        names = {_plain(one.rpartition(".")[2]): one for one in reversed(own)}  # the first of equals counts
+        if matches := get_close_matches(_plain(name), names, n=1, cutoff=0.75):
+            return [names[matches[0]]]
+    return []
 
 
 def _plain(name: str) -> str:

@@ -130,6 +130,7 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("translate m --batch-size 32", "did you mean --set search.rows=32?"),
         ("translate m --remove-bpe", "not needed: input and output are plain text."),
         ("translate m --temperature 0.7", "--set search.sample=true --set search.temperature=0.7?"),
+        ("translate m --bean 4", "did you mean --beam?"),
         ("translate m --ban house", "did you mean --set 'search.ban=[\"house\"]'?"),
         ("translate m --source text", "did you mean --input?"),
         ("translate m --constraints", "'--constraints': not available: input.prefix sets the beginning"),
