@@ -100,16 +100,16 @@ def _read_ahead(address):
 
 @njit(**OPTIONS)
 def _rows_of(inputs):
-    """Return the rows of a block of float weights: `inputs`, rounded up as the layout does."""
+    """Return the rows of a block of float weights: `inputs`, rounded up to a multiple of 16."""
     return inputs + -inputs % ROWS_ROUNDED_TO
 
 
 @njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
-    """Add the products of weights and of the first `inputs` columns of each row to `sums_RO`.
+    """Add the products of a block of weights and the first `inputs` columns of each row to `sums_RO`.
 
-    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs. `sums_RO` has
-    these outputs only.
+    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs, which are the
+    columns of `sums_RO`.
     """
     rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
@@ -129,7 +129,7 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 
 @njit(**OPTIONS)
 def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
-    """Write the products of 8-bit weights and of integers [rows, inputs] to `sums_RO`.
+    """Write the products of a block of 8-bit weights and of the integers `whole_RI` to `sums_RO`.
 
     `zero` was added to the integers, and its share is subtracted again. `address` is that of the whole
     matrix, and `block` the number of its block of 64 outputs. `negated_sums` is the address of the sum of the
@@ -149,9 +149,10 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})  # in the order of additions of larger batches
 def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
-    """Write `sums_RO` of column block number `block` to `out_RC`, plus the bias. Apply a ReLU if `relu`.
+    """Write the 64 columns of sums of block number `block` to `out_RC`, plus the bias.
 
-    The sums are scaled by output and row unless `scale_O` is empty.
+    First multiply the sums by the scales of output and row, unless `scale_O` is empty. `bias_O` and `scale_O`
+    have all outputs. Columns after the last output are left out. Finally apply a ReLU if `relu`.
     """
     begin = block * OUTPUTS_PER_BLOCK
     here = min(OUTPUTS_PER_BLOCK, len(bias_O) - begin)
@@ -166,7 +167,10 @@ def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
 
 @njit(**OPTIONS)
 def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Add row `row` of y to x, and write the norm of the sum to `input_RD`. If `post`, also to x."""
+    """Add row number `row` of `y_RD` to that of `x_RD`. Write the layer norm of the sum to `input_RD`.
+
+    If `post`, write it to `x_RD` too. `norm_2D` is the weight and bias of the norm.
+    """
     x_D, input_D = x_RD[row], input_RD[row]
     for d in range(len(x_D)):
         x_D[d] += y_RD[row, d]
@@ -178,10 +182,10 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _first_unit(claims, phase, units):
-    """Take a free unit of a phase and return its number.
+    """Take a free unit of a phase with `units` units, and return its number.
 
-    If all are taken, wait until they are done and return -1. claims[0] counts the taken units of each phase,
-    claims[1] the finished ones. The phase has `units` units.
+    If all are taken, wait until all are finished and return -1. claims[0] counts the taken units of each
+    phase, claims[1] the finished ones. A count of taken units may exceed `units`.
     """
     unit = added(claims[0], phase, 1)
     if unit < units:
@@ -193,14 +197,17 @@ def _first_unit(claims, phase, units):
 
 @njit(**OPTIONS)
 def _next_unit(claims, phase, units):
-    """Count a unit of the phase as finished in `claims`. Then take the next one like `_first_unit`."""
+    """Count one more unit of the phase as finished in `claims`. Then take the next one like `_first_unit`."""
     added(claims[1], phase, 1)
     return _first_unit(claims, phase, units)
 
 
 @njit(**OPTIONS)
 def _buffers(rows, widest):
-    """Return a thread's buffers for products: sums, integer sums, rounded inputs, and scales of rows."""
+    """Return a thread's buffers for products: float sums, integer sums, rounded inputs, and scales of rows.
+
+    `widest` is the maximum number of inputs of a product.
+    """
     sums, whole_sums = (
         np.empty((rows, OUTPUTS_PER_BLOCK), np.float32),
         np.empty((rows, OUTPUTS_PER_BLOCK), np.int32),
@@ -211,11 +218,12 @@ def _buffers(rows, widest):
 
 @njit(**OPTIONS)
 def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu, rest):
-    """Compute a phase: the first `inputs` columns of x times a matrix, plus a bias, in `outputs` columns.
+    """Compute this thread's units of a product: the first `inputs` columns of x times a matrix.
 
-    `address` is the start of the matrix, `begin` of its biases. `rest` is the biases and scales of a layer,
-    the levels of rounded inputs, and buffers. Weights are floats if there are no scales. Slices of columns or
-    literals as arguments would compile this function again.
+    Write it with biases, and a ReLU if `relu`, to the first `outputs` columns of `out_RC`. A unit is a block
+    of 64 columns. `address` is that of the matrix. `begin` is the index of its first output in the biases and
+    scales of the layer. `rest` is these biases and scales, the levels of rounded inputs, and buffers. Weights
+    are floats if there are no scales. Slices or literals as arguments would compile this function again.
     """
     bias_C, scale_C, levels, buffers = rest
     end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
@@ -234,7 +242,7 @@ def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu
 
 @njit(**OPTIONS)
 def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers):
-    """Compute the phase of `_multiply` with 8-bit weights.
+    """Compute this thread's units of `_multiply` with 8-bit weights.
 
     `block` is the first unit of this thread, of `units` units, or -1. `ending` is the biases, whether to
     apply a ReLU, and the scales of the outputs.
@@ -255,10 +263,11 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """Compute a phase: store the keys and values of rows at `nodes_RH`, and write attention to `mixed_RC`.
+    """Compute this thread's units of an attention. Write it to `mixed_RC`.
 
-    A unit is a head. `nodes_RH` without rows stores nothing. `seen` has the nodes that each row
-    attends to. `work` is a buffer for `attend_head`.
+    A unit is a head. First store its keys and values in `query_RC` at `nodes_RH`, which has no rows in
+    attention to the source. `seen` has the nodes that each row attends to. `work` is a buffer for
+    `attend_head`.
     """
     rows, heads = len(query_RC), keys_BHMK.shape[1]
     among = seen.sentences_R, seen.nodes_RM, seen.counts_R
@@ -271,9 +280,9 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
 
 @njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
 def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
-    """Write the scaled vector of a token plus the encoding of its position to `x_D`.
+    """Write the vector of a token times `scale`, plus the encoding of its position, to `x_D`.
 
-    Negative tokens have zeros.
+    A negative token has only the encoding.
     """
     for d in range(len(x_D)):
         x_D[d] = positions_PD[position, d]
@@ -284,10 +293,10 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
-    """Compute the first phase: write embeddings to `x_RD`, and the first sub-layer's input to `input_RD`.
+    """Compute this thread's units of the first phase: write embeddings to `x_RD`.
 
-    A unit is a row. The input is the embedding if `post`, else its layer norm. `norm_2D` is the weight and
-    bias of the norm.
+    Also write the first sub-layer's input to `input_RD`. A unit is a row. The input is the embedding if
+    `post`, else its layer norm. `norm_2D` is the weight and bias of the norm.
     """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
@@ -303,9 +312,10 @@ def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Compute a phase: add `y_RD`, a sub-layer's output, to `x_RD`. Write the norm of the sum to `input_RD`.
+    """Compute this thread's units of a sum: add `y_RD`, a sub-layer's output, to `x_RD`.
 
-    A unit is a row. If `post`, also write the norm to `x_RD`. `norm_2D` is the weight and bias of the norm.
+    Write the layer norm of the sum to `input_RD` and, if `post`, to `x_RD`. A unit is a row. `norm_2D` is the
+    weight and bias of the norm.
     """
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
@@ -321,10 +331,11 @@ def _step_signature(number):
 
 @njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
 def step(claims, tokens, weights, cache, own, source, buffers):
-    """Compute the units of a step that no other thread takes, and write the result to `buffers.input_RD`.
+    """Compute the units of all layers that no other thread takes. Write the result to `buffers.input_RD`.
 
-    `claims` starts as zeros. New keys and values are stored in the cache. `own` and `source` are the nodes
-    that each row sees. Four matrices per layer are an encoder, which does not read `source`.
+    `claims` starts as zeros. The tokens' keys and values are stored in the cache. `own` and `source` are the
+    nodes that each row sees. Four matrices per layer are an encoder, which does not read `source`. The call
+    returns when all threads have finished all units.
     """
     x_RD, input_RD, wide_RC, mixed_RC, y_RD = buffers
     matrices_LM, norms_N2D, epsilon, post = (
@@ -375,11 +386,11 @@ def step(claims, tokens, weights, cache, own, source, buffers):
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """Compute the units of a product that no other thread takes.
+    """Compute the units that no other thread takes of `x_RI` times a matrix plus `bias_O`. Write to `out_RO`.
 
-    Write x times a matrix plus `bias_O` to `out_RO`. `claims` starts as zeros. `matrix` is the address of
-    weights, in 8 bits if `scale_O` is not empty. Then inputs are rounded to integers from -`levels` to
-    `levels`.
+    `claims` starts as zeros. `matrix` is the address of weights, in 8 bits if `scale_O` is not empty. Then
+    inputs are rounded to integers from -`levels` to `levels`. The call returns when all threads have finished
+    all units.
     """
     rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]

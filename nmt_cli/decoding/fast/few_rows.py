@@ -61,7 +61,10 @@ class Stack:
     def of(
         kernels: ModuleType, embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module
     ) -> Stack | None:
-        """Return the stack of `layers`, or None if there are none or their weights have another layout."""
+        """Return the stack of `layers`. `last_norm` follows the last layer in a pre-norm model.
+
+        Return None if there are no layers, or if kernels cannot read the layout of their weights.
+        """
         matrices_of_layers = [_matrices(layer) for layer in layers]
         if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
             return None
@@ -91,10 +94,11 @@ class Stack:
         own: Paths,
         source: Paths,
     ) -> Tensor:
-        """Return [R, D]: the output for tokens at positions below `longest`. Negative ones are zero vectors.
+        """Return [R, D]: the output for R tokens at positions below `longest`. Negative ids are zero vectors.
 
-        `caches` are a layer's own keys and values and those of the source, the addresses of the caches of all
-        layers, and an object that keeps them in memory. `own` and `source` are the nodes that each row sees.
+        `caches` are keys and values of a layer, the addresses of those of all layers, and an object that
+        keeps them in memory. Those of the tokens are stored at `nodes_RH`. `own` and `source` are the nodes
+        that rows see.
         """
         kernels, (heads, key_width, value_width) = self.kernels, self.heads
         (own_keys, _, source_keys, _), addresses, _ = caches
@@ -148,7 +152,11 @@ class FewRows:
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """Return this form of a model on a CPU, or None if layout, activation or kernels do not allow it."""
+        """Return this form of a model on a CPU, or None if it is not possible.
+
+        It needs ReLU, compiled kernels that can read the layout of the weights, and at least one layer in
+        each stack.
+        """
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
         if not (kernels := compiled_kernels("decoding.fast")):
@@ -167,7 +175,7 @@ class FewRows:
         return FewRows(kernels, start, encoder, decoder, cast(Matrix, output), longest)
 
     def fits(self, rows: int) -> bool:
-        """Return whether `rows` rows are few enough."""
+        """Return whether `rows` is at most `MOST_ROWS`."""
         return rows <= MOST_ROWS
 
     def can_step(self, step: Step) -> bool:
@@ -183,7 +191,7 @@ class FewRows:
         return self.decoder.step(tokens, positions, longest, _caches(cache), nodes, step.own, step.source)
 
     def can_encode(self, sentences: int, longest: int) -> bool:
-        """Return whether this can encode `sentences` sentences of up to `longest` tokens: a short one."""
+        """Return whether this can encode the batch: one sentence, not longer than `self.longest` tokens."""
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
@@ -204,12 +212,13 @@ class FewRows:
 
 
 def _caches(cache: DecodingCache) -> Caches:
+    """Return the caches of a decoder as `Stack.step` takes them."""
     tensors = [layer.all_tensors for layer in cache.layers]
     return tensors[0], cache.addresses(), tensors
 
 
 def _matrices(layer: Layer) -> list[Matrix]:
-    """Return the matrices of a layer in the order of a step. Matrices that are not packed are None."""
+    """Return the matrices of a layer in the order of a step. Missing and unpacked ones are None."""
     attention, feed_forward = layer.attention, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
     cross = [layer.cross.query, layer.cross.output] if isinstance(layer, DecoderLayer) else []
@@ -239,6 +248,6 @@ def _bias(matrix: Matrix) -> NDArray[np.float32]:
 
 
 def _array(x: Tensor) -> NDArray[np.float32]:
-    """Return an array of the same memory."""
+    """Return an array of the same memory as `x`, without gradients."""
     array: NDArray[np.float32] = x.detach().numpy()
     return array

@@ -13,7 +13,7 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, njit
 
 @njit(void(float32[:, ::1], float32[::1]), **OPTIONS)
 def log_softmax(x_RV, maxima_R):
-    """Replace each row by its log-softmax. `maxima_R` holds the maximum of each row."""
+    """Replace each row by its log-softmax. `maxima_R` are the maxima of the rows."""
     for row in range(len(x_RV)):
         x_V, maximum, total = x_RV[row], maxima_R[row], np.float32(0)
         for v in range(len(x_V)):
@@ -32,7 +32,8 @@ CHUNK = 64
 def _insert_higher(x_V, begin, end, highest_C, columns_C):
     """Insert the entries of `x_V` in [begin, end) that are higher than the last of `highest_C`.
 
-    `highest_C` descends and keeps its length. `columns_C` receives the indices of the inserted entries.
+    `highest_C` stays descending, with the earlier of equal entries first. Lower entries move down, and the
+    last one is dropped. The indices in `columns_C` move along.
     """
     last = len(highest_C) - 1
     for v in range(begin, end):
@@ -48,7 +49,10 @@ def _insert_higher(x_V, begin, end, highest_C, columns_C):
 
 @njit(void(float32[:, ::1], float32[:, ::1], int64[:, ::1]), **OPTIONS)
 def top(x_RV, highest_RC, columns_RC):
-    """Write the C highest values of each row, best first, and their columns. Equal ones keep their order."""
+    """Write the C highest values of each row to `highest_RC`, best first, and their columns to `columns_RC`.
+
+    Equal values keep their order. The column of a value of -inf is 0.
+    """
     highest_RC[:] = -np.inf
     columns_RC[:] = 0
     for row in range(len(x_RV)):

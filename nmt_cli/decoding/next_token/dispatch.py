@@ -14,7 +14,7 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
 def log_softmax(x_RV: Tensor) -> Tensor:
-    """Return the log-softmax of each row in float32. If gradients are off, this may overwrite `x_RV`."""
+    """Return the log-softmax of each row in float32. Without gradients, `x_RV` may be overwritten."""
     kernels = None if torch.is_grad_enabled() else _kernels(x_RV)
     if not kernels:
         # The conversion to float32 is part of the operation: a copy would be as large as the result.
@@ -39,6 +39,9 @@ def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _kernels(x_RV: Tensor) -> ModuleType | None:
-    """Return the compiled kernels, or None if they are absent or not the fastest for these rows."""
+    """Return the compiled kernels if one CPU thread is best for the rows of `x_RV`, else None.
+
+    Return None also without Numba.
+    """
     suits = dispatch.one_thread_is_best(x_RV.device, len(x_RV))
     return compiled_kernels("decoding.next_token") if suits else None

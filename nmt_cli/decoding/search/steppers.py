@@ -29,7 +29,10 @@ Caches = Sequence[DecodingCache]
 
 
 def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
-    """Carry out the plan with the first of `steppers` that applies all of its rules."""
+    """Carry out the plan with the first of `steppers` that applies all of its rules.
+
+    `beams` and `caches` change. Raise `AssertionError` if no stepper applies all rules.
+    """
     in_force = plan.in_force
     stepper = next((one for one in steppers if in_force <= one.rules), None)
     assert stepper, f"no stepper applies all of {sorted(in_force)}"
@@ -37,7 +40,10 @@ def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, ca
 
 
 def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
-    """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
+    """Return the steppers for the ensemble's device, fastest first: compiled, if possible, then PyTorch.
+
+    The compiled one needs a CPU, Numba and a `look_every` of 1. The last one applies every rule.
+    """
     steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
     if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
         steppers.insert(0, CompiledStepper(ensemble, config, kernels))
@@ -62,7 +68,11 @@ class TorchStepper:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out any plan: change `beams` and `caches`."""
+        """Extend each hypothesis by a token according to any plan. Change `beams` and `caches`.
+
+        With random draws in the plan, sample one continuation of each. Otherwise take the best of each
+        sentence.
+        """
         log_probs_RV = self._log_probs(plan, caches)
         if plan.draws_R is None:
             choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
@@ -72,7 +82,11 @@ class TorchStepper:
         self._follow(choice, plan, beams, caches)
 
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
-        """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden."""
+        """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.
+
+        Forbidden are banned tokens, an end that is too early, tokens that `history` forbids, and all but a
+        forced token. A forced token may be a banned one. A row to which the rules leave no token may end.
+        """
         x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
         if plan.forced:
             rows = np.flatnonzero(plan.forced.tokens_R >= 0)
@@ -95,7 +109,11 @@ class TorchStepper:
         return x_RV
 
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses in `beams` as chosen, drop those that cannot win, and reorder the caches."""
+        """Extend the hypotheses in `beams` as chosen, and reorder the caches.
+
+        Except in sampling, drop hypotheses that cannot win. With `stop_early`, also drop those of sentences
+        with `beam` finished ones.
+        """
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
         if plan.draws_R is None:  # samples do not compete
@@ -106,7 +124,11 @@ class TorchStepper:
             cache.reorder(choice.live_parents, beams.in_use)
 
     def _coverage(self, penalty: float, caches: Caches) -> Tensor:
-        """Return [B, N]: the penalty, never positive, for source tokens that got little attention."""
+        """Return [B, N]: the penalty, at most 0, for source tokens that got little attention.
+
+        It is `penalty` times the sum of log(min(c, 1)) over source tokens. c is the attention to a token so
+        far, as the weighted mean of the models. End marks do not count.
+        """
         weighted = zip(self._ensemble.weights, caches, strict=True)
         covered = [weight * cache.mean_coverage() for weight, cache in weighted]
         # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
@@ -131,7 +153,11 @@ class CompiledStepper(TorchStepper):
         )
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out a plan without sampling, diversity and coverage: change `beams` and `caches`."""
+        """Extend the hypotheses of each sentence by its best continuations. Change `beams` and `caches`.
+
+        The plan has no sampling, diversity or coverage penalty. Without rules, a single model with few rows
+        also gets a compiled softmax.
+        """
         # Without rules and for few rows, it computes the softmax too.
         raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
         if raw:
