@@ -29,8 +29,8 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        `next_epoch` is the epoch of the next batch, from 0. Hours that end later become the request
-        `TIME_UP`.
+        `next_epoch` is the epoch of the next batch, from 0. Hours that are used up later cause the request
+        `TIME_UP` instead.
         """
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
@@ -63,9 +63,9 @@ class Limits:
         return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Update the number of steps left out in a row in the position. `lines` are the log lines of the
-        steps since the last call. Raise `UserError` if the latest `GIVE_UP_AFTER` steps or more were left out
-        because loss or gradient were not finite.
+        """Count, in the position, the latest steps in a row that were left out because loss or gradient were
+        not finite. `lines` are the log lines of the steps since the last call. Raise `UserError` if the count
+        is at least `GIVE_UP_AFTER`.
         """
         for line in lines:
             # A step that was taken resets the count to 0.

@@ -86,7 +86,7 @@ class Loop:
         self.recorder.step(rate, batch, measured)
 
     def _learning_rate(self) -> float:
-        """Return the current learning rate. If it depends on time, use the first rank's clock."""
+        """Return the learning rate of this step. If it depends on time, use the first rank's clock."""
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
         timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")

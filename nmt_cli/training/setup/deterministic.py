@@ -19,7 +19,7 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Allow only deterministic operations of PyTorch within the block. Do nothing without
     training.deterministic. Raise `UserError` for an operation whose results vary. On a GPU, also raise it at
-    once if training.max_tokens_per_device is 0, since the search for it varies.
+    once if training.max_tokens_per_device is 0. Set CUBLAS_WORKSPACE_CONFIG, unless it is set.
     """
     if not config.training.deterministic:
         yield

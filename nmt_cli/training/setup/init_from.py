@@ -34,12 +34,10 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model, checkpoint or run, into `model`. Return a message about
-    what was copied.
-
-    From a model with another vocabulary, copy the rows of shared vocabulary entries. The other rows stay
-    random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
-    `config.allow` names them. Also raise it for a needless `config.allow`, or settings that change the use of
-    weights.
+    what was copied. From a model with another vocabulary, copy the rows of shared entries, so that the other
+    rows stay random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
+    `config.allow` names them. Also raise it for a pattern in `config.allow` that names none of these, and for
+    other settings of the use of weights.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)

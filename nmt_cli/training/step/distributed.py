@@ -252,7 +252,7 @@ class Group:
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """Return a text about the latest activity of this rank and the others. Return "" if no activity of
+        """Return a text about the latest activity of this rank and of the others. Return "" if no activity of
         another rank is known.
         """
         activities = []

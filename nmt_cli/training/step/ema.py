@@ -30,7 +30,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Move the average towards the current weights by 1 - decay. The decay is the smaller of the setting
+        """Set the average to decay x average + (1 - decay) x weights. The decay is the smaller of the setting
         and (1 + step) / (10 + step), for `step` from 1.
         """
         # The decay is smaller in the first steps, so that the random first weights fade quickly.

@@ -144,7 +144,7 @@ class Gradients:
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are not frozen, in order of their names in the model."""
+    """Return the parameters of `model` that are not frozen, in its order."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 

@@ -8,10 +8,10 @@ from nmt_cli.training.config import ScheduleConfig
 def learning_rate(
     config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0, time_used: float = 0.0
 ) -> float:
-    """Return the learning rate of `step`, counted from 1. `width` is the width of the model, for the noam
-    schedule. `plateaus` is the number of decays that the plateau schedule made. `time_used` is the fraction
-    of training.max_hours that has passed. Linear and cosine decay by it or by the steps, whichever is
-    further.
+    """Return the learning rate of `step`, counted from 1. Noam depends on `width`, the width of the model.
+    The others first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`, or
+    when `time_used`, the used fraction of training.max_hours, is 1. Inverse-sqrt falls with the root of
+    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`, and constant keeps it.
     """
     if config.kind == "noam":
         return (
