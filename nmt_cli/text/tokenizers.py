@@ -65,7 +65,7 @@ class Recipe:
     def moses(self, side: Side) -> Moses | None:
         """Return the Moses tokeniser of a side, or None if text is split at spaces only.
 
-        Moses is for `text.words` "moses", and for "auto" with kind "bpe" or "word".
+        The result is not None if `text.words` is "moses", or is "auto" with kind "bpe" or "word".
         """
         split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if split else None

@@ -52,9 +52,9 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
     """Return one message for each setting that another toolkit's models cannot have. Empty if none.
 
-    Check that `d_k`, `d_v`, the windows and `decoder_history` have their usual values. Check each setting of
-    `supported` against its only value. Report an epsilon of layer norm above `LARGEST_EPSILON`, unless
-    `any_epsilon` is set.
+    `d_k` and `d_v` must be width / heads, the windows 0, and `decoder_history` "attention". Each setting in
+    `supported` must have its value there. Unless `any_epsilon` is set, the epsilon of layer norm must be at
+    most `LARGEST_EPSILON`.
     """
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}

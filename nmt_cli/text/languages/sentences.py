@@ -148,9 +148,9 @@ def _after_spaces(text: str, position: int) -> int:
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
     """Return whether the punctuation in `match` ends the sentence that begins at `start`.
 
-    The next sentence would begin at `following`. Return False if lower case or end punctuation comes next, if
-    a space is missing, or after an abbreviation. Also return False for a semicolon (except in Greek), and
-    before a clause that names the speaker.
+    The next sentence would begin at `following`. Return False before lower case or end punctuation, without a
+    space (except `DENSE_MARKS`), or after an abbreviation. Also return False without a letter or digit before
+    it, for a semicolon (except in Greek), and before a clause that names the speaker.
     """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
