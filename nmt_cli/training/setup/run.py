@@ -60,8 +60,8 @@ def train(
 ) -> bool:
     """Train until the end of the run, or resume it from its newest checkpoint. Return False if `stop_wanted`
     ended it earlier. Then call this again to resume. The run folder keeps `command`. The processes of a
-    machine share `threads` threads. 0 means all cores. Raise `UserError` for any problem that the user can
-    correct.
+    machine share `threads` threads, 0 for the default number. Raise `UserError` if settings, dataset, run
+    folder, memory or disk do not allow the run.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -131,8 +131,9 @@ def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
     """Return the log, the history in it, and a function that passes events to all readers of the run. Cut the
-    log at the position of the run, and store the settings. Readers are `report`, the HTML report, and
-    TensorBoard and W&B if set. Other ranks than the first write nothing and get `report` itself.
+    log at the position of the run, and store the settings. Warn about a damaged log, and about folders
+    instead of links. Readers are `report`, the HTML report, and TensorBoard and W&B if set. Other ranks than
+    the first write nothing and get `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
@@ -238,8 +239,8 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
 
 
 def _require(module: str, name: str) -> None:
-    """Raise `UserError` if the Python package `module` cannot be imported. It has the name of the setting and
-    the extra that need it. `name` is its name in the message.
+    """Raise `UserError` if the Python package `module` cannot be imported. The setting and the extra that
+    need it have the same name. `name` is the name of the library in the message.
     """
     try:
         import_module(module)

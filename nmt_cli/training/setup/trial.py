@@ -83,11 +83,11 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
-    """Run forward and backward on the longest pairs of `split`, and return their time and memory.
-
-    Take every second pair while they do not fit the memory. If the number of tokens is searched, lower the
-    returned cut too. Otherwise warn and keep the cut. Raise `UserError` if one pair does not fit, or with
-    training.deterministic. The time is that of a second pass, if the first was short or compiled kernels.
+    """Run forward and backward on the longest pairs of `split`, and return their time and memory. Take every
+    second pair while they do not fit the memory. If the number of tokens is searched, lower the returned cut
+    too. Otherwise warn and keep the cut. Raise `UserError` if one pair does not fit, or with
+    training.deterministic. Time a second pass, unless the first took over `SECONDS_TO_REPEAT` without
+    compiling.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)

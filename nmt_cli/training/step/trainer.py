@@ -136,8 +136,8 @@ class Trainer:
 
     def _summed(self) -> tuple[Tensor, Tensor]:
         """Sum gradients and losses over all ranks, in place. Return the norm of the gradients without the
-        loss scale, and the losses. With a split optimiser, sum only the gradients that this rank updates, and
-        the norm over all ranks.
+        loss scale, and the losses. With a split optimiser, sum only the gradients that this rank updates. The
+        norm is still that of all gradients.
         """
         gradients, losses = self.gradients.flat, self.gradients.losses
         if not self.optimizer.split:

@@ -20,8 +20,8 @@ class Scalars:
     """A reader of the events of a run. It writes the numbers in lines of the log to a TensorBoard file."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """Open a new file in `folder`, which is created. `step` is the last step taken, after which
-        TensorBoard drops the points of earlier files. Warnings go to `report`.
+        """Open a new file in `folder`, which is created. `step` is the last step taken. TensorBoard drops the
+        points of earlier files after this step. Warnings go to `report`.
         """
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog

@@ -91,7 +91,7 @@ class Judge:
     @property
     def in_characters(self) -> str | None:
         """The reason why BLEU counts characters: its tokeniser is "auto", and that of the target language is
-        not installed. None if BLEU counts words or as the settings ask.
+        not installed. Otherwise None.
         """
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
