@@ -90,7 +90,7 @@ class Seen(Protocol):
     """The nodes that each row of a step attends to. It is made once per step and serves all layers."""
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return [R, H x V]: the attention of each row over its nodes. Queries are not scaled yet."""
+        """Return [R, H x V]: the attention of each row over its nodes. The queries are scaled here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ class Paths:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """List the cached nodes that each row sees according to the mask `seen_BNM` of B sentences, N slots
-        and M nodes.
+        """Return lists of the cached nodes that each row sees, in ascending order.
 
-        N may be 1, a mask for all slots. `compiled` is the module of kernels.
+        `seen_BNM` is True for the nodes that the slots of each sentence see. N may be 1, a mask for all
+        slots. `compiled` is the module of kernels.
         """
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         slots = rows.from_slots.numpy()
@@ -144,7 +144,10 @@ class Paths:
         x_RC: Tensor,
         values_BHMV: Tensor,
     ) -> Tensor:
-        """Call `kernel` with `arrays` and the lists. Return its result [R, H x V] in the dtype of `x_RC`."""
+        """Call `kernel` with `arrays`, an array for the result, and the lists of nodes.
+
+        Return the result, [R, H x V], in the dtype of `x_RC`.
+        """
         _, heads, _, width = values_BHMV.shape
         mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
         kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)

@@ -118,7 +118,7 @@ def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, co
 
 @njit(**OPTIONS)
 def _store(new_C, cached_C):
-    """Copy the first values of `new_C` to all of `cached_C`, converted to the type of the cache."""
+    """Copy the first values of `new_C` to all of `cached_C`, rounded to the type of the cache."""
     for c in range(len(cached_C)):
         cached_C[c] = rounded_as(new_C[c], cached_C[c])
 
@@ -149,8 +149,9 @@ def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sent
     """Store the key and value of each row in the cache. Then write the attention of each row to `mixed_RC`.
 
     A row of `projected_RC` is a query, a key and a value, each with heads side by side. nodes_RH[r, h] is the
-    index of the new node among all B x H x M cached ones. Rows of `projected_RC` without a row in `nodes_RH`
-    are dummies. Their keys and values are not stored. `attend_head` explains the last three arguments.
+    index of the new node among all B x H x M cached ones. If `nodes_RH` has fewer rows, the last rows of
+    `projected_RC` are dummies, whose keys and values are not stored. `attend_head` explains the last three
+    arguments.
     """
     for head in range(keys_BHMK.shape[1]):
         store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)

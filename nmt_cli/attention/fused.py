@@ -136,6 +136,7 @@ def _attend_backward(
 def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
     """Return the launches of `one_tile` that have groups, and the launch of `streaming` or None.
 
+    Groups too large for a tile belong to `streaming`. Wide heads and 32-bit channels have smaller tiles.
     `counts` is `Groups.counts`, on the host, so nothing waits for the device. `width` is the maximum number
     of channels of a head, as a power of two. `element_size` is the bytes of a channel.
     """

@@ -31,5 +31,5 @@ def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
 
 
 def by_head(x_TC: Tensor, heads: int) -> Tensor:
-    """Split the channels into heads: [T, H x K] to [T, H, K]."""
+    """Return a view with the channels split into heads: [T, H x K] becomes [T, H, K]."""
     return x_TC.view(x_TC.shape[0], heads, x_TC.shape[1] // heads)

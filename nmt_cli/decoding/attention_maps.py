@@ -39,9 +39,10 @@ class AttentionMaps:
     """[L, H, T, S]: queries of the decoder, then keys of the source."""
 
     def alignment(self) -> list[int]:
-        """Return for each target token the index of the source token with the highest mean weight.
+        """Return for each target token the index of the source token with the highest mean attention.
 
-        The mean is over all layers and heads. End marks are excluded. An empty source gives an empty list.
+        The mean is over all layers and heads of the attention to the source. End marks are excluded on both
+        sides. An empty source gives an empty list.
         """
         length = len(self.target) - self.ended
         mean_TS = self.cross.float().mean((0, 1))[:length, :-1]
@@ -79,7 +80,7 @@ def alignment(
     """Return for each target token of a line the index of its source token.
 
     `sources` and `targets` are the ids of the parts of the line, without end marks. An index counts source
-    tokens from the start of the line.
+    tokens from the start of the line. Parts with an empty source add nothing.
     """
     aligned: list[int] = []
     offset = 0

@@ -61,8 +61,8 @@ def walk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the results of `losses_and_gradients`, computed for `chunk` tokens at a time.
 
-    `rows` turns each chunk of logits into losses and their gradient. Rows of logits begin at multiples of
-    `unit` entries, so that a device can read several at a time.
+    `rows` computes the losses of each chunk of logits, and overwrites the logits by their gradient. Rows of
+    logits begin at multiples of `unit` entries, so that a device can read several at a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)

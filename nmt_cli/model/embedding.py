@@ -11,7 +11,7 @@ from nmt_cli.runtime.devices import autocast_dtype
 
 
 def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
-    """Create a random matrix [vocabulary, width] with the standard deviation 1 / sqrt(width)."""
+    """Create a matrix [vocabulary, width] of normal random numbers with the deviation 1 / sqrt(width)."""
     return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
 
 

@@ -96,7 +96,10 @@ class Step:
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:
-    """Return a copy of the nodes `order_BM` of `sentences`, then zeros for `joining` sentences."""
+    """Return a copy of the nodes `order_BM` of `sentences`, in these orders.
+
+    Zeros for `joining` sentences follow.
+    """
     _, heads, capacity, channels = x_BHMC.shape
     head_numbers = torch.arange(heads, device=sentences.device)
     first_BH1 = ((sentences[:, None] * heads + head_numbers) * capacity)[:, :, None]

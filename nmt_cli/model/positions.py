@@ -56,7 +56,10 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """Return [..., width] for `positions`. Their upper bound `longest` may be rounded up."""
+        """Return [..., width] for `positions`. Raise `UserError` if one of them is not in the table.
+
+        `longest` is more than all of them, and may be rounded up.
+        """
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:

@@ -37,7 +37,7 @@ class Ssru(nn.Module):
         return F.relu(state_RD).to(x_RD.dtype)
 
     def _gates(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return f_t and (1 - f_t) x W x_t, at least in fp32."""
+        """Return f_t and (1 - f_t) x W x_t of each token, both [T, D] and at least in fp32."""
         precise = torch.promote_types(x_TD.dtype, torch.float32)
         gate_TD = self.forget(x_TD).to(precise).sigmoid()
         return gate_TD, (1 - gate_TD) * self.value(x_TD)

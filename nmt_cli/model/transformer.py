@@ -76,7 +76,10 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a random model. Raise `UserError` for tie=all unless the vocabularies are `joint`."""
+        """Create a random model, whose embedding and output matrices are shared as `config.tie` says.
+
+        Raise `UserError` for tie=all unless the vocabularies are `joint`, one for both sides.
+        """
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -157,10 +160,11 @@ class Transformer(nn.Module):
         return F.linear(decoded_TD, self.output_matrix, self.output_bias)
 
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features [T, E] and a matrix [V, E] whose product is the logits.
+        """Return features [T, E] and a matrix [V, E]. Features times the transposed matrix are the logits.
 
-        The loss takes them instead of the logits, which would fill the memory. An output bias is one more
-        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast.
+        The loss takes them instead of the logits, which would fill the memory. Without an output bias, they
+        are `decoded_TD` and the output matrix. A bias is one more column of the matrix, with the feature 1.
+        Columns of zeros follow, to keep products fast.
         """
         if self.output_bias is None:
             return decoded_TD, self.output_matrix

@@ -179,11 +179,17 @@ class FewRows:
         return rows <= MOST_ROWS
 
     def can_step(self, step: Step) -> bool:
-        """Return whether this can compute `step`: few rows on compiled kernels, without coverage."""
+        """Return whether this can compute `step`.
+
+        It has lists of nodes (`Paths`), at most `MOST_ROWS` rows, and no coverage.
+        """
         return isinstance(step.own, Paths) and self.fits(len(step.own.counts_R)) and step.coverage is None
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the output after each newest token. Store the rows' keys and values in `cache`."""
+        """Return [R, D]: the decoder output after each newest token. Store its keys and values in `cache`.
+
+        At position 0, the start mark replaces the token. Positions are limited to `longest` - 1.
+        """
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
@@ -204,7 +210,7 @@ class FewRows:
         return self.encoder.step(tokens, positions, source.longest, caches, nodes, own, own)
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
-        """Return [R, V]: the logits of the decoder's output."""
+        """Return [R, V]: the logits for the decoder output, from float or 8-bit weights."""
         if isinstance(self.output, InBytes):
             return self.output(decoded_RD)
         bias, no_scale = _bias(self.output), _scale(self.output)

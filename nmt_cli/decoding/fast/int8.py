@@ -38,7 +38,10 @@ class InBytes:
     """Inputs are rounded to integers from -levels to levels."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows."""
+        """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows.
+
+        A compiled kernel computes up to `FEW_ROWS` rows, if it can read the layout. Otherwise oneDNN does.
+        """
         if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("decoding.fast")):
             added, scale = self.bias.numpy(), self.matrix.scale.numpy()
             return product_of_few(kernels, x, self.blocks, added, scale, self.levels)

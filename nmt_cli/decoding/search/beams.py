@@ -204,7 +204,7 @@ class Beams:
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def give_up(self, sentences: Tensor) -> None:
-        """Drop all live hypotheses of `sentences`, which are indices in the batch."""
+        """Drop all live hypotheses of `sentences`, indices in the batch, by setting their totals to -inf."""
         self.totals = self.totals.index_fill(0, sentences, -torch.inf)
 
     def take(self, sentences: Tensor) -> None:

@@ -61,7 +61,7 @@ BEAM_STATE = types.NamedTuple(
 
 @njit(**OPTIONS)
 def _penalty(length, gnmt, exponent):
-    """Return the divisor of totals at this length: ((5 + n) / 6)^exponent if `gnmt`, else n^exponent."""
+    """Return the divisor of totals at `length` n: ((5 + n) / 6)^exponent if `gnmt`, else n^exponent."""
     base = (np.float32(5) + length) / np.float32(6) if gnmt else length
     return base**exponent
 

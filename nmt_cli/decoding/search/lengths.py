@@ -21,7 +21,10 @@ class LengthRule:
     exponent: float
 
     def score(self, total: Tensor, length: Tensor) -> Tensor:
-        """Return the scores of hypotheses whose log-probabilities sum to `total`, at these lengths."""
+        """Return `total` divided by the penalty at `length`, elementwise.
+
+        `total` is the sum of log-probabilities of each hypothesis.
+        """
         base = (5 + length) / 6 if self.name == "gnmt" else length.to(torch.float32)
         return total / base**self.exponent
 

@@ -111,7 +111,10 @@ class Planner:
         )
 
     def _forced(self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]) -> Forced | None:
-        """Return the forced tokens of the rows of `sentences_R`, or None if no sentence has one."""
+        """Return the forced tokens of the rows of `sentences_R`, with -1 for a row without one.
+
+        Return None if no sentence has one.
+        """
         tokens = [item.forced_token(self._end) for item in items]
         if all(token is None for token in tokens):
             return None

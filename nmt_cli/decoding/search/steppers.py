@@ -59,7 +59,10 @@ class TorchStepper:
     """Names of the rules that it can apply: the optional fields of `StepPlan`."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
-        """Make a stepper. If `waits` is false, the host does not wait for the device."""
+        """Make a stepper. If `waits` is false, the host does not wait for the device.
+
+        Tokens that are never written are banned and, unless `config.unknown`, the unknown token.
+        """
         self._ensemble, self._config, self._waits = ensemble, config, waits
         self._length_rule = LengthRule(config.length_rule, config.length_penalty)
         vocabulary = ensemble.vocabulary

@@ -51,7 +51,10 @@ def normed(x_TD, out_TD, weight_D, bias_D, epsilon):
 
 @njit(void(float32[:, ::1], float32[:, ::1], *NORM), **OPTIONS)
 def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
-    """Replace each row of `y_TD` by the layer norm of its sum with the row of `x_TD`."""
+    """Replace each row of `y_TD` by the layer norm of its sum with the row of `x_TD`.
+
+    `weight_D`, `bias_D` and `epsilon` belong to the norm.
+    """
     for t in range(len(x_TD)):
         y_D = y_TD[t]
         for d in range(len(y_D)):

@@ -254,7 +254,10 @@ def _normed_sum_backward(
 
 
 def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
-    """Return the keyword arguments that both kernels of a normed sum have, for tokens [T, D]."""
+    """Return the keyword arguments that both kernels of a normed sum have, for tokens [T, D].
+
+    They are the threshold and factor of dropout, the widths, the rows of a tile, and the warps.
+    """
     width = x_TD.shape[1]
     padded = triton.next_power_of_2(width)
     return {

@@ -146,9 +146,9 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Move the live nodes of `sentences`, in this order, to new memory with free nodes for more steps.
+        """Keep only `sentences`, in this order. Move their live nodes to new memory with more free nodes.
 
-        Drop the other sentences. Empty trees for `joining` more sentences follow.
+        Append empty trees for `joining` sentences. `move_nodes` does the same to the data of the nodes.
         """
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0

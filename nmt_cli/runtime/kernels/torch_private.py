@@ -90,7 +90,7 @@ def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor
 
 
 def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    """Replace the parameter of this name. Assigning it as an attribute takes ten times as long."""
+    """Replace the parameter `name` of `module`. Assigning it as an attribute takes ten times as long."""
     if hasattr(module, "_parameters"):
         module._parameters[name] = parameter
         return
@@ -173,7 +173,7 @@ def products_by_onednn() -> Iterator[None]:
 
 
 def _products_are_exact() -> bool:
-    """Return whether products of fp32 matrices use more bits of the factors than bf16 has."""
+    """Return whether products of fp32 matrices keep more bits of the factors than bf16 has, by trying one."""
     fine = torch.full((256, 256), 1 + 2.0**-20)
     return torch.equal(fine @ torch.eye(256), fine)
 
@@ -316,7 +316,7 @@ def adds_products_in_32_bits() -> bool:
 
 @cache
 def _largest_bytes_fit() -> bool:
-    """Return whether a product of the largest 8-bit integers does not overflow."""
+    """Return whether a product of the largest 8-bit integers does not overflow, by trying one."""
     weights = torch.full((16, 64), 127, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(weights, None)
     matrix = Int8Matrix(packed, torch.ones(16), torch.zeros(16, dtype=torch.int64), 0)
