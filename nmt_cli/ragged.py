@@ -101,8 +101,8 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return an array [segments + 1]: the index of the first token of each segment, and at the end the total
-    number of tokens."""
+    """Return an array [segments + 1] with the index of the first token of each segment. Its last item is the
+    total number of tokens."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts

@@ -120,8 +120,8 @@ def toml_literal(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text for an error message: in TOML if it has a scalar type or is a list, otherwise as
-    Python shows it."""
+    """Return a value as text for an error message. Scalars and lists are shown in TOML, and other values as
+    Python shows them."""
     return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
 
 
@@ -195,8 +195,8 @@ def _table(value: object, kind: Any) -> object | None:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return the end of an error message: "did you mean X?" with the choice most similar to `name`, or a list
-    of all choices if none is similar."""
+    """Return the end of an error message. It is "did you mean X?" with the choice most similar to `name`. If
+    none is similar, it lists all choices."""
     names = list(choices)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."

@@ -7,8 +7,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as text with one decimal below ten, in s, min, h, or days from two days on: "47 s", "5.3
-    h", "2.3 days"."""
+    """Return seconds as text in s, min or h, or in days from two days on. Below ten, it has one decimal: "47
+    s", "5.3 h", "2.3 days"."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         # Two days are the first that read better than hours.
         if seconds >= size * (2 if unit == "days" else 1):

@@ -131,9 +131,9 @@ def program() -> NoReturn:
 
 def main() -> NoReturn:
     """Run `nmt` on the arguments of this process, and exit. Print errors as single lines to stderr. The exit
-    code is 0, 1 after an error, 2 for wrong usage, 130 after Ctrl-C, or `READER_GONE` if the reader of stdout
-    has ended. Change signal handlers, closed standard streams, the format of warnings and variables of
-    OpenMP. If a shell asks for completions by the variable `COMPLETE`, only print them."""
+    code is 0, or 1 after an error, 2 for wrong usage, and 130 after Ctrl-C. It is `READER_GONE` if the reader
+    of stdout has ended. Change signal handlers, closed standard streams, the format of warnings and variables
+    of OpenMP. If a shell asks for completions by the variable `COMPLETE`, only print them."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):

@@ -145,8 +145,9 @@ class Command(click.Command):
 
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
         """Return a suggested option, or a suggested setting as "--set NAME=VALUE", as the user would type it.
-        `suggestion` may end with a value of its own. `settings` has all settings by name. The value of a
-        setting is its own, else `value` if valid, else an example. Add any setting that it needs."""
+        `suggestion` is a name, perhaps with a value. `settings` has all settings by name. A setting gets the
+        value in `suggestion` if valid, else the user's `value` if valid, else an example. A setting that it
+        needs comes first."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
@@ -298,9 +299,10 @@ def _values(setting: Setting) -> list[str]:
 def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """Return the checked settings of the running command. Values come from `defaults` (by full name), the
-    file `preset` and the command line. The command line overrides both. With --settings, print all settings
-    to stdout and exit instead. Raise `UserError` for an invalid setting."""
+    """Return the checked settings of the running command. `defaults` are values by full name. The file
+    `preset` overrides them, and the command line overrides both. With --settings, print all settings to
+    stdout and exit instead. Print a note about removed settings, unless with --quiet. Raise `UserError` for
+    an invalid setting."""
     context = click.get_current_context()
     settings = typed_settings()
     note = printer(context.params["quiet"])

@@ -64,8 +64,8 @@ class RandomPhrases:
         return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 
     def past(self) -> Pair:
-        """Return a time in the past: a date, a weekday, a word such as "yesterday", or a time such as "three
-        weeks ago"."""
+        """Return a time in the past: a date, a weekday, a word such as "yesterday", or a phrase such as
+        "three weeks ago"."""
         count, span = numerals.cardinal(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
         ago = Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
         return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])

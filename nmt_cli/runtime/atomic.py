@@ -37,8 +37,8 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     `out`.
 
     After an error the folder is removed, and `out` is unchanged. Unfinished folders of earlier runs are
-    removed first. Raise `UserError` if another run is writing `out`, if `out` can't be written or is a mount
-    point, or if the disk is full.
+    removed first. Raise `UserError` if another run is writing `out` or the disk is full. Raise it also if
+    `out` can't be written or is a mount point.
     """
     recover(out)
     target = resolved(out)

@@ -96,8 +96,9 @@ def usual_training_precision(device: torch.device) -> Precision:
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can translate with. All have fp32. GPUs also have fp16, and
-    bf16 if PyTorch supports it. CPUs have bf16 and int8 only if PyTorch multiplies them there."""
+    """Return the number formats that a device can translate with. All devices have fp32. GPUs also have fp16,
+    and bf16 if PyTorch supports it. CPUs also have bf16 and int8, each if the CPU or PyTorch has fast
+    products for it."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     precisions: list[Precision] = ["fp32"]
@@ -114,16 +115,16 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Return whether PyTorch can reorder weights on this device to make matrix products faster. It can on
-    some CPUs only."""
+    """Return whether PyTorch can reorder weights on this device to make matrix products faster. On a CPU,
+    this needs oneDNN. On a GPU it can't."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
     """Return a context in which a CPU may compute fp32 products by oneDNN. For a GPU it has no effect.
 
-    For a CPU, also limit the number of kernels that are kept in memory, at once and for good. So call this
-    before the first product.
+    For a CPU, also set environment variables that limit the memory for kernels, unless they are set. So call
+    this before the first product.
     """
     if is_gpu(device):
         return nullcontext()

@@ -78,8 +78,8 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
 
 
 def _error_body(path: str) -> ErrorBody:
-    """Return the function that builds error bodies for the API of `path`: OpenAI's for /v1, DeepL's for /v2
-    and /v3, and LibreTranslate's for other paths."""
+    """Return the function that builds error bodies for the API of `path`. /v1 is OpenAI's, /v2 and /v3 are
+    DeepL's, and other paths are LibreTranslate's."""
     formats = {"v1": openai.error_body, "v2": deepl.error_body, "v3": deepl.error_body}
     return formats.get(path.split("/")[1], libretranslate.error_body)
 

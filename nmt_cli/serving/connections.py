@@ -116,8 +116,8 @@ class Connection(H11Protocol):
 
 def raise_file_limit() -> int:
     """Raise the soft limit of open files up to `MAX_FILES` or the hard limit. Return the number of
-    connections that the limit allows, at least 1, with `RESERVED_FILES` or half of the limit left for other
-    files. If the system refuses, the old limit counts."""
+    connections that it then allows, at least 1. `RESERVED_FILES`, or half of the limit, stay for other files.
+    If the system refuses, the old limit counts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

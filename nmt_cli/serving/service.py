@@ -131,8 +131,8 @@ class Service:
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
     """Yield the translation of each sentence in order. With a pivot, the first model translates all sentences
-    before the second one starts. If a sentence does not fit into memory, raise `UserError` for the first of
-    two models, and `Refused` (503) for the last or only one."""
+    before the second one starts. Raise `Refused` (503) if a sentence does not fit into memory. The first of
+    two models raises `UserError` then."""
     *before, last = documents.job.direction.models
     lines = documents.sentences
     for model in before:

@@ -29,7 +29,7 @@ def write_attention_page(
 ) -> None:
     """Write an HTML page with the attention weights of `model` for each of `pairs` to `file`. A pair is the
     raw source text, its token ids and the token ids of the translation, without end tokens. A pair with S and
-    T tokens takes layers x heads x (S² + T² + S x T) bytes, plus a third for base64."""
+    T tokens takes layers x heads x (S² + T² + S x T) x 4/3 bytes."""
     page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
     data = {"languages": languages, "pairs": page_pairs}

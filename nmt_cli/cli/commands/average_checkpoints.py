@@ -83,8 +83,8 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line about the folder `out`: whether it is an average, one checkpoint or a moving average, and
-    the steps of `run` in it. If `run` is None, name the folders of `parts` instead."""
+    """Return a line about the folder `out`. It says whether `out` is an average, one checkpoint or a moving
+    average, and which steps of `run` are in it. If `run` is None, it names the folders of `parts` instead."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"

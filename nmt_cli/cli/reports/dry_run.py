@@ -19,8 +19,9 @@ def show(forecast: Forecast, devices: int, kind: str) -> None:
 
 
 def _lines(forecast: Forecast, devices: int, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each line of the plan: parameters, batches per epoch, tokens per batch,
-    padding, steps, memory, checkpoints, model FLOPs and time. `kind` is the type of the `devices`."""
+    """Yield the name and the value of each line of the plan. The lines are parameters, batches per epoch,
+    tokens per batch, padding, steps, memory, checkpoints, model FLOPs and time. `kind` is the type of the
+    `devices`."""
     epoch, trial, disk = forecast.epoch, forecast.trial, forecast.disk
     frozen = forecast.parameters - forecast.trained
     yield "parameters", f"{forecast.parameters:,}" + (f" ({frozen:,} frozen)" if frozen else "")

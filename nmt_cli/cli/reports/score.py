@@ -121,8 +121,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 def _explanations(outcome: Scores) -> Iterator[str]:
     """Yield the lines below the table: each signature with its scores, and details if there is only one
-    system. Add a caution about two kinds of BLEU, the direction of TER, and the meaning of tests, each only
-    if the table has them."""
+    system. If the table has two kinds of BLEU, TER or tests, explain them."""
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -147,8 +146,8 @@ def _tested(outcome: Scores) -> bool:
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
     """Yield the rows of the scores of sentences, as texts. The first row has the names of the columns. Each
-    further row has the number of the line from 1, its document and segment if known, and the scores of each
-    system."""
+    further row has the line number, from 1, and the scores of each system. If known, the document and the
+    segment come between."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     segment_names = ["document", "segment"] if outcome.places else []

@@ -27,9 +27,10 @@ CLIENT_GONE = 499
 def endpoint(
     service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """Return a Starlette endpoint that calls `handler` with the fields of a request. It checks the load (POST
-    only), then reads the fields, then checks the key. A missing or wrong key has status `no_key_status`.
-    Errors are JSON in the format of `error_body`. If the client disconnects, the work is cancelled."""
+    """Return a Starlette endpoint that calls `handler` with the fields of a request. For POST, it first
+    refuses if the server is busy. Then it reads the fields and checks the key. A missing or wrong key has
+    status `no_key_status`. Errors are JSON in the format of `error_body`. If the client disconnects, cancel
+    the work, with status `CLIENT_GONE`."""
 
     async def respond(request: Request) -> Response:
         """Answer one request, also if it is refused, with a response."""

@@ -75,8 +75,8 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
     """Return the translations of consecutive sentences, or parts of sentences, as one text in language
     `lang`. `spaces` is the whitespace after each source sentence, which is kept with one exception. Between
-    two translations that are not empty, a single space or none becomes the separator of the language: none in
-    Chinese and Japanese, else a space."""
+    two translations that are not empty, a single space or none becomes a separator. The separator is a space,
+    but nothing in Chinese and Japanese."""
     separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):

@@ -211,9 +211,8 @@ class _TurnOfParent:
     """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return sentences to join the batch `running`, from the parent. If the last answer was empty, do not
-        ask again until a sentence has arrived or the size of the batch has changed. Return none until
-        then."""
+        """Return sentences to join the batch `running`, from the parent. After an empty answer, return none
+        without asking until a sentence arrives or the size of the batch changes."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
         state = (self.counts.arrivals.value, len(running))
