@@ -40,9 +40,9 @@ def iso_code(lang: str) -> str:
 
 
 def fits(label: str, lang: str) -> bool:
-    """Return whether text labelled `label` can be used as language `lang`. Ignore case, "_" and three-letter
-    codes. A region matters only if both have one: "de" and "deu" fit "de-AT" and vice versa, "de-DE" does
-    not."""
+    """Return whether text labelled `label` can be used as language `lang`. Ignore case, treat "_" as "-", and
+    treat three-letter codes as two-letter codes. A region matters only if both have one: "de" and "deu" fit
+    "de-AT" and vice versa, "de-DE" does not."""
     label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
     return label in (lang, without_region(lang)) or without_region(label) == lang
 

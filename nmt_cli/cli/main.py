@@ -130,10 +130,11 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `nmt` on the arguments of this process, and exit. Print errors as single lines to stderr. The exit
-    code is 0, or 1 after an error, 2 for wrong usage, and 130 after Ctrl-C. It is `READER_GONE` if the reader
-    of stdout has ended. Change signal handlers, closed standard streams, the format of warnings and variables
-    of OpenMP. If a shell asks for completions by the variable `COMPLETE`, only print them."""
+    """Run `nmt` on the arguments of this process, and exit. Print an error as a line to stderr, or raise it
+    with --debug. The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 130 for Ctrl-C. It is
+    `READER_GONE` if the reader of stdout has ended. Change signal handlers, closed standard streams, the
+    format of warnings and variables of OpenMP. If the variable `COMPLETE` asks for completions of a shell,
+    only print them."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):

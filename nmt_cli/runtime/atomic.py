@@ -202,8 +202,8 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
 
 
 def exchanged(folder: Path, other: Path) -> bool:
-    """Exchange the names of two folders on one disk atomically. Return False if the system could not do it,
-    so that nothing has changed."""
+    """Exchange the names of two folders on one disk atomically. Return True if this worked. Return False if
+    the system could not do it, so that nothing has changed."""
     names = os.fsencode(folder), os.fsencode(other)
     library = ctypes.CDLL(None)
     try:

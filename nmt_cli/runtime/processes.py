@@ -78,7 +78,7 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
     """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
     `work`, and `UserError` if the process was killed.
 
-    For libraries that compute for long without reacting to Ctrl-C, or that never free their memory.
+    Use this for libraries that compute for long without reacting to Ctrl-C, or that never free their memory.
     """
     with _worker(work) as worker:
         _send(worker, task)

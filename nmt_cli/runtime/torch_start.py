@@ -13,10 +13,11 @@ TESTED_VERSIONS = ("2.13.",)
 
 def load_for_cpu() -> None:
     """Import PyTorch without the module `SKIPPED`, for a program that computes on a CPU and compiles nothing.
+    A program can import the module later as usual.
 
     Do nothing if PyTorch is loaded already or its version is not one of `TESTED_VERSIONS`. If there is a GPU,
-    import the module too. It can be imported later as usual. This saves 0.36 s of the start of `nmt
-    translate`: the first line comes after 2.12 s instead of 2.48 s, medians of eight runs.
+    import the module, too. This saves 0.36 s of the start of `nmt translate`: the first line comes after 2.12
+    s instead of 2.48 s, medians of eight runs.
     """
     if "torch" in sys.modules or not _is_tested_version():
         return

@@ -56,8 +56,8 @@ def start_page(service: Service, needs_key: bool) -> str:
 
 async def align(service: Service, fields: Fields) -> Response:
     """Answer `POST /align`. The field `pairs` has sentences with their translations. The response is JSON.
-    For each pair it has the words of both sides, and links as pairs of word indices. Raise `Refused` like
-    `_requested`, or if the server is busy."""
+    For each pair it has the words of both sides, and links as pairs of word indices. Raise `Refused` for
+    wrong fields (400), too much text (413), or a busy server (429)."""
     model, pairs = _requested(service, fields)
     return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 
@@ -65,7 +65,7 @@ async def align(service: Service, fields: Fields) -> Response:
 async def attention(service: Service, fields: Fields) -> Response:
     """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raise
     `Refused` (413) for more than `MAX_DRAWN` pairs, or a sentence of more than `MAX_DRAWN_TOKENS` tokens.
-    Raise it also like `_requested`, or if the server is busy."""
+    Raise it also for wrong fields (400), too much text (413), or a busy server (429)."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")

@@ -48,8 +48,8 @@ class Service:
 
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
         """Translate the texts of a request. Return two lists, both in order. The first has the translation of
-        each text. The second has the translation of each sentence of all texts. Raise `Refused` in the cases
-        of `documents` and `stream`."""
+        each text. The second has the translation of each sentence of all texts. Raise `Refused` for too much
+        text (413), a busy server (429), or a failed translation (503)."""
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
@@ -114,8 +114,8 @@ class Service:
             self.waiting -= count
 
     def _check_sentences(self, count: int) -> None:
-        """Raise `Refused` if `count` sentences are more than the server ever holds (413), or more than it can
-        take now (429)."""
+        """Raise `Refused` for `count` sentences, if they are more than `server.most_waiting` (413), or more
+        than the server can accept now (429)."""
         if count > (limit := self.config.most_waiting):
             raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
         self.check_load(count)

@@ -164,8 +164,9 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train in the run folder `out`. If `devices` > 1, start one process per device. Return 0, or the exit
-    code of a failure or a signal. Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
+    """Train in the run folder `out`. If `devices` > 1, start one process per device. A signal saves a
+    checkpoint and ends the run. Return 0 if the run is complete, or the exit code of a failure or a signal.
+    Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices

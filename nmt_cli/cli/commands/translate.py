@@ -123,8 +123,8 @@ def translate(
 
 
 def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Raise `UserError` if a folder in `models` has no model. Then import PyTorch, which takes seconds, in a
-    faster way for a CPU. Do not import it if `device`, the value of --device, is "cuda"."""
+    """Raise `UserError` if a folder in `models` has no model. Then import PyTorch, which takes seconds, by
+    `load_for_cpu`. Skip the import if `device`, the value of --device, is "cuda"."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:

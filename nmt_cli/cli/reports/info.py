@@ -135,8 +135,8 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 def _of_run(run: Path) -> Facts:
     """Return the progress, scores, training loss, checkpoints, dataset and model of a run folder. Progress
-    and scores come from the newest checkpoint. The model is the best checkpoint, or the newest if none is the
-    best. Without checkpoints, return only "none yet"."""
+    and scores come from the newest checkpoint. The model is the best checkpoint, or the newest if no best one
+    is marked. Without checkpoints, say "none yet"."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}

@@ -29,10 +29,10 @@ MAX_LINES_ON_PAGE = 100
 
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """Return the output of a translation. For `n_best` 1 it is a line in `form`. Otherwise it is a line per
-    candidate in the form of Moses, which counts lines from 0. `links` has the alignment of each candidate,
-    which becomes the last column. If it is None, there is no such column. Without candidates, return one line
-    with an empty text."""
+    """Return the output of a translation. For `n_best` 1 it is a line in `form`. Otherwise it is a line
+    "number ||| text ||| logprob= ... ||| score" per candidate, as in Moses, where the number of the first
+    line is 0. `links` has the alignment of each candidate, which becomes the last column. If it is None,
+    there is no such column. Without candidates, return one line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "

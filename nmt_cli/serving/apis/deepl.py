@@ -22,9 +22,10 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate`. A field `context` and a preferred formality are accepted and have no
-    effect. If `tag_handling` is xml or html, markup stays. Raise `Refused` for a required formality, a
-    glossary, an unsupported language, and in the cases of `Service.translate`."""
+    """Answer `POST /v2/translate` with the translation of each text. The field `context` and a preferred
+    formality have no effect. If `tag_handling` is xml or html, markup stays. Raise `Refused` for wrong
+    fields, a required formality or an unsupported language (400), and for a glossary (404). Raise it also for
+    too much text (413), a busy server (429) or a failed translation (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")

@@ -27,8 +27,8 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 async def translate(service: Service, fields: Fields) -> Response:
     """Answer `POST /translate`. With the field `stream`, answer with events: one per sentence, then the
-    complete response. Raise `Refused` for wrong fields, an unsupported language, and in the cases of
-    `Service.translate`."""
+    complete response. Raise `Refused` for wrong fields or an unsupported language (400). Raise it also for
+    too much text (413), a busy server (429) or a failed translation (503)."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")

@@ -29,8 +29,8 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 async def complete(service: Service, fields: Fields) -> Response:
     """Answer `POST /v1/chat/completions` with the translation of the last user message. The field `model` is
     a direction such as "en-de" or the name of a model folder. `stream` requests events. Raise `Refused` for
-    an unknown model (404), a wrong message or more than one answer (400), and in the cases of
-    `Service.translate`."""
+    wrong fields (400) or an unknown model (404). Raise it also for too much text (413), a busy server (429)
+    or a failed translation (503)."""
     name, text = fields.text("model"), _last_message(fields)
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
@@ -105,8 +105,8 @@ def _last_message(fields: Fields) -> str:
 async def _chunks(
     service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield the events of a streamed answer as JSON: a first chunk, one per sentence, a last chunk and
-    `DONE`. The joined texts of the chunks are the translation. `head` has the fields of all chunks. With
+    """Yield the events of a streamed answer: a first chunk, one per sentence, a last chunk and the text
+    `DONE`. Chunks are JSON. Their joined texts are the translation. `head` has the fields of all chunks. With
     `with_usage`, yield token counts before `DONE`."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:

@@ -81,14 +81,15 @@ class Documents:
 
     def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
         """Return the joined translations of consecutive sentences. `spaces` is the whitespace after each
-        sentence. If `by_line`, it is kept as it is, otherwise it follows the rules of the target language."""
+        sentence. If `by_line`, keep it. Otherwise a single space or none becomes the separator of the target
+        language."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)
 
     def _texts(self, translations: Sequence[str]) -> list[str]:
-        """Return the translated texts. `translations` has one translation for each sentence of all texts, in
-        order."""
+        """Return the translated texts, with their markup and whitespace. `translations` has one translation
+        for each sentence of all texts, in order."""
         sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
         texts = []
         for document in self.pieces:

@@ -87,8 +87,8 @@ class OddInput:
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
-        """Return a warning once the first `FIRST_LINES` lines look like another language than the model's
-        source language. Otherwise return None."""
+        """Return a warning once the lines so far look like another language than the model's source language.
+        Return None before that, after the warning, and after `FIRST_LINES` lines."""
         other = self._guess.other(raw) if self._guess else None
         if other or number == FIRST_LINES:
             self._guess = None
@@ -101,8 +101,8 @@ class OddInput:
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
         """Return a warning once more than `MAX_UNKNOWN` of the tokens in the first `FIRST_LINES` lines are
-        unknown. Otherwise return None. Until there are `MIN_PIECES` tokens, count as if there were as
-        many."""
+        unknown. Return None otherwise, and after the warning. Until there are `MIN_PIECES` tokens, count as
+        if there were as many."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1

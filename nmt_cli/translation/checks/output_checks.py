@@ -100,7 +100,7 @@ def _copies(source: str, translation: str) -> bool:
     Capitalised words do not count, since names are equal in many languages.
 
     Return False for a source with fewer than `MIN_WORDS` such words, and for a translation with over 1.25
-    times the words.
+    times as many words as the source.
     """
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.

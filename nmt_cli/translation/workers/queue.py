@@ -294,8 +294,8 @@ class Turn:
         return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens. If
-        the turn is for one sentence, return it in the first call, and nothing later."""
+        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens,
+        padding included. If the turn is for one sentence, return it in the first call, and nothing later."""
         if not self._alone:
             return self._queue.take(self.search, slots, tokens, running)
         taken, self._taken = self._taken, True

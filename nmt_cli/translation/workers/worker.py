@@ -73,9 +73,10 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences. It
-    is `threads` if at most `FEW_ROWS` rows are in the batch and other workers are idle, else 1. Compiled
-    kernels use standby threads. If they cannot do the step, PyTorch's threads are set instead."""
+    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences.
+    Use `threads` threads if the batch has at most `FEW_ROWS` rows and other workers are idle, else 1. They
+    are standby threads of compiled kernels. If the kernels cannot do the step, also let PyTorch use `threads`
+    threads."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

@@ -94,7 +94,7 @@ class WorkerProcess:
 
     def _answer(self, turn: Turn, message: str, value: Any) -> None:
         """Call the method of `turn` that `message` names, with the arguments `value`. Send the result of
-        `take` and `gone` to the process. Update the sentences that it holds."""
+        `take` and `gone` to the process. Record which sentences the process holds."""
         if message == "take":
             sentences = turn.take(*value)
             self._held |= {sentence.identity: sentence for sentence in sentences}
