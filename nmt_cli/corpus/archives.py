@@ -13,9 +13,8 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """Return the number of lines that the two files of `languages` (source, target) in the archive each have.
-    Raise `UserError` for a damaged archive, or if a language has no or several files. Also raise it if the
-    numbers of lines differ or are 0.
+    """Return the lines that the files of both languages each have. Raise `UserError` for damage, a language
+    with no or several files, and numbers of lines that differ or are 0.
     """
     names, counts = [], []
     with explained(path), opened(path) as archive:
@@ -27,9 +26,8 @@ def count(path: Path, languages: tuple[str, str]) -> int:
 
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield (source lines, target lines) in lists of `size` lines. The last lists may be shorter. Raise
-    `UserError` for a damaged archive, or if one file has more lists than the other. Call `count` first to
-    compare all lines.
+    """Yield (source lines, target lines) in lists of `size`. The last lists may be shorter. Raise `UserError`
+    for damage or fewer lists on one side. `count` compares the exact numbers of lines.
     """
     with explained(path), opened(path) as archive:
         source, target = (_member(path, archive, language) for language in languages)
@@ -42,8 +40,8 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
-    """Return the only file in the archive whose ending is `language`. If there is none, take other codes for
-    it, such as .deu for "de". Raise `UserError` unless there is exactly one, or if it is unsafe to read.
+    """Return the only file that ends in `language` or, if there is none, in another code for it, such as
+    .deu. Raise `UserError` for no file, several files, or an unsafe file.
     """
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
     members = [info for info, ending in endings if ending == language] or [

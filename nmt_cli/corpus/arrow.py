@@ -25,17 +25,13 @@ MAX_COLUMN_BYTES = 1 << 29
 
 
 def is_folder_of_rows(path: Path) -> bool:
-    """Return whether `path` is a folder that `save_to_disk` of Hugging Face's `datasets` wrote, with one or
-    several splits.
-    """
+    """Return whether `save_to_disk` of Hugging Face's `datasets` wrote the folder `path`."""
     return (path / STATE).is_file() or (path / SPLITS).is_file()
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder with one split, in the order of its rows.
-
-    Raise `UserError` for a folder with several splits or none, and for damaged metadata. Also raise it for
-    rows that an index reorders, and for files outside the folder.
+    """Return the files of a folder with one split, in the order of its rows. Raise `UserError` for several
+    splits or none, damaged metadata, reordered rows, and files outside the folder.
     """
     if not (folder / STATE).is_file():
         names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
@@ -54,14 +50,11 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 def count(files: Sequence[Path]) -> int:
-    """Return the total number of rows of all files. Of Parquet files, read only the metadata. Raise
-    `UserError` if a file can't be read or pyarrow is missing.
-    """
+    """Return the total number of rows. Raise `UserError` for an unreadable file or without pyarrow."""
     return sum(map(_count, files))
 
 
 def _count(file: Path) -> int:
-    """Return the number of rows of one file. Raise `UserError` if it can't be read or pyarrow is missing."""
     with _explained(file):
         if file.suffix.lower() == PARQUET:
             return int(_library().parquet.ParquetFile(file).metadata.num_rows)
@@ -70,8 +63,8 @@ def _count(file: Path) -> int:
 
 
 def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) for each row of all files. Raise `UserError` for a damaged file, a
-    missing column, or a value of another type. Messages count the rows of each file from 1.
+    """Yield (source, target, score) of each row. Raise `UserError` for a damaged file, a missing column, or a
+    value of another type. Messages count the rows of each file from 1.
     """
     for file in files:
         with _explained(file):
@@ -79,9 +72,7 @@ def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfi
 
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) for each row of one file. After the last row, raise `UserError` if the
-    number of rows differs from the metadata.
-    """
+    """Yield (source, target, score) of each row. Last, raise `UserError` if the metadata count other rows."""
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
@@ -99,7 +90,7 @@ def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
     """Yield (sources, targets, scores) of up to `BATCH_ROWS` rows at a time. Missing scores are None. Raise
-    `UserError` if a column is missing or would be too large in memory.
+    `UserError` if a column is missing or too large.
     """
     if file.suffix.lower() == PARQUET:
         parquet = _library().parquet.ParquetFile(file)
@@ -117,8 +108,8 @@ def _columns(
 
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` if a column in `names` is too large in any row group, once decompressed. Too large is
-    more than `MAX_COLUMN_BYTES`, or more than both `SMALL` and `DENSEST` times the compressed size.
+    """Raise `UserError` if a row group of a column in `names` decompresses to over `MAX_COLUMN_BYTES`. Also
+    raise it above both `SMALL` and `DENSEST` times the compressed size.
     """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -133,11 +124,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the names of the source, target and score column in `schema`. The score is None if no column is
-    set.
-
-    A field of a struct is a column "outer.inner". Raise `UserError` if a column is missing.
-    """
+    """Choose the columns as `chosen` does. A field of a struct is a column "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -147,9 +134,7 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return (sources, targets, scores) of a batch as lists. All scores are None if `columns` has no score
-    column. Raise an error of pyarrow if the batch is damaged.
-    """
+    """Return (sources, targets, scores) of a batch. All scores are None without a score column."""
     batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
         [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns
@@ -158,9 +143,7 @@ def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[An
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return the column `name` of a batch. If no column has that name, split it at the first full stop:
-    "outer.inner" is the field "inner" of the struct column "outer".
-    """
+    """Return a column of a batch. "outer.inner" is also the field "inner" of the struct column "outer"."""
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")
@@ -169,9 +152,7 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _stream(file: Path) -> Iterator[Any]:
-    """Yield an iterator over the batches of a file that `save_to_disk` wrote. The end of the `with` block
-    closes the file.
-    """
+    """Open a file that `save_to_disk` wrote in a `with` block. Yield an iterator over its batches."""
     arrow = _library()
     with arrow.memory_map(os.fspath(file)) as mapped, arrow.ipc.open_stream(mapped) as batches:
         yield batches
@@ -179,9 +160,7 @@ def _stream(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Turn errors of pyarrow, of the system and of memory inside the `with` block into a `UserError` about
-    `file`.
-    """
+    """Turn errors of pyarrow, the system and memory in the `with` block into a `UserError`."""
     arrow = _library()
     try:
         yield

@@ -40,8 +40,8 @@ LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Yield `path` open for reading, decompressed if its first bytes show gzip, bzip2, xz or zstd. The end of
-    the `with` block closes it. Errors of reading inside the block become `UserError`, as in `explained`.
+    """Open `path` for reading in a `with` block. Decompress it if its first bytes show gzip, bzip2, xz or
+    zstd. Errors of reading in the block become `UserError`, as in `explained`.
     """
     with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
@@ -49,9 +49,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of reading `path` inside the `with` block into a `UserError` with a remedy. These are a
-    missing file, a directory, no permission, compressed data that ends early, and other damage. Other system
-    errors pass on.
+    """Turn errors of reading `path` in the `with` block into a `UserError`: a missing file, a directory, no
+    permission, data cut off, other damage. Other system errors pass.
     """
     try:
         yield
@@ -71,28 +70,24 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file, without line feeds. Only a line feed ends a line. Also
-    remove a carriage return before the line feed, and a byte-order mark of the file.
-
-    Raise `UserError` for a file that is missing or damaged or is UTF-16, and for a line of over
-    `LONGEST_BYTES`.
+    """Yield the lines of a plain or compressed file without line feeds, which alone end a line. Also remove a
+    carriage return before one, and a byte-order mark. Raise `UserError` for a missing or damaged file,
+    UTF-16, and lines of over `LONGEST_BYTES`.
     """
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield the same lines as `lines`, in lists of `size`. The last list may be shorter. Messages call the
-    file `name`, or `path` if `name` is "". Raise `UserError` as `lines` does, and for a list of over
-    `MOST_BYTES_HELD` bytes.
+    """Yield the lines of `lines` in lists of `size`. The last may be shorter. Messages say `name`, or `path`
+    if it is "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
     """
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
-    """Yield the lines of an open stream in lists of `size`. The last list may be shorter. Raise `UserError`,
-    which calls the stream `name`, for UTF-16 or a line of over `LONGEST_BYTES` bytes. Also raise it for a
-    list of over `MOST_BYTES_HELD` bytes.
+    """Yield the lines of an open stream in lists of `size`. The last may be shorter. Raise `UserError` for
+    UTF-16, a line over `LONGEST_BYTES` and a list over `MOST_BYTES_HELD`.
     """
     block: list[bytes] = []
     first, held_bytes = 1, 0
@@ -110,24 +105,18 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines of `path`, as `lines` yields them, and raise its errors. Messages call the
-    file `name`, or `path` if `name` is "".
-    """
+    """Return the number of lines that `lines` yields. Messages say `name`, or `path` if it is ""."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
 
 def count_lines_of(stream: IO[bytes], name: str) -> int:
-    """Read an open stream to its end and return its number of lines. Raise `UserError`, which calls the
-    stream `name`, for UTF-16 and a line that is too long.
-    """
+    """Read a stream to its end. Return its lines. Raise `UserError` for UTF-16 or too long a line."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
 def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
-    """Return the first of `counts`, the numbers of lines of one or two files. Raise `UserError`, which calls
-    the files `names`, if the numbers differ or are 0.
-    """
+    """Return the count of all files. Raise `UserError`, with the `names`, if counts differ or are 0."""
     if counts[0] != counts[-1]:
         raise UserError(
             f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
@@ -139,9 +128,8 @@ def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
 
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of a stream in large parts that end with a line feed. Only the last part may lack it.
-    Remove a byte-order mark. Raise `UserError`, which calls the stream `name`, for UTF-16 or a line of over
-    `LONGEST_BYTES`.
+    """Yield large parts that end with a line feed. Only the last may lack it. Remove a byte-order mark. Raise
+    `UserError` for UTF-16 or a line of over `LONGEST_BYTES`.
     """
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
@@ -161,25 +149,19 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
-    """Raise `UserError`, beginning with `location`, if `length`, a number of bytes, is above `limit`. A
-    `limit` of 0 means `LONGEST_BYTES`.
-    """
+    """Raise `UserError`, beginning with `location`, if `length` is above `limit` (0: `LONGEST_BYTES`)."""
     if length > (limit or LONGEST_BYTES):
         raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit. Split the text.")
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of the file as stored, without decompression, in hexadecimal. Raise `UserError` as
-    `explained` does.
-    """
+    """Return the SHA-256 of the file as stored, in hexadecimal. Raise `UserError` as `explained` does."""
     with explained(path):
         return sha256_of(path)
 
 
 def _decompressed(raw: BufferedReader) -> BinaryIO:
-    """Return a stream of decompressed content if the first bytes of `raw` show gzip, bzip2, xz or zstd.
-    Otherwise, return `raw`.
-    """
+    """Return a decompressed stream if `raw` begins as gzip, bzip2, xz or zstd, else `raw`."""
     start = raw.peek(6)  # not read, because a pipe can't seek back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
@@ -193,9 +175,7 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
 
 
 def _without_mark(block: bytes, name: str) -> bytes:
-    """Return `block`, the first block of a file, without a UTF-8 byte-order mark. Raise `UserError`, which
-    calls the file `name`, for a mark of UTF-16.
-    """
+    """Return a file's first block without a UTF-8 byte-order mark. Raise `UserError` for UTF-16."""
     if block.startswith(UTF16_MARKS):
         raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
     return block.removeprefix(BOM_UTF8)

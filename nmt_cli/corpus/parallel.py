@@ -46,9 +46,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. `source` and `target` are equal if one file
-    contains both sides.
-    """
+    """A parallel text, given by the files of its two sides. They are equal if one file has both sides."""
 
     name: str
     source: Path
@@ -79,8 +77,8 @@ class Corpus:
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
-        """Return the number of pairs. Raise `UserError` if there are none, or if the sides do not match. This
-        reads all files except the rows of Parquet, so that most damage is an error before any work begins.
+        """Return the number of pairs. Raise `UserError` for none, or if the sides do not match. This reads
+        all files, only metadata of Parquet, so that most damage is an error before any work begins.
         """
         match self.form:
             case "sgm" | "tmx":
@@ -95,23 +93,19 @@ class Corpus:
                 return self._count_lines()
 
     def _at_least_one(self, count: int) -> int:
-        """Return `count`, a number of pairs. Raise `UserError` if it is below 1."""
         if count < 1:
             raise UserError(f"{self._name('source')} holds no pair. Give one with at least one.")
         return count
 
     def _count_lines(self) -> int:
-        """Return the number of lines of each file. Raise `UserError` if the files differ in it, or have no
-        line.
-        """
+        """Return the lines of each file. Raise `UserError` for no line or different numbers of lines."""
         names = self.names or tuple(map(str, self.files))
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         return files.equal_count(names, counts)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield all pairs in order, in blocks of `size` pairs. The last block may be smaller. Raise
-        `UserError` for a damaged file or an invalid line. Raise `ValueError` if two files of lines no longer
-        have equally many blocks.
+        """Yield all pairs in order, `size` at a time. The last block may be smaller. Raise `UserError` for a
+        damaged file or invalid line, and `ValueError` if files of lines no longer match.
         """
         blocks: Iterator[tuple[list[Any], ...]]
         if self.form == "lines":
@@ -128,9 +122,7 @@ class Corpus:
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:
-        """Return the file and the line, segment or row of pair `number` for a message, such as "a.de line 3".
-        `number` counts from 1.
-        """
+        """Return the file and the line, segment or row of pair `number`, from 1, such as "a.de line 3"."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     @property
@@ -139,17 +131,12 @@ class Corpus:
         return int(self.form == "tsv" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
-        """Return the name of the file of a side for messages. For copies, such as of stdin, it is the
-        original name.
-        """
         if self.names:
             return self.names[0 if side == "source" else -1]  # one name if one file contains both sides
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield (source, target) for each pair, or (source, target, score) if the corpus has scores. Do not
-        call this for the forms "lines" and "zip".
-        """
+        """Yield (source, target), with scores also the score. Not for the forms "lines" and "zip"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -166,8 +153,8 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield `size` pairs at a time as two lists: sources and targets. If pairs have scores, the third
-        list has them. Raise `UserError` if one group has over `MOST_BYTES_HELD` bytes.
+        """Yield `size` pairs at a time as lists of sources, of targets and, if pairs have them, of scores.
+        Raise `UserError` for a group of over `MOST_BYTES_HELD` bytes.
         """
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
@@ -184,11 +171,9 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names. Raise `UserError` if it names nothing, or files of an unknown or
-    unequal form.
-
-    `spec` is - for stdin, a file or folder with both sides, SOURCE:TARGET for two files, or PREFIX. For
-    PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or not. The default
+    """Return the corpus that `spec` names: - for stdin, a file or folder with both sides, SOURCE:TARGET for
+    two files, or PREFIX. For PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed
+    or not. Raise `UserError` if there is none, or for files of an unknown or unequal form. The default
     `config` names no columns.
     """
     corpus = _find(spec, source_lang, target_lang)
@@ -196,8 +181,8 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """Return the corpus that `spec` names, with empty languages and the default settings. Raise `UserError`
-    if it names nothing.
+    """Return the corpus of a pipe, file or folder. Return None for a missing path and a folder without rows
+    or the files train.LANG. Raise `UserError` for an unknown ending.
     """
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
@@ -230,9 +215,7 @@ def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
 
 
 def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
-    """Return the error for a `spec` that names nothing. It lists the forms of `spec`, and names the missing
-    file.
-    """
+    """Return the error for a `spec` that names nothing, with its possible forms and the missing file."""
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(
@@ -243,11 +226,8 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """Return the corpus with stdin and pipes replaced by copies in `folder`, which is created if necessary. A
-    corpus of ordinary files stays unchanged. Original names stay in `names`.
-
-    A corpus is read several times, and stdin and pipes can be read only once. Several corpora may share the
-    folder.
+    """Return the corpus with copies of stdin and pipes in `folder`, because it is read several times. `names`
+    keeps the original names. Create `folder` only for copies. Several corpora may share it.
     """
     streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not streams:
@@ -264,17 +244,14 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`. Return None if either file is
-    missing. Raise `UserError` if a file exists in two compressions, or if only one is a WMT test set.
-    """
+    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing."""
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """Return the file PREFIX.LANG, compressed or not. If it does not exist, take the three-letter code, such
-    as deu for "de". Return None if neither exists. Raise `UserError` if both a plain and a compressed file
-    exist.
+    """For "de", return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists. Raise
+    `UserError` for both a plain and a compressed file.
     """
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
@@ -283,9 +260,7 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 
 def _one_of(name: str) -> Path | None:
-    """Return the existing file `name`, or `name` with an ending of compression. Return None if there is none.
-    Raise `UserError` if there are several.
-    """
+    """Return the file `name`, plain or compressed, or None. Raise `UserError` if there are several."""
     paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
     if len(paths) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} both exist. Name the two files as SOURCE:TARGET.")
@@ -293,9 +268,7 @@ def _one_of(name: str) -> Path | None:
 
 
 def _single_file(file: Path) -> Corpus:
-    """Return the corpus of a file that contains both sides, in the form that its ending shows. Raise
-    `UserError` for an unknown ending.
-    """
+    """Return the corpus of a file with both sides. Raise `UserError` for an unknown ending."""
     for suffix in _suffixes(file):
         if suffix in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[suffix])
@@ -307,9 +280,7 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
-    """Return "sgm" if both files are WMT test sets, and "lines" if neither is. Raise `UserError` if only one
-    is.
-    """
+    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
     are_test_sets = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if are_test_sets[0] != are_test_sets[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
@@ -317,16 +288,12 @@ def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
 
 
 def _suffixes(file: Path) -> list[str]:
-    """Return those of the last two endings of `file` that are a format or a compression, in lower case. For
-    `corpus.tsv.gz`, they are .tsv and .gz.
-    """
+    """Return the endings of format and compression in lower case: .tsv and .gz for `corpus.tsv.gz`."""
     return [end for end in map(str.lower, file.suffixes[-2:]) if end in (*FORMATS, *files.COMPRESSIONS)]
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """Return the name of a file without its endings of format, compression and `lang`. Also remove "-src" at
-    the end.
-    """
+    """Return the name without endings of format, compression and `lang`, and without "-src" at its end."""
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem

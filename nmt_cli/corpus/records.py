@@ -38,18 +38,15 @@ def wants_columns(config: CorpusConfig) -> bool:
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether no column in the settings is a name. This holds if each is a number or is empty. If so,
-    the first line is a pair.
-    """
+    """Return whether each chosen column is a number. If so, or if none is chosen, line 1 is a pair."""
     columns = [config.source_column, config.target_column, config.score_column]
     return all(name.isdecimal() for name in columns if name)
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Return the columns of source, target and score among `names`. Take those that the settings name. For
-    the source and target, fall back on `languages` (source, target) and names such as "src". The score falls
-    back on None. Raise `UserError`, beginning with `location`, if a column is missing, or if source and
-    target would be the same.
+    """Return the columns of source, target and score that the settings name. By default, the source and
+    target are the columns of `languages` or names such as "src", and the score is None. Raise `UserError`,
+    beginning with `location`, for a missing column, or one column for both sides.
     """
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
@@ -62,9 +59,8 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
-    """Return the column of a side (0 source, 1 target) among `names`. Take the first of translation.LANG,
-    LANG, a name such as "src", and another code for LANG. Raise `UserError`, beginning with `location`, if
-    there is none.
+    """Return the column of a side (0 source, 1 target): the first of translation.LANG, LANG, a name such as
+    "src", and another code for LANG. Raise `UserError`, beginning with `location`, for none.
     """
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
@@ -80,15 +76,12 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the first 20 names, each cut to 50 characters, as text for a message. Return "nothing" for no
-    names.
-    """
     return ", ".join(name[:50] for name in names[:20]) or "nothing"
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each line of `path`, a file without names of columns. A line must be two
-    columns with one tab between. Raise `UserError`, which calls the file `name`, for any other line.
+    """Yield (source, target) of each line. A line is two columns with one tab between, and none has names.
+    Raise `UserError`, which calls the file `name`, for any other line.
     """
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
@@ -101,12 +94,10 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row of the tab-separated text in `path`.
-
-    The first line has the names of the columns, unless the settings choose columns only by number. The
-    defaults are then 1 and 2. There is no quoting: a tab always ends a column. The score is `NO_SCORE` if it
-    is empty, or if the settings name no score column. Raise `UserError`, which calls the file `name`, for
-    another number of columns, a missing column or an invalid score.
+    """Yield (source, target, score) of each row of tab-separated text without quoting. The first line has
+    names, unless the settings choose columns only by number. The default numbers are 1 and 2. A score that is
+    empty or not chosen is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for another number of
+    columns, a missing column or an invalid score.
     """
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
@@ -133,11 +124,9 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each line of `path`, a JSON object per line.
-
-    Choose the fields in the first object: those in the settings, else the `languages`, else names such as
-    "src". The score is `NO_SCORE` if it is null, or if the settings name no score field. Raise `UserError`,
-    which calls the file `name`, for an invalid line, a missing field or a value of another type.
+    """Yield (source, target, score) of each JSON object, one per line. `chosen` takes the fields from the
+    first object. A null score, or none, is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for an
+    invalid line, a missing field or a value of another type.
     """
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
@@ -155,9 +144,7 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
-    """Return the JSON object in a line. Raise `UserError`, beginning with `location`, if the line is not
-    JSON, is nested too deeply or is not an object.
-    """
+    """Return the JSON object in a line. Raise `UserError` for no JSON, no object or too deep nesting."""
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
@@ -174,9 +161,7 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """Return the names of a record's fields. A field of a record inside another is named "outer.inner". Look
-    at no more than `MAX_FIELDS` fields of each.
-    """
+    """Return the names of the first `MAX_FIELDS` fields. Fields of an inner record are "outer.inner"."""
     names = []
     for key, value in islice(record.items(), MAX_FIELDS):
         inner = [f"{key}.{name}" for name in islice(value, MAX_FIELDS)] if isinstance(value, dict) else []
@@ -185,9 +170,8 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the value of the field `name` in a record. If no field has that name, split it at the first full
-    stop: "outer.inner" is the field "inner" of the record "outer". Raise `UserError`, beginning with
-    `location`, if there is no such field either.
+    """Return the field `name` of a record. "outer.inner" is also the field "inner" of the record "outer".
+    Raise `UserError`, beginning with `location`, if it is missing.
     """
     if name in record:  # the name of a field may contain a full stop
         return record[name]
@@ -200,9 +184,8 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 
 def text_of(value: object, name: str, location: str) -> bytes:
-    """Return `value`, the text of the field `name`, as bytes with each line break replaced by a space. None
-    gives an empty text. Raise `UserError`, beginning with `location`, if it is not a text or has over
-    `LONGEST_BYTES` bytes.
+    """Return the text `value` as bytes, with line breaks as spaces. None gives b"". Raise `UserError` for
+    another type or over `LONGEST_BYTES` bytes. `name` is the field.
     """
     if value is None:
         return b""
@@ -218,9 +201,7 @@ def text_of(value: object, name: str, location: str) -> bytes:
 
 
 def as_score(value: object, location: str) -> float:
-    """Return `value` as a number, or `NO_SCORE` if it is None or an empty text. Raise `UserError`, beginning
-    with `location`, if it is not a number.
-    """
+    """Return a number, or `NO_SCORE` for None and empty text. Raise `UserError` for other values."""
     if value is None or value in ("", b""):
         return NO_SCORE
     try:

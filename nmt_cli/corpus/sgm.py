@@ -47,11 +47,9 @@ class Segment:
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the segments of one side of a test set, in the order of the file.
-
-    An sgm file has only one side, so `side` and `lang` have no effect. In an xml file, the first element of
-    the side in `lang` counts in each document. An empty `lang` accepts every language. Raise `UserError` if
-    there are no segments, or if the file is cut off or too large.
+    """Return the segments of one side in order. In each document of an xml, take the first element of the
+    side in `lang`, where "" fits all. An sgm has one side, so both options have no effect. Raise `UserError`
+    without segments, or if the file is cut off or too large.
     """
     content = _content(path)
     tags = list(TAG.finditer(content))
@@ -74,8 +72,8 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
-    """Return (source, target) of each segment of two test sets, in order. Raise `UserError`, which calls the
-    source file `name`, if the sets differ in a document or number. `languages` are source and target.
+    """Return (source, target) texts in order. `languages` are source and target. Raise `UserError`, which
+    calls the source file `name`, if the sets differ in a document or number.
     """
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
@@ -92,9 +90,7 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
 
 
 def _content(path: Path) -> bytes:
-    """Return the decompressed content of a test set. Raise `UserError` if it has more than `MOST_BYTES_HELD`
-    bytes.
-    """
+    """Return the decompressed content. Raise `UserError` for over `MOST_BYTES_HELD` bytes."""
     with open_bytes(path) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
@@ -110,8 +106,8 @@ def id_and_source_language(path: Path) -> tuple[str, str]:
 
 
 def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
-    """Yield each element called `name` as the list of its tags, from the opening to the closing tag. An
-    element without content, such as <seg id="3"/>, is one tag. Leave out an element that has no closing tag.
+    """Yield the tags of each element called `name`, from opening to closing tag. An empty element, such as
+    <seg id="3"/>, is one tag. Leave out an element that is not closed.
     """
     begin = None
     for index, tag in enumerate(tags):
@@ -126,9 +122,7 @@ def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
 
 
 def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
-    """Yield the segments among `tags`. `document` is the opening tag of their document, and `content` the
-    text of the file.
-    """
+    """Yield the segments among `tags`, whose document begins with the tag `document`."""
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
     for element in _elements(tags, b"seg"):
         text = content[element[0].end() : element[-1].start()]
@@ -136,8 +130,8 @@ def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags of the first element of `side` in `document` whose language fits `lang`. An element
-    without a language fits, and an empty `lang` fits every element. Return [] if there is none.
+    """Return the tags of the first element of `side` whose language fits `lang`, or []. An element without a
+    language fits, and an empty `lang` fits all.
     """
     for element in _elements(document, SIDES[side]):
         label = _attribute(element[0][3], b"lang").decode(errors="replace")
@@ -147,19 +141,15 @@ def _of_side(document: Tags, side: Side, lang: str) -> Tags:
 
 
 def _begins(tag: Tag, name: bytes) -> bool:
-    """Return whether `tag` opens an element called `name`."""
     return not tag[1] and tag[2].lower() == name
 
 
 def _ends(tag: Tag, name: bytes) -> bool:
-    """Return whether `tag` closes an element called `name`."""
     return bool(tag[1]) and tag[2].lower() == name
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
-    """Raise `UserError` if documents or segments have different numbers of opening and closing tags. A file
-    that is cut off would look like a shorter test set.
-    """
+    """Raise `UserError` if <doc> or <seg> has different numbers of opening and closing tags."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -169,24 +159,18 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    """Return the value of the attribute `name` in `attributes`, the text of a tag. Return b"" if there is
-    none. Ignore the case of the name.
-    """
+    """Return an attribute in the text of a tag, or b"" if there is none. Ignore the case of `name`."""
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 
 
 def _text(inner: bytes) -> bytes:
-    """Return the text of an element with its whitespace replaced by single spaces. Replace entities once:
-    &amp;lt; becomes &lt;.
-    """
+    """Return the text with single spaces for whitespace. Replace entities once: &amp;lt; becomes &lt;."""
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
 def _character(match: re.Match[bytes]) -> bytes:
-    """Return the character of the entity in `match`. Return the entity unchanged if its number is not a legal
-    character: a control character below U+0020, half of a surrogate pair or beyond Unicode.
-    """
+    """Return the character of an entity, or the entity itself for control characters and illegal numbers."""
     name, decimal, hexadecimal = match.groups()
     if name:
         return NAMES[name.lower()]

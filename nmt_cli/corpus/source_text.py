@@ -31,9 +31,7 @@ class Columns(Lines):
     """The format of tab-separated pairs: source, tab, translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return `source`, a tab and `text` as a line in UTF-8. Tabs in `text` become spaces. `number` has no
-        effect.
-        """
+        """Return `source`, a tab and `text` as a line in UTF-8. Tabs in `text` become spaces."""
         return "\t".join([source, text.replace("\t", " ")]).encode() + b"\n"
 
 
@@ -92,11 +90,8 @@ class TestSet:
         return (self.markup.document_end + self.markup.end).encode()
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """Return the <seg> element of segment `number`, from 1, with the translation `text`. `source` has no
-        effect.
-
-        If the segment is the first of its document, tags come before it. They end the previous document, if
-        any, and begin the new one.
+        """Return the <seg> element of segment `number`, from 1, with the translation `text`. At the start of
+        a document, tags before it end the previous document, if any, and begin the new one.
         """
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
@@ -113,16 +108,12 @@ Form = Lines | TestSet
 
 
 def _escaped(text: str) -> str:
-    """Return `text` with &, <, > and double quotes as entities. Apostrophes stay, because mteval-v13a.pl does
-    not decode them.
-    """
+    """Return `text` with &, <, > and " as entities. mteval-v13a.pl does not decode apostrophes."""
     return escape(text).replace("&#x27;", "'")
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format that the last two endings of a name show: "tsv", "sgm" or "xml". Return "lines" for
-    other endings and for None, which means stdin or stdout.
-    """
+    """Return the format that the last two endings show. Other endings and None (stdin) give "lines"."""
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"
@@ -132,9 +123,7 @@ def kind_of(path: Path | None) -> Kind:
 
 
 def first_columns(path: Path) -> Iterator[bytes]:
-    """Yield the text of each line of `path` up to its first tab, or the whole line. Raise the errors of
-    `files.lines`.
-    """
+    """Yield each line up to its first tab, or the whole line. Raise the errors of `files.lines`."""
     return (line.partition(b"\t")[0] for line in files.lines(path))
 
 
@@ -145,12 +134,9 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format of the output: that of the name of `target`, or of `source` if `target` is None.
-
-    `segments` has the segments of `source` if it is a test set, else nothing. The output is a test set or
-    tab-separated only if `source` is too, and else lines. If the set lacks its id, use the file name up to
-    its first full stop. If it lacks its source language, use that of `languages` (source, target). Call
-    `warn` for each that a scorer compares.
+    """Return the format of the output, which the name of `target`, or of `source` for None, shows. It is a
+    test set or tab-separated only if `source` is too, else lines. A missing set id becomes the file name up
+    to its first full stop, a missing source language `languages[0]`. Call `warn` for what a scorer compares.
     """
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind

@@ -30,11 +30,9 @@ Side = Literal["source", "target"]
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each unit that has a segment in both languages, in order.
-
-    The first segment in a language counts. A region, as in "de-AT", matters only if the file and the option
-    have one. Raise `UserError` if there is no pair, or if the file is damaged or defines entities. Also raise
-    it for a part that is too large.
+    """Yield (source, target) of each unit with a segment in both languages. The first segment in a language
+    counts. Regions, as in "de-AT", matter only if file and option have one. Raise `UserError` for no pair,
+    damage, defined entities and too large a part.
     """
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
@@ -50,9 +48,7 @@ def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[byte
 
 
 class _Reader:
-    """The state of reading a file block by block. `count` is the number of pairs so far. `languages` has up
-    to `MAX_LISTED` languages in the file, for messages.
-    """
+    """The state of reading a file block by block. Messages list up to `MAX_LISTED` of its `languages`."""
 
     def __init__(self, path: Path, source_lang: str, target_lang: str) -> None:
         self.count = 0
@@ -76,8 +72,8 @@ class _Reader:
         self._parser.SkippedEntityHandler = lambda name, *_: self._refuse(f"&{name}; is not defined")
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
-        """Parse the next block and return the pairs that it completes. At the end, call this with b"" and
-        `last`. Raise `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
+        """Parse a block, at the end b"" with `last`. Return the pairs that it completes. Raise `UserError`
+        for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
         """
         self._pairs = []
         try:
@@ -92,16 +88,12 @@ class _Reader:
         return self._pairs
 
     def _refuse(self, reason: str, line: int = 0) -> None:
-        """Raise `UserError` with `reason` and a line number: `line`, or the current line of the parser if
-        `line` is 0.
-        """
         line = line or self._parser.CurrentLineNumber
         raise UserError(f"{self._path} line {line:,}: {reason}. It can't be read as a translation memory.")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        """Take the start of an element. Begin a unit, its variant in one language, a segment, or an element
-        inside a segment. Raise `UserError` if the first element is not <tmx>, or if the nesting is deeper
-        than `MAX_DEPTH`.
+        """Begin a unit, a variant, a segment or an element in a segment. Raise `UserError` if the first
+        element is not <tmx>, or if the nesting is deeper than `MAX_DEPTH`.
         """
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -118,9 +110,7 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
-        """Take the end of an element. At the end of a segment, store its text on one line, unless its side
-        has one already. At the end of a unit with both sides, add its pair.
-        """
+        """End an element. Store a side's first segment on one line. Add the pair of a complete unit."""
         self._depth -= 1
         if self._native:
             self._native -= 1
@@ -137,8 +127,8 @@ class _Reader:
             self._pairs.append((self._unit["source"], self._unit["target"]))
 
     def _characters(self, text: str) -> None:
-        """Add text to the current segment. Ignore text outside a segment, and inside an element in `NATIVE`.
-        Raise `UserError` if the segment has over `LONGEST_LINE` characters.
+        """Add text to the current segment, except in `NATIVE` elements. Raise `UserError` if the segment has
+        over `LONGEST_LINE` characters.
         """
         if self._text is not None and not self._native:
             self._length += len(text)
@@ -147,9 +137,7 @@ class _Reader:
             self._text.append(text)
 
     def _matching(self, language: str) -> list[Side]:
-        """Return the sides whose language fits `language`, the label of a segment: none, one or both.
-        Remember the result, and list the label for messages, up to a limit.
-        """
+        """Return the sides, up to two, that `language` fits. Keep the label for messages."""
         if language not in self._sides_of:
             if len(self.languages) < MAX_LISTED:
                 self.languages.add(language)

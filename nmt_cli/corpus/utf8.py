@@ -4,8 +4,8 @@ from nmt_cli.errors import UserError
 
 
 def decoded(raw: bytes, rule: str, location: str) -> str | None:
-    """Return the text of the line `raw`. If it is not UTF-8, `rule` decides. "error" raises `UserError`,
-    beginning with `location`. "replace" puts U+FFFD in place of invalid bytes. "skip" returns None.
+    """Return the line as text. For invalid UTF-8, `rule` "error" raises `UserError`, beginning with
+    `location`. "replace" inserts U+FFFD, and "skip" returns None.
     """
     try:
         return raw.decode()

@@ -17,10 +17,7 @@ Extent = tuple[Path, int, int]
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file whose length is not known in advance.
-
-    The end of the `with` block writes the final length to the header, unless there was an error.
-    """
+    """Writes a one-dimensional `.npy` file of unknown length. The header is final after the `with` block."""
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")
@@ -43,18 +40,14 @@ class ArrayWriter:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write a header with the current `length` at the current position, which must be the start of the
-        file.
-        """
+        """Write the header with the current length at the current position, the start of the file."""
         # NumPy reserves space in each header for the first axis to grow, so both headers are equally long.
         fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
         npy.write_array_header_1_0(self._file, fields)
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes where each sentence or line begins in another file, and last where that file ends. The first
-    offset is 0.
-    """
+    """Writes where each sentence or line begins in another file, from 0, and last where that file ends."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)
@@ -62,9 +55,7 @@ class OffsetsWriter(ArrayWriter):
         self.end = 0
 
     def append(self, values: Array) -> None:
-        """Take the lengths of the next sentences or lines in `values`. Write the offset at which each of them
-        ends.
-        """
+        """Add sentences or lines whose lengths are `values`. Write the offset at the end of each."""
         ends = self.end + np.cumsum(values, dtype=np.int64)
         super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
@@ -80,17 +71,13 @@ class TextWriter(ExitStack):
         self._offsets = self.enter_context(OffsetsWriter(Path(f"{prefix}.lines.npy")))
 
     def append(self, content: bytes, lengths: Array) -> None:
-        """Write `content`, which is lines that each end in a line feed. `lengths` has the bytes of each line,
-        line feed included.
-        """
+        """Add lines that end in line feeds. `lengths` has their bytes, line feeds included."""
         self._text.write(content)
         self._offsets.append(lengths)
 
 
 class TextReader(ExitStack):
-    """Reads the lines in PREFIX.txt that `TextWriter` wrote, in any order. Holds neither text nor offsets in
-    memory.
-    """
+    """Reads lines that `TextWriter` wrote, in any order. Holds neither text nor offsets in memory."""
 
     def __init__(self, prefix: Path) -> None:
         super().__init__()
@@ -102,9 +89,7 @@ class TextReader(ExitStack):
         return len(self._offsets) - 1
 
     def extent(self, start: int, stop: int) -> Extent:
-        """Return the file, the first byte and the end byte of lines [`start`, `stop`), for a process that
-        reads them.
-        """
+        """Return the file, the first byte and the end of lines [`start`, `stop`), for another process."""
         return self._path, int(self._offsets[start]), int(self._offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
@@ -118,9 +103,7 @@ class TextReader(ExitStack):
         return np.diff(self._offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """Return the lines with these numbers as text without line feeds. `numbers` count from 0 and must
-        ascend.
-        """
+        """Return the lines with these numbers, from 0 and ascending, as text without line feeds."""
         lines = []
         # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):

@@ -14,9 +14,7 @@ from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symb
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterConfig:
-    """Which training pairs are dropped. 0, false and "" turn a filter off. Pairs with an empty side are
-    always dropped.
-    """
+    """Which training pairs are dropped. 0, false and "" turn a filter off, except for an empty side."""
 
     max_words: int = setting(250, least=0, everyday=True)
     """Maximum words on either side. 0 means no limit."""
@@ -117,9 +115,7 @@ class NamedCorpus:
             raise UserError(f"filters of {self.name}: {error}") from error
 
     def filter(self, general: FilterConfig) -> FilterConfig:
-        """Return `general`, the filters of all corpora, with the values in `filters` of this corpus in place
-        of its own.
-        """
+        """Return `general`, the filters of all corpora, with this corpus's own `filters` in their place."""
         own = converted(dict(self.filters), FilterConfig)
         return replace(general, **{name: getattr(own, name) for name in self.filters})
 
@@ -212,9 +208,7 @@ class StageConfig:
 
     @property
     def end(self) -> tuple[str, str]:
-        """The number of epochs, as text, and the name of the corpus in `until`. Both are "" if `until` is
-        empty.
-        """
+        """The number of epochs, as text, and the corpus in `until`, or ("", "") without `until`."""
         match = UNTIL.fullmatch(self.until)
         return (match[1], match[2]) if match else ("", "")
 

@@ -37,24 +37,18 @@ Role = Literal["train", "valid", "test"]
 
 
 def damaged(path: Path, problem: str) -> UserError:
-    """Return the error for the dataset file `path`. `problem` is what is wrong with it, such as "is missing".
-    The message asks to make the dataset again.
-    """
+    """Return the error for a dataset file with a `problem`, such as "is missing"."""
     return UserError(f"{path} {problem}. Make the dataset again with --overwrite.")
 
 
 def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
-    """Return the path FOLDER/SPLIT.SIDE.CONTENT. `content` is the end of the name, such as "tokens.npy" or
-    "raw.txt".
-    """
+    """Return FOLDER/SPLIT.SIDE.CONTENT. `content` is an ending such as "tokens.npy" or "raw.txt"."""
     return folder / f"{split}.{side}.{content}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped from disk. Sentence i is `tokens[offsets[i]:offsets[i + 1]]`. Its last
-    token is the end token.
-    """
+    """One side of a split, mapped. `tokens[offsets[i]:offsets[i + 1]]` is sentence i with its end token."""
 
     tokens: NDArray[Any]
     offsets: Offsets
@@ -76,9 +70,7 @@ class Split:
         return len(self.source)
 
     def lengths(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of tokens in the source and in the target of each pair. `pairs` has the numbers
-        of the pairs. End tokens count.
-        """
+        """Return the tokens, with end tokens, in the source and target of each number in `pairs`."""
         source, target = (
             np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (self.source, self.target)
         )
@@ -109,9 +101,8 @@ class TrainCorpus:
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """Return the corpora of the training set in order. If the manifest lists none, return one corpus named
-    "train". Raise `UserError` for a damaged entry, and if the ranges leave a gap, overlap or end elsewhere
-    than the set.
+    """Return the corpora of the training set in order. If the manifest lists none, return one named "train".
+    Raise `UserError` for a damaged entry, gaps, overlaps, or another end than that of the set.
     """
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
@@ -130,8 +121,8 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Return the dataset in `folder`, with mapped arrays. Raise `UserError` for a missing or damaged
-    manifest, a missing file, a file of another size and an invalid array. This does not check hashes.
+    """Open a dataset with mapped arrays, without checking hashes. Raise `UserError` for a damaged manifest, a
+    missing file, a file of another size, or an invalid array.
     """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
@@ -143,9 +134,8 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of `dataset.json`. Raise `UserError` if it is missing, is not JSON or has another
-    format number. Also raise it if there is no split "train", or if an entry of a file or split is incomplete
-    or unsafe.
+    """Return the content of `dataset.json`. Raise `UserError` if it is missing, not JSON or of another
+    format. Also raise it without a split "train", and for an incomplete or unsafe entry.
     """
     path = folder / MANIFEST
     try:
@@ -164,11 +154,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _is_complete(manifest: Mapping[str, Any]) -> bool:
-    """Return whether `manifest` lists files and splits, with a split "train".
-
-    Each file must have a name inside the folder, a size and a hash. Each split must have the role "train",
-    "valid" or "test".
-    """
+    """Return whether all files have a safe name, size and hash, all splits a role, and "train" exists."""
     files, splits = manifest.get("files"), manifest.get("splits")
     return (
         isinstance(files, dict)
@@ -186,8 +172,8 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the raw lines of one side of a validation or test set, without line feeds. Replace invalid
-    UTF-8. There may be more lines than pairs. Raise `UserError` if there are fewer.
+    """Return the raw lines of one side of a validation or test set, with invalid UTF-8 replaced. There may be
+    more lines than pairs. Raise `UserError` for fewer.
     """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
@@ -198,9 +184,7 @@ def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise `UserError` for the first file in the manifest that is missing or has another size. Do not read
-    contents.
-    """
+    """Raise `UserError` for the first file in the manifest that is missing or has another size."""
     for name, file in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -210,9 +194,7 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json`: the format number, `manifest`, and the size and hash of every other file in
-    `folder`. Call this last, when all other files are complete.
-    """
+    """Write `dataset.json`: `manifest`, and size and hash of the other files, which must be complete."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
@@ -220,8 +202,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
-    """Return one side of a split as mapped arrays. Raise `UserError` if a file is not an array. Also raise it
-    unless tokens are one axis of unsigned integers and offsets are one non-empty axis of int64.
+    """Return one side of a split as mapped arrays. Raise `UserError` unless tokens are unsigned integers on
+    one axis, and offsets int64 on one non-empty axis.
     """
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
@@ -233,9 +215,7 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """Return the array in a `.npy` file, mapped for reading. Raise `UserError` if the file is not a valid
-    array.
-    """
+    """Return the array of a `.npy` file, mapped for reading. Raise `UserError` for an invalid file."""
     try:
         # `np.load` would also accept zip archives, and pickles, which can run any code.
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")

@@ -31,25 +31,21 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """The ids of consecutive sentences in one array, each sentence with its end token. `lengths` has the
-    tokens of each sentence.
-    """
+    """The ids of consecutive sentences, each with its end token, and the `lengths` with end tokens."""
 
     tokens: Array
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
-        """Return the sentences for which `kept`, a boolean per sentence, is true. Return `self` if all are
-        true.
-        """
+        """Return the sentences whose value in `kept` is true, or `self` if all values are true."""
         if kept.all():
             return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Read the lines of a task and return the ids of the source and of the target. Both have the same number
-    of sentences. Raise `ValueError` if the tokenizers in the folder have another fingerprint.
+    """Return the ids of the source and the target lines of a task, with equal numbers of sentences. Raise
+    `ValueError` if the tokenizers have another fingerprint.
     """
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
@@ -59,9 +55,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return a boolean for each pair: whether to keep it. A `skip` that is not 0 drops its pair. A side with
-    more than `max_subwords` tokens, end token included, also drops it. A `skip` of None drops no pair. A
-    `max_subwords` of 0 means no limit.
+    """Return whether to keep each pair: its `skip` is 0 or `skip` is None, and no side has over
+    `max_subwords` tokens, end token included. A `max_subwords` of 0 means no limit.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
@@ -70,9 +65,7 @@ def kept_pairs(
 
 
 class TokensWriter(ExitStack):
-    """Writes the ids of one side of a split to SPLIT.SIDE.tokens.npy, and the offset of each sentence to
-    SPLIT.SIDE.offsets.npy.
-    """
+    """Writes ids and offsets of one side of a split, to SPLIT.SIDE.tokens.npy and .offsets.npy."""
 
     def __init__(self, folder: Path, split: str, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -90,16 +83,12 @@ class TokensWriter(ExitStack):
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Return {"tokens": ..., "unknowns": ...}: the number of written tokens with end tokens, and of
-        unknown tokens.
-        """
+        """Return the number of "tokens", end tokens included, and of "unknowns", the unknown tokens."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """Return the ids of lines of prepared text, with an end token after each line. Segmentation is not
-    random.
-    """
+    """Return the ids of prepared lines, an end token after each. Segmentation is not random."""
     if tokenizer.symbols:
         return packed(map(tokenizer.encode, lines), tokenizer)
     # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
@@ -111,18 +100,14 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Return `sentences`, lists of ids without end tokens, as one array. Add an end token after each
-    sentence.
-    """
+    """Return sentences of ids without end tokens as one array. Add an end token after each."""
     flat, lengths = _joined(sentences, tokenizer.vocabulary.end)
     # `np.array` takes three times as long as `fromiter` for small integers.
     return EncodedSide(np.fromiter(flat, token_type(tokenizer), len(flat)), lengths)
 
 
 def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArray[np.int64]]:
-    """Return all sentences as one list with `end` after each sentence. Also return the length of each, with
-    `end`.
-    """
+    """Return the sentences as one list with `end` after each, and their lengths, `end` included."""
     flat: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
@@ -133,17 +118,14 @@ def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArra
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """Return uint16 if every id of the vocabulary fits in it, else uint32. 16 bits halve the size of a
-    corpus.
-    """
+    """Return uint16 if every id of the vocabulary fits, else uint32. 16 bits halve a corpus."""
     return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """Return the tokenizers in `folder`, loaded once per process for each `fingerprint`.
-
-    Raise `ValueError` if the tokenizers have another fingerprint. Another run may have written them.
+    """Return the tokenizers in `folder`, loaded once per process and fingerprint. Raise `ValueError` if
+    another run wrote tokenizers with another fingerprint.
     """
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
@@ -152,9 +134,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
 
 
 def lines_of(path: Path, first: int, end: int) -> list[str]:
-    """Return the lines in bytes [`first`, `end`) of a file, as text without line feeds. The last byte must be
-    a line feed.
-    """
+    """Return the lines in bytes [`first`, `end`) of a file. The last byte must be a line feed."""
     with path.open("rb") as file:
         file.seek(first)
         return file.read(end - first).decode().split("\n")[:-1]

@@ -24,10 +24,8 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 
 
 class DatasetGuard(ExitStack):
-    """Verifies an open dataset in the background, and notices later changes to its files.
-
-    The files stay open until the guard is closed. So the guard can check them even after their folder is
-    moved or removed.
+    """Verifies an open dataset in the background, and notices later changes to its files. The files stay
+    open, so the guard can check them even after their folder is moved or removed.
     """
 
     def __init__(
@@ -38,9 +36,8 @@ class DatasetGuard(ExitStack):
         *,
         verifies: bool = True,
     ) -> None:
-        """Open all files of the dataset. If `verifies` is true, verify them in a thread. Set it on one rank
-        per machine. `gather` takes a value of this rank and returns the values of all ranks. `note` shows a
-        message to the user.
+        """Open all files. If `verifies`, set on one rank per machine, verify them in a thread. `gather` takes
+        this rank's value and returns all ranks' values. `note` shows a message.
         """
         super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
@@ -58,9 +55,8 @@ class DatasetGuard(ExitStack):
             self._verified.set_result(None)
 
     def check_quickly(self) -> None:
-        """Raise `UserError` for a file of another size. Also raise the error of the verification if it has
-        failed. This does not wait or read contents, so it is cheap enough for every batch. Reading a mapped
-        file past its new end would kill the process.
+        """Raise `UserError` for a file of another size, and the error of a failed verification. This does not
+        wait or read. Reading a mapped file past its new end would kill the process.
         """
         if self._verified.done():
             self._verified.result()
@@ -69,9 +65,8 @@ class DatasetGuard(ExitStack):
                 raise self._changed(name)
 
     def check_contents(self) -> None:
-        """Wait for the verification, and raise its error. Raise `UserError` for a file of another size. Hash
-        each file whose times changed since the last check, and raise `UserError` if its hash differs from the
-        manifest.
+        """Wait for the verification and raise its error. Raise `UserError` for a file of another size. Hash
+        each file whose times changed since the last check, and raise `UserError` for another hash.
         """
         self._verified.result()
         self.check_quickly()
@@ -87,9 +82,8 @@ class DatasetGuard(ExitStack):
             self._times[name] = times
 
     def check_all_ranks(self) -> None:
-        """Wait for the verification on all ranks, and check the contents on each. If any rank finds a
-        problem, all ranks raise the first one as `UserError`. All ranks must call this. After a wait of about
-        3 seconds, send a message to `note`.
+        """Wait for the verification on all ranks, and check the contents on each. All ranks must call this,
+        and raise the first `UserError` of any. Call `note` after about 3 seconds.
         """
         polls = 0
         # All ranks see the same statuses, so they leave this loop together.
@@ -102,15 +96,11 @@ class DatasetGuard(ExitStack):
             raise UserError(problem)
 
     def is_gone(self) -> bool:
-        """Return whether any rank finds the folder missing, damaged or replaced by another dataset. All ranks
-        must call this, and all get the same result.
-        """
+        """Return whether any rank finds the folder missing, damaged or replaced. All ranks must call this."""
         return any(self._gather(self._is_gone_here()))
 
     def _status(self) -> str:
-        """Return `RUNNING` until the verification ends. Then check the contents. Return the text of the
-        error, or "".
-        """
+        """Return `RUNNING` until the verification ends, then this rank's problem or ""."""
         if not self._verified.done():
             return RUNNING
         try:
@@ -120,9 +110,7 @@ class DatasetGuard(ExitStack):
         return ""
 
     def _is_gone_here(self) -> bool:
-        """Return whether this rank finds the folder missing or damaged, with a file of another size, or with
-        other files in its manifest.
-        """
+        """Return whether this rank finds the folder missing, damaged or with other files in its manifest."""
         try:
             manifest = read_manifest(self._folder)
             check_sizes(self._folder, manifest)
@@ -139,9 +127,6 @@ class DatasetGuard(ExitStack):
             self._verified.set_exception(error)
 
     def _changed(self, name: str) -> UserError:
-        """Return the error for the file `name` of the dataset, which changed during training. It asks to
-        restore it.
-        """
         return UserError(
             f"{self._folder / name} was changed while it was in use. Restore it, then run the same command "
             "again to resume from the last checkpoint."

@@ -16,9 +16,8 @@ AT_ONCE = 1 << 20
 
 
 def verify(dataset: Dataset) -> None:
-    """Raise `UserError` for the first problem of a dataset: a wrong hash, offsets that do not increase, or a
-    missing end token. Other problems are a token outside the vocabulary, and sides with different numbers of
-    sentences.
+    """Raise `UserError` for the first problem: a wrong hash, offsets that do not increase, a missing end
+    token. Others are a token outside the vocabulary, and sides with different numbers of sentences.
     """
     check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
@@ -33,9 +32,7 @@ def verify(dataset: Dataset) -> None:
 
 
 def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Read all files in the manifest. Raise `UserError` for the first one whose SHA-256 differs from its
-    entry.
-    """
+    """Raise `UserError` for the first file in the manifest whose SHA-256 differs from its entry."""
     for name, file in manifest["files"].items():
         path = folder / name
         if sha256_of(path) != file.get("sha256"):
@@ -43,9 +40,7 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _vocabulary_size(dataset: Dataset, side: Side) -> int:
-    """Return the number of vocabulary entries of a side. Raise `UserError` if the manifest has no such whole
-    number.
-    """
+    """Return the vocabulary entries of a side. Raise `UserError` if the manifest lacks the number."""
     try:
         return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
     except (KeyError, TypeError, ValueError) as error:
@@ -54,9 +49,8 @@ def _vocabulary_size(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Yield (end of the file name, text) for each problem of the offsets and tokens of a side. Stop reading
-    at the first problem, because later checks rely on it. `vocabulary` is the number of vocabulary entries,
-    and `end` is the id of the end token.
+    """Yield (end of the file name, text) per problem. Stop reading at the first, because later checks rely on
+    it. `vocabulary` is the number of entries, and `end` the id of the end token.
     """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):

@@ -46,9 +46,7 @@ class MicroBatch:
         return both - self.real_source_tokens - self.real_target_tokens
 
     def to(self, device: torch.device | str) -> "MicroBatch":
-        """Return the micro-batch on `device`. A copy from pinned memory to a GPU may still run after the
-        return.
-        """
+        """Return the micro-batch on `device`. Do not wait for copies from pinned memory to a GPU."""
         return replace(
             self,
             source_tokens=self.source_tokens.to(device, non_blocking=True),
@@ -71,10 +69,8 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Return the micro-batch of the pairs with the numbers `pairs`, in that order and in host memory.
-
-    There must be at least one pair. With `rounding`, add filler so that the shape is a multiple of its unit.
-    Labels of filler are `IGNORED`.
+    """Return the micro-batch of `pairs`, numbers of at least one pair, in their order and in host memory.
+    `rounding` adds filler up to multiples of its unit. Labels of filler are `IGNORED`.
     """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
@@ -98,18 +94,14 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """Return the pairs of `micro_batch` as two new micro-batches with about half the tokens each. For a
-    single pair, return one micro-batch. `rounding` adds filler as in `assemble`.
-    """
+    """Return the same pairs in two micro-batches of about half the tokens. A single pair gives only one."""
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """Return the tokens of the sentences with the numbers `pairs`, in that order, as int64 [tokens of
-    `layout`]. Fill the segments of `layout` after these sentences with end tokens.
-    """
+    """Return the tokens of sentences `pairs` in order, then end tokens for the other segments of `layout`."""
     # A split has no vocabulary, but every sentence in it ends with the end token.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()

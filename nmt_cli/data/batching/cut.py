@@ -26,17 +26,15 @@ Lengths = NDArray[np.integer[Any]]
 
 
 def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float64]:
-    """Return the approximate cost of training on each pair, in units of one source token. It is linear in the
-    tokens of both sides, plus a quadratic term for attention.
-    """
+    """Return the approximate cost of each pair in source tokens, with a quadratic part for attention."""
     source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
     attention = source * source + source * target + target * target / 2
     return source + TARGET_TOKEN * target + TOKEN_PAIR * attention
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Divide pairs among `world` ranks at about equal cost. Return the row numbers of each rank, ascending.
-    The result depends only on the lengths. With fewer pairs than ranks, some ranks get none.
+    """Divide pairs among ranks at about equal cost. Return the ascending row numbers of each rank. Only the
+    lengths decide. With fewer pairs than ranks, some ranks get none.
     """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
@@ -52,9 +50,8 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Divide pairs into parts of at most `max_tokens` source plus target tokens. Return the row numbers of
-    each part, longest pairs first. A pair with more tokens is a part alone. The other parts have about equal
-    tokens.
+    """Return the row numbers of parts of at most `max_tokens` source plus target tokens, longest pairs first.
+    A pair with more tokens is a part alone. The other parts have about equal tokens.
     """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
@@ -65,8 +62,8 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Cut `pairs`, in their order, into few parts of about equal tokens, each of at most `max_tokens`.
-    `tokens` has the tokens of each pair. No pair may have more than `max_tokens`. Return [] for no pairs.
+    """Cut `pairs` in order into few parts of about equal tokens, at most `max_tokens`. `tokens` has the
+    tokens of each pair, none above the limit. Return [] for no pairs.
     """
     if not len(pairs):
         return []

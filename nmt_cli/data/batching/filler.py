@@ -26,18 +26,13 @@ class Rounding:
 
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
-        """Return the rounding for micro-batches of about `tokens` tokens per side. Its unit is the largest
-        power of two that is at most `tokens` / `SHARE`, and at least 1.
-        """
+        """Return the rounding whose unit is the largest power of two up to `tokens` / `SHARE`, at least 1."""
         # The largest power of two that is at most 1 / `SHARE` of the tokens.
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
-        """Return the lengths of the dummy segments to add to the source and to the target.
-
-        Both sides get the same number of dummies, each of 1 to `SHORT` tokens. Then the number of segments
-        and the tokens of each side are multiples of `unit`. The arguments have the lengths of the real
-        segments.
+        """Return the lengths of the dummy segments of the source and of the target, equally many per side.
+        Each has 1 to `SHORT` tokens. Both sides then have multiples of `unit` segments and tokens.
         """
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
@@ -50,14 +45,10 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return the length that both layouts report as their longest. It is `longest`, the tokens of the
-        longest segment, rounded up to a power of two, and at least `LEAST_LONGEST`.
-        """
+        """Return `longest` tokens rounded up to a power of two and `LEAST_LONGEST`, the longest to report."""
         return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 
 def _spread(tokens: int, count: int) -> Indices:
-    """Return `count` lengths that differ by at most 1 and add up to `tokens`. Return no lengths if `count` is
-    0.
-    """
+    """Return `count` lengths that differ by at most 1 and add up to `tokens`, or none if `count` is 0."""
     return np.diff(np.arange(count + 1) * tokens // max(count, 1))

@@ -38,9 +38,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LocalBatch:
-    """A rank's share of a global batch. `pairs`, the token counts and `dropped` describe the global batch, so
-    they are the same on all ranks.
-    """
+    """A rank's share of a global batch. All counts are of the global batch, so all ranks have the same."""
 
     epoch: int
     number: int
@@ -60,9 +58,7 @@ class LocalBatch:
 
 
 class Loader:
-    """An endless iterator over the local batches of a rank, with tensors on `device`. A thread prepares up to
-    `AHEAD` batches in advance.
-    """
+    """An endless iterator over a rank's batches on `device`. A thread prepares up to `AHEAD` in advance."""
 
     def __init__(
         self,
@@ -74,8 +70,8 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread at batch `number` of `epoch`. It calls `look` before it prepares each batch.
-        `next` raises an error of the thread, also one of `look`, now and in every later call.
+        """Start the thread at batch `number` of `epoch`. It calls `look` before each batch. Every later call
+        of `next` raises an error of the thread or of `look`.
         """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
@@ -90,9 +86,6 @@ class Loader:
         return self
 
     def __next__(self) -> LocalBatch:
-        """Wait for the next local batch and return it on `device`. Add the time to `waited`. Raise the error
-        of the thread if there was one.
-        """
         start = time.perf_counter()
         step = self._ready.get()
         self.waited += time.perf_counter() - start
@@ -102,11 +95,8 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """Return `step` with each micro-batch cut in two, on `device`. Call this when a batch did not fit
-        into memory.
-
-        Also lower the limit of later batches to half of the largest micro-batch in `step`. Batches that are
-        prepared already keep their size. A micro-batch of a single pair is not cut.
+        """Return `step` with each micro-batch cut in two, except single pairs. Call this if memory ran out.
+        Also limit batches that are not prepared yet to half of the largest micro-batch in `step`.
         """
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
@@ -134,9 +124,7 @@ class Loader:
         self.close()
 
     def _work(self, epoch: int, number: int) -> None:
-        """Put prepared batches into the queue until the loader is closed. Pin their memory if `device` is a
-        GPU. Put an error of any type into the queue and end.
-        """
+        """Queue prepared batches, pinned for a GPU, until the loader closes. Also queue an error, and end."""
         try:
             for batch in self._batches.starting(epoch, number):
                 self._look()
@@ -154,9 +142,7 @@ class Loader:
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """Return the share of rank `cut.rank` in the global batch `batch`, cut into micro-batches in host memory.
-    `split` contains the pairs. The share may be empty.
-    """
+    """Return the share of `cut.rank` in `batch` as micro-batches in host memory. It may be empty."""
     source, target = split.lengths(batch.pairs)
     mine = share(source, target, cut.world)[cut.rank]
     parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]

@@ -55,11 +55,8 @@ class Mixed:
 
 
 class Stream:
-    """The pairs of one corpus in training order. Each epoch of the corpus has every pair once, in a new
-    order.
-
-    Pairs that are too long are left out. `number`, the position of the corpus in the dataset, decides the
-    order together with `seed` and the epoch.
+    """The pairs of one corpus in training order, without too long ones. Each epoch has every pair once, in a
+    new order. `seed`, the epoch and `number`, the corpus's position in the dataset, decide it.
     """
 
     def __init__(
@@ -74,18 +71,14 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the numbers of the pairs at positions [`begin`, `end`) of the stream. Positions count on over
-        all epochs. The range must not be empty. Each array has pairs of only one epoch of the corpus.
-        """
+        """Yield the pairs at positions [`begin`, `end`), at least one. Each epoch has its own array."""
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size
             yield self._of_epoch(epoch, first - epoch * self.size, last - epoch * self.size)
 
     def _of_epoch(self, epoch: int, begin: int, end: int) -> Indices:
-        """Return the numbers of the pairs at positions [`begin`, `end`) of epoch `epoch`, which begins at
-        position 0.
-        """
+        """Return the pairs at positions [`begin`, `end`) of one epoch, which begins at position 0."""
         bits = random_bits(len(self._fitting), self._seed, epoch, self._number, ORDER)
         shuffled = np.argsort(bits, kind="stable")
         ends = np.cumsum(self._fitting[shuffled])
@@ -108,9 +101,7 @@ class Stream:
 
 
 class MixedPlan:
-    """Plans the epochs of a mixture, round by round. The constructor reads all lengths, and raises the errors
-    of `mixture`.
-    """
+    """Plans the rounds of each epoch of a mixture. The constructor raises the errors of `mixture`."""
 
     def __init__(
         self,
@@ -133,11 +124,8 @@ class MixedPlan:
         return len(self.mixture.rounds(epoch, self._config.shard_pairs))
 
     def round(self, split: Split, epoch: int, number: int) -> Shard:
-        """Return the batches of round `number` of an epoch. `split` has the sentences as this epoch segments
-        them.
-
-        Pairs that are too long in `split` are dropped, and `dropped` counts them. In the first round of an
-        epoch, it also counts the pairs that are too long in the dataset itself.
+        """Return the batches of a round. `split` has the sentences as this epoch segments them. Drop and
+        count pairs too long in it. The first round of an epoch also counts those too long in the dataset.
         """
         begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         before, after = self.mixture.taken(begin), self.mixture.taken(end)
@@ -158,9 +146,7 @@ class MixedPlan:
         )
 
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield one report per batch, from batch `batch` to the last batch of round `number`. `shard` has all
-        batches of the round.
-        """
+        """Yield a report for batch `batch` and each later batch of a round, whose batches `shard` has."""
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         stage, names = self.mixture.stage_at(begin), self.mixture.names
         shares, counted = self.mixture.shares(stage), names[self.mixture.counted]
@@ -179,12 +165,10 @@ class MixedPlan:
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
-        """Return all pairs of a round in training order, each corpus spread evenly over the round.
-
-        `streams` has, for each corpus with pairs, one array of pairs per epoch of the corpus. The round is
-        divided into time slots, about one per batch. A slot takes the same quantile of the lengths from each
-        corpus, so its pairs have similar lengths. The order of the slots is random. But pairs of an earlier
-        epoch of a corpus always come before pairs of its later epochs.
+        """Return all pairs of a round in training order, each corpus spread evenly. `streams` has, for each
+        corpus with pairs, its pairs by epoch. The round has about one time slot per batch. A slot takes the
+        same quantile of the lengths from each corpus. Slots are in random order, but a corpus's epochs stay
+        in order.
         """
         if not streams:
             return np.zeros(0, np.int64)
@@ -210,8 +194,6 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a mixture on `dataset`. Return None if neither the settings nor the dataset ask to
-    mix. Raise the errors of `train_corpora` and `mixture`.
-    """
+    """Return the plan of a mixture, or None if no corpora are mixed. Raise the errors of `mixture`."""
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None

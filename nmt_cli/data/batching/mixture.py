@@ -24,9 +24,7 @@ unit makes them equal."""
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The shares of all corpora in one stage, in units of 1 / `ONE`. The stage begins at time `begin` and
-    lasts until the next stage begins.
-    """
+    """The shares of all corpora, in units of 1 / `ONE`, from time `begin` to the next stage."""
 
     shares: tuple[int, ...]
     begin: int
@@ -34,19 +32,15 @@ class Stage:
     """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return the number of pairs of each corpus among the first `time` pairs of the run. `time` must be
-        in this stage.
-        """
+        """Return each corpus's pairs among the first `time` pairs of the run, a time in this stage."""
         return tuple(
             count + (time - self.begin) * share // ONE
             for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the first time at which the run has taken `count` pairs of the corpus with number `corpus`.
-
-        The corpus must have a share above 0. The result is right only if this stage has begun and lasts until
-        then.
+        """Return the time at which the run has taken `count` pairs of a corpus, given by number. Its share
+        must be above 0. The result is right only if this stage lasts until then.
         """
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
@@ -64,9 +58,7 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage at time `time`. At the time where a stage begins, it is
-        that stage.
-        """
+        """Return the number, from 0, of the stage at `time`. A stage's begin belongs to that stage."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
@@ -74,16 +66,13 @@ class Mixture:
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
-        """Return the share of each corpus in stage number `stage`, by name, from 0 to 1. Leave out corpora
-        with share 0.
-        """
+        """Return the share of each corpus in a stage, from 0 to 1, without corpora of share 0."""
         shares = zip(self.names, self.stages[stage].shares, strict=True)
         return {name: share / ONE for name, share in shares if share}
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the rounds of an epoch: the first time and the exclusive end of each. Times are pairs since
-        the start of the run. A round is a part of an epoch that is planned at once. It is in one stage and
-        has at most `limit` pairs.
+        """Return the first time and exclusive end of each round of an epoch, in pairs of the run. A round,
+        planned at once, is in one stage and has at most `limit` pairs.
         """
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
@@ -101,10 +90,8 @@ class Mixture:
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
-
-    Raise `UserError` for unknown names, weights that are all 0, and a corpus with a weight but size 0. Also
-    raise it for a stage whose `until` is not after its start, or names a corpus without share. The last stage
-    must contain the corpus whose epochs are counted.
+    Raise `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
+    without share or not after the stage's start, and if the last stage lacks the corpus whose epochs count.
     """
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
@@ -124,16 +111,13 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether to mix. This is true if a setting in `config` is not the default, or if a corpus of the
-    dataset has a weight. Without mixing, each epoch has every pair once.
-    """
+    """Return whether a setting is not the default or a corpus has a weight. If not, all pairs occur once."""
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus. Use the weights of `stage`, else of `config`, else of the dataset. If
-    the dataset has none, each corpus gets 1. A corpus that the weights do not name gets 0. Raise `UserError`
-    for an unknown name, or if all weights are 0.
+    """Return the weight of each corpus by `stage`, else `config`, else the dataset, else 1. A corpus that the
+    weights do not name gets 0. Raise `UserError` for an unknown name, or if all weights are 0.
     """
     names = [corpus.name for corpus in corpora]
     weights: Mapping[str, float] = stage.weights or config.weights
@@ -151,12 +135,10 @@ def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingC
 def _shares(
     stage: StageConfig, corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig
 ) -> tuple[int, ...]:
-    """Return the share of each corpus in a stage, in units of 1 / `ONE`. The sum is `ONE` up to rounding.
-
-    Without a temperature, shares are proportional to the weights. With one, they are proportional to weight *
-    size * (size of the group) ** (1 / temperature - 1). A group is all corpora with one tag if `config.over`
-    is "tag", else one corpus. Corpora of weight 0 get share 0 and do not add to their group. Raise
-    `UserError` as `_weights` does, and for a corpus with a weight but size 0.
+    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. With a
+    temperature, they are proportional to weight * size * (size of the group) ** (1 / temperature - 1). A
+    group is all corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and
+    adds nothing to a group. Raise `UserError` as `_weights` does, and for a weight with size 0.
     """
     weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
@@ -179,9 +161,8 @@ def _shares(
 
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which stage `number`, counted from 1, ends. `stage` has its settings, and `current`
-    its shares and start. Raise `UserError` if `until` names an unknown corpus or one without share in the
-    stage. Also raise it if the stage begins at or after that end.
+    """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` for an
+    `until` with an unknown corpus or one without share, or not after the stage's start.
     """
     epochs, name = stage.end
     corpus = _named(name, names, "until")
@@ -199,9 +180,7 @@ def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], 
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
-    """Return the position of the corpus `name` in `names`. Raise `UserError` about mixing.`setting` if it is
-    missing.
-    """
+    """Return the position of `name`. Raise `UserError` about mixing.`setting` if it is missing."""
     if name not in names:
         raise UserError(
             f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
@@ -210,9 +189,7 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
 
 
 def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Divide [`begin`, `end`) into the fewest parts of at most `limit` pairs. Yield the begin and the
-    exclusive end of each. The parts are about equal. An empty range has no parts.
-    """
+    """Yield begin and exclusive end of the fewest, about equal parts of [`begin`, `end`) up to `limit`."""
     count = -(-(end - begin) // limit)
     for number in range(count):
         yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

@@ -50,9 +50,7 @@ class Shard:
         return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
 
     def save(self, path: Path) -> None:
-        """Write the shard to the file `path`, which appears complete or not at all. Raise `UserError` for a
-        full disk.
-        """
+        """Write `path`, which appears complete or not at all. Raise `UserError` for a full disk."""
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
         with reporting_full_disk(path):
@@ -64,9 +62,7 @@ class Shard:
 
     @classmethod
     def load(cls, path: Path) -> "Shard":
-        """Return the shard that `save` wrote to `path`. Its pairs are mapped, so `batch` reads them from
-        disk.
-        """
+        """Return the shard that `save` wrote. Its pairs are mapped, so `batch` reads them from disk."""
         values: Indices = np.asarray(np.load(path, mmap_mode="r"))
         first = 2 + int(values[1])
         return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
@@ -79,11 +75,9 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 
 
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
-    """Return the batches of shard `number` of an epoch, in random order. A batch has pairs of similar length.
-    It has at most `config.tokens` tokens per side.
-
-    Pairs with a side of more than `config.max_length` tokens are dropped and counted. All shards of an epoch
-    together have every other pair of `split` exactly once.
+    """Return the batches of shard `number` in random order. A batch has pairs of similar length, and at most
+    `config.tokens` tokens per side. Pairs with over `config.max_length` tokens on a side are dropped and
+    counted. The shards of an epoch together have every other pair once.
     """
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)
@@ -106,16 +100,14 @@ def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number:
 
 
 def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.bool_]:
-    """Return a boolean for each pair: whether both sides have 1 to `max_length` tokens. `source` and `target`
-    have the number of tokens of each pair.
-    """
+    """Return, for each pair, whether both sides have 1 to `max_length` tokens."""
     # An empty side, which only a damaged file has, would cause an endless loop.
     return (np.maximum(source, target) <= max_length) & (np.minimum(source, target) > 0)
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key for each pair: its length, raised by a random share of up to 1 / `NOISE_REACH`. Keys
-    are integers in a larger unit than tokens. `noise` has 64 random bits per pair.
+    """Return an integer key per pair: its length, raised by up to 1 / `NOISE_REACH` by 64 random bits,
+    `noise`.
     """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
@@ -123,16 +115,11 @@ def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
 
 
 def _blocks(pairs: int, config: BatchConfig) -> int:
-    """Return the number of blocks in a corpus of `pairs` pairs. A block has `BLOCK` pairs, or
-    `config.shard_pairs` if that is fewer.
-    """
     return -(-pairs // min(BLOCK, config.shard_pairs))
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return the numbers of the pairs in shard `number`, for a corpus of `pairs` pairs. They are the shard's
-    share of the blocks, which `seed` and `epoch` shuffle.
-    """
+    """Return the pairs of shard `number` of a corpus of `pairs` pairs: its share of the shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
@@ -144,9 +131,7 @@ def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) 
 
 
 def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
-    """Return `count` random values of 64 bits each. Equal arguments give equal values in every version of
-    NumPy. `purpose` separates uses with the same seed, epoch and number.
-    """
+    """Return `count` values of 64 random bits. Equal arguments give equal values in every NumPy version."""
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
@@ -159,15 +144,12 @@ def sums(lengths: Indices) -> Offsets:
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Cut pairs, in order, into batches of at most `budget` tokens per side. Return the position of the first
-    pair of each batch, and last the number of pairs.
-
-    `source` and `target` are running sums of the lengths, from 0. No pair may exceed `budget`. Each batch is
-    as large as possible, but the last two are about equal, so that none is tiny.
+    """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each,
+    then the number of pairs. `source` and `target` are running sums of the lengths, from 0, none above
+    `budget`. Each batch is as large as possible, but the last two are about equal, so that none is tiny.
     """
 
     def reach(start: int) -> int:
-        """Return the exclusive end of the largest batch that begins with the pair at position `start`."""
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))
         return int(min(ends)) - 1
 

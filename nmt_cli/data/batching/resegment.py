@@ -61,11 +61,10 @@ UNCHANGED = AugmentConfig()
 
 
 class Resegmented:
-    """The training pairs as each epoch segments them, a pure function of seed, epoch and line number.
-
-    All ranks of a machine share `folder`, which must have no other use. The rank with `workers` above 0
-    writes each epoch to `folder`. The other ranks, with 0 workers, only read. They may ask for an epoch once
-    any of its shards is planned, because its files are complete by then.
+    """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
+    ranks of a machine share `folder`, which has no other use. The one with `workers` above 0 writes each
+    epoch to it. The others may ask for an epoch once any of its shards is planned, because its files are
+    complete.
     """
 
     def __init__(
@@ -89,17 +88,14 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Start to segment `epoch` in the background. Do nothing on a rank without workers, after `close`, or
-        if the epoch was begun before.
-        """
+        """Start to segment `epoch` in the background, once. Do nothing without workers or after `close`."""
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the training pairs as `epoch` segments them. A side without sampling or augmentation is that
-        of the dataset. A rank with workers begins the epoch if necessary, and waits until its files are
-        complete. Raise `UserError` if the dataset was made again during the run, or if the disk is full.
+        """Return the pairs as `epoch` segments them, or a side as in the dataset if nothing changes it. With
+        workers, first wait until this is done. Raise `UserError` for a dataset made again or a full disk.
         """
         self.begin(epoch)
         if epoch in self._begun:
@@ -123,9 +119,7 @@ class Resegmented:
                 shutil.rmtree(self._epoch_folder(epoch), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop segmenting, end the workers, and remove the files that this rank wrote. Any thread may call
-        this.
-        """
+        """Stop segmenting, end the workers, and remove the written files. Any thread may call this."""
         self._closed.set()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
@@ -134,8 +128,8 @@ class Resegmented:
             self.forget(epoch)
 
     def _write(self, epoch: int) -> None:
-        """Segment all pairs for an epoch into its folder, which appears complete or not at all. Raise
-        `UserError` if the dataset was made again, or if the disk is full. Raise `RuntimeError` after `close`.
+        """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` for a
+        dataset made again or a full disk. Raise `RuntimeError` after `close`.
         """
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
@@ -174,9 +168,7 @@ class Resegmented:
             raise UserError(f"{folder} was made again during training. Start another run.")
 
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
-        """Yield the tasks of an epoch: all training pairs in order, `BLOCK_PAIRS` at a time. The text files
-        stay open until `stack` closes them.
-        """
+        """Yield the tasks of an epoch, `BLOCK_PAIRS` pairs each, in order. `stack` closes the text files."""
         folder = self._dataset.folder
         texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
         pairs = len(self._dataset.splits[TRAIN])
@@ -196,14 +188,11 @@ class Resegmented:
             )
 
     def _epoch_folder(self, epoch: int) -> Path:
-        """Return the folder of the files of an epoch."""
         return self._folder / f"epoch-{epoch:06}"
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Return the ids of each side of a task, by side. Augment the lines first if the task asks for it. Worker
-    processes call this.
-    """
+    """Return the ids of each side of a task, augmented if it asks for that. Worker processes call this."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.enabled:
@@ -213,15 +202,13 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
-    """Return the random sampler of each side for which `config` enables sampling. Raise `UserError` for a
-    setting that the subword model of the side ignores.
-    """
+    """Return the sampler of each side that `config` samples. Raise `UserError` if sampling has no effect."""
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.enabled_for(side)}
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
-    """Raise `UserError` for an augmentation that would change no pair. Refuse placeholders if the dataset has
-    no placeholder symbols. Refuse changes of case (upper, lower, title) if the dataset is lower-cased.
+    """Raise `UserError` for placeholders without placeholder symbols, and for changes of case in a
+    lower-cased dataset. They would change no pair.
     """
     if augment.placeholders and not tokenizers.recipe.placeholders:
         raise UserError(
@@ -235,9 +222,7 @@ def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
 
 @cache
 def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
-    """Return the tokenizers in `folder` and their samplers, loaded once per process. Switch off garbage
-    collection for the process. Raise `ValueError` for another `fingerprint`.
-    """
+    """Return tokenizers and samplers, loaded once per process. Raise `ValueError` for other tokenizers."""
     # The caches of words have no cycles, and scanning them would take most of the time.
     gc.disable()
     tokenizers = loaded(folder, fingerprint)
@@ -247,17 +232,15 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. If there is a `draw`, sample subwords with a seed for each line. Otherwise,
-    segment as `encode_lines` does.
-    """
+    """Return the ids of `lines`. A `draw` samples subwords by line. Without it, nothing is random."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """Return one random seed for each of the `count` lines from line `task.first`. `purpose` is a key of
-    `PURPOSE`. A seed depends on the line number, not on the size of the block.
+    """Return a random seed for each of `count` lines from `task.first`. `purpose` is a key of `PURPOSE`. The
+    line number decides, not the size of the block.
     """
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
@@ -265,9 +248,7 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, with a random part of them augmented. `task.augment.shares` has the share of
-    pairs for each kind of variation. A pair gets at most one kind.
-    """
+    """Return `pairs` in order, each with at most one variation, in the shares of `task.augment.shares`."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

@@ -41,12 +41,10 @@ class GlobalBatch:
 
 
 class Batches:
-    """The global batches of a split, the same in every process that trains on it.
-
-    All processes of a machine share `folder`. The one with `planner` plans each shard in advance and writes
-    it there. Files of a killed run do no harm. Other processes wait up to `patience` seconds for a shard, and
-    ask `planner_at_work` whether the planner still runs. `mixed` is the plan of a mixture. `resegmented`
-    segments the split again every epoch. `close` also closes it.
+    """The global batches of a split, the same in every process. The processes of a machine share `folder`, to
+    which the one with `planner` writes each shard in advance. Others wait up to `patience` seconds for a
+    shard, while `planner_at_work` says that the planner runs. Files of a killed run do no harm. `mixed` is
+    the plan of a mixture. `resegmented` segments the split again every epoch. `close` also closes it.
     """
 
     def __init__(
@@ -71,9 +69,8 @@ class Batches:
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """Yield batches without end, from batch `number` of `epoch`. Remove the file of a shard
-        `KEPT_BATCHES` batches after its last batch. Raise `UserError` if all pairs of an epoch are too long,
-        or if a shard does not arrive.
+        """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if all pairs of an
+        epoch are too long, or if a shard does not arrive. Files of shards are removed `KEPT_BATCHES` later.
         """
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
@@ -97,15 +94,11 @@ class Batches:
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """Return the split that has the pairs of batches in `epoch`. If each epoch is segmented again, this
-        may wait for the segmentation.
-        """
+        """Return the split with the pairs of this epoch's batches. May wait until it is segmented."""
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, close `resegmented`, and remove the files that this process wrote. Any
-        thread may call this.
-        """
+        """Stop planning and waiting, close `resegmented`, remove written files. Any thread may call it."""
         self._closed.set()
         if self._resegmented:
             # This comes first because a plan may be waiting for an epoch to be segmented.
@@ -116,13 +109,10 @@ class Batches:
             self._forget(path)
 
     def _shards(self, epoch: int) -> int:
-        """Return the number of shards, or of rounds of a mixture, in an epoch."""
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
 
     def _shard(self, epoch: int, index: int) -> Shard:
-        """Return shard `index` of an epoch. The planner waits until it is planned, and starts to plan the
-        following shard and to segment the next epoch. Other processes wait for the file of the shard.
-        """
+        """Return a shard. The planner plans it and the next shard. Other processes wait for its file."""
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()
@@ -136,12 +126,9 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Return the future of planning a shard in the background, which writes its file. Start it if it is
-        not started yet.
-        """
+        """Start to plan a shard in the background, unless it was started before. Return its future."""
 
         def work() -> None:
-            """Plan the shard and write its file."""
             self._folder.mkdir(parents=True, exist_ok=True)
             split = self.split(epoch)
             if self._mixed:
@@ -155,9 +142,7 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or after
-        `patience` seconds. Raise `RuntimeError` after `close`.
-        """
+        """Wait for a shard's file. Raise `UserError` without planner or after `patience` seconds."""
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
@@ -173,20 +158,16 @@ class Batches:
                 raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget_shard(self, epoch: int, index: int) -> None:
-        """Remove the file of a shard if this process planned it. For the last shard of an epoch, also release
-        the segmentation of the epoch.
-        """
+        """Remove a shard's file if this process planned it, and release a finished epoch's segmentation."""
         self._forget(self._path(epoch, index))
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)
 
     def _forget(self, path: Path) -> None:
-        """Remove the file `path` of a shard if this process planned it. Otherwise, do nothing."""
         if self._planned.pop(path, None) and path.exists():
             path.unlink()
 
     def _path(self, epoch: int, index: int) -> Path:
-        """Return the path of the file of a shard."""
         return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
 
 
@@ -201,9 +182,7 @@ def all_too_long(pairs: int, config: BatchConfig) -> UserError:
 def _fingerprint(
     split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
-    """Return a hash of 16 hexadecimal digits of everything that decides the plan. Names of shard files begin
-    with it, to separate this run from others.
-    """
+    """Return a hash of everything that decides the plan. In file names, it separates this run from others."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     drawn = (
         (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.enabled else ()))
