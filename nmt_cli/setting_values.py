@@ -153,8 +153,8 @@ def converted(value: object, kind: Any) -> object | None:
 
 def _single(value: object, kind: Any) -> object | None:
     """Return a scalar as type `kind`, or None if it is not valid. An int is valid as a float, but a bool is
-    not valid as a number. Infinity and NaN are invalid, and so is a text that is not Unicode, unless it is an
-    absolute path."""
+    not valid as a number. Infinity and NaN are invalid. A text must be Unicode, unless it is an absolute
+    path."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which a bool is an int.

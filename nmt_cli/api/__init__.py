@@ -62,6 +62,8 @@ else:
     }
 
     def __getattr__(name: str) -> object:
+        """Return a class or function that is imported at its first use, as it loads PyTorch. Raise
+        `AttributeError` for other names."""
         if name not in LATER:
             raise AttributeError(f"nmt_cli.api has no {name}")
         return getattr(import_module(f"nmt_cli.{LATER[name]}"), name.removesuffix("_texts"))
@@ -84,6 +86,7 @@ class _Help:
         self._text = text
 
     def __get__(self, _: object, section: Any) -> str:
+        """Return the docstring of the class `section`: its own text, and a paragraph for each setting."""
         return "\n\n".join(
             [self._text or "", *(f"{name}: {text}" for name, text in meanings_of(section).items())]
         )

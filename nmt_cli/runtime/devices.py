@@ -62,7 +62,7 @@ def device_of_rank(kind: str, local_rank: int) -> torch.device:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU. Prefer a function of this module that says what the answer is for."""
+    """Return whether a device is a GPU. To ask for a capability, use another function of this module."""
     return device.type == "cuda"
 
 
@@ -144,7 +144,8 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which this GPU is PyTorch's current device. For a CPU it has no effect."""
+    """Return a context in which `device`, if it is a GPU, is PyTorch's current device. For a CPU it has no
+    effect."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 

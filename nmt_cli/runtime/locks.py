@@ -33,7 +33,7 @@ def take_lock(descriptor: int, folder: Path) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock on a folder.
+    """Return whether a process, also this one, holds the lock on a folder.
 
     Return True also if locks do not work there, and False if the folder does not exist.
     """

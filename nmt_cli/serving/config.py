@@ -42,6 +42,7 @@ class ServerConfig:
     }
 
     def __post_init__(self) -> None:
+        """Raise `UserError` for a value of a wrong type or out of bounds."""
         check(self)
 
 

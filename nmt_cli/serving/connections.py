@@ -103,7 +103,8 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """True while the server waits for the client to send or to read, rather than computing a response."""
+        """True while the server waits for the client to send a request or to read a response. False while it
+        computes one."""
         requested = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
         return not requested or self.flow.write_paused or not self.cycle or self.cycle.response_complete
 

@@ -29,6 +29,7 @@ class Service:
     """Translates texts and detects languages for all requests. One event loop calls all methods."""
 
     def __init__(self, directions: Directions, config: ServerConfig) -> None:
+        """`directions` has the models, and `config` has the limits."""
         self.directions, self.config = directions, config
         self.detection = LanguageDetector(directions.languages)
         self.metrics = Metrics()

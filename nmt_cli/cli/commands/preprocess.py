@@ -98,7 +98,8 @@ def preprocess(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Run the command. Its help is `HELP`."""
+    """Build the dataset folder `out`, with progress and a report on stderr. Its help is `HELP`. Raise
+    `UsageError` if options of the tokenizer are given with --reuse-tokenizer."""
     config, settings = chosen(PreprocessConfig), typed_settings()
     if reuse_tokenizer and settings.options:
         raise click.UsageError(

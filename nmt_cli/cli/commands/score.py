@@ -92,7 +92,9 @@ def score(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run the command. Its help is `HELP`."""
+    """Score `hypotheses` against `references`, or with `model` and `source`, and print the scores. Its help
+    is `HELP`. Raise `UsageError` if neither references nor a model are given, or for options without
+    effect."""
     config, settings = chosen(ScoreConfig), typed_settings().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:

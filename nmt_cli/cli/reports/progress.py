@@ -43,6 +43,7 @@ class _Stages:
     """Shows a bar for each stage. When a new stage begins, the bars of earlier stages become complete."""
 
     def __init__(self, bars: Progress) -> None:
+        """`bars` shows the bars."""
         self._bars = bars
         self._stage = ""
 
@@ -66,6 +67,7 @@ class _Lines:
     """Prints a line about the running stage every `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self, unit: str) -> None:
+        """`unit` names the unit of work, such as "pairs"."""
         self._unit = unit
         self._stage = ""
         self._started = self._shown = time.monotonic()

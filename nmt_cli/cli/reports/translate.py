@@ -150,6 +150,7 @@ class Reporter:
         self._bar = _bar() if not quiet and not prompt and sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
+        """Show the bar if there is one."""
         if self._bar:
             self._bar.__enter__()
         return self
@@ -157,6 +158,7 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Remove the bar. Print the summary, unless the block ended with an error."""
         if self._bar:
             self._bar.__exit__(kind, error, trace)
         if kind is None:

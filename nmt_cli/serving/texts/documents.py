@@ -69,9 +69,9 @@ class Documents:
         ]
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the end of the translated text that the newest sentence adds, with the separator before it.
-        `translations` has all sentences so far, the newest last. The request must have one text without
-        markup."""
+        """Return the end of the translated text that the newest sentence adds: the separator before it, and
+        its translation. After the last sentence of the text, add the whitespace at the end. `translations`
+        has all sentences so far, the newest last. The request must have one text without markup."""
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]

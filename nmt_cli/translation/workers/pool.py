@@ -22,9 +22,9 @@ class Workers:
     translates."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start a worker for each item of `models`, which are the models that it translates with. Workers may
-        share models. Several workers on a CPU under Linux are processes. Raise `UserError` if the system
-        cannot start a process."""
+        """Start a worker for each item of `models`. The item has the models that the worker translates with,
+        perhaps together with others. Several workers on a CPU under Linux are processes. Raise `UserError` if
+        the system cannot start a process."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []

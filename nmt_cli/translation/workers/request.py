@@ -75,7 +75,8 @@ class Request:
         self.on_change()
 
     def has_room(self, line: Line) -> bool:
-        """Return whether `line` is within the window. Lines are numbered from 1, in order."""
+        """Return whether `line` may be added now: the number of unreturned lines is then at most `window`.
+        Lines are numbered from 1, in order."""
         return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
@@ -95,8 +96,9 @@ class Request:
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove and return up to `slots` sentences of the lowest group, longest first. Together with
-        `running` they have at most `tokens` padded tokens. At least one sentence must wait."""
+        """Remove and return up to `slots` sentences of the lowest group in `waiting`, longest first. Together
+        with `running` they have at most `tokens` tokens, padding included. At least one sentence must
+        wait."""
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:

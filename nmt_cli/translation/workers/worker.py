@@ -46,7 +46,7 @@ class Turn(Queue, Protocol):
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed. The search calls this
-        before each step, and an exception ends the search."""
+        before each step. If this raises an exception, the search ends."""
 
     def alone(self, count: int) -> bool:
         """Return whether `count` is the number of unfinished sentences of the whole queue, so that other
