@@ -185,8 +185,8 @@ def _run(request: dict[str, Any]) -> NoReturn:
     os._exit(code)
 
 
-def _load() -> None:
-    """Import all modules of `nmt_cli`. Check that none has started a thread."""
+def load(additional: tuple[str, ...] = ()) -> None:
+    """Import all modules of `nmt_cli` and some more, so that forks need not. Check that no thread started."""
     import gc
     import importlib
     import pkgutil
@@ -196,13 +196,13 @@ def _load() -> None:
     import nmt_cli
 
     names = [module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli.")]
-    for name in (*names, *LAZY_MODULES):
+    for name in (*names, *LAZY_MODULES, *additional):
         if not name.endswith((".fused", ".__main__")):
             with suppress(ImportError):
                 importlib.import_module(name)
     tasks = Path("/proc/self/task")
     assert not tasks.exists() or len([*tasks.iterdir()]) == 1, "a process with threads can't be forked"
-    gc.freeze()
+    gc.freeze()  # garbage collection would copy the pages that forks share
 
 
 def _leave() -> None:
@@ -221,7 +221,7 @@ def _main(path: str, arguments: list[str]) -> None:
 
     atexit.register(_leave)  # called last, as it is registered first
     server = _Server(path)
-    _load()
+    load()
     server.serve()
     _fork_instead()
     import runpy

@@ -14,13 +14,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
+from subprocess import CompletedProcess
+from unittest.mock import patch
 
 import click
 
-from nmt_cli.cli.main import main as nmt_main
 from nmt_cli.data.preprocessing import preprocess, training_set
 from nmt_cli.data.preprocessing.parts import work_folder
 from nmt_cli.runtime.kernels.loading import PACKAGE, PREFIX
+from recipes.torture import forks
 from recipes.torture.preprocess import digest
 from recipes.torture.runs import refused_plainly
 from recipes.torture.table import Tally, print_table
@@ -28,13 +30,14 @@ from recipes.torture.table import Tally, print_table
 NMT = (sys.executable, "-m", "nmt_cli")
 MODEL = Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
 DAMAGES = ("flip", "cut", "garbage", "empty", "remove")
+SECONDS = 60
+"""Maximum duration of a command."""
+
 PAIRS, HELD_OUT = 400, 20
 """Number of pairs, and of those that become the validation set."""
 
 BLOCK_PAIRS, BLOCKS_PER_PART = 20, 4
 """Sizes of blocks and parts. They are so small that the corpus has several parts."""
-
-Completed = subprocess.CompletedProcess[str]
 
 
 @click.command()
@@ -42,6 +45,7 @@ Completed = subprocess.CompletedProcess[str]
 @click.option("--seed", default=1, show_default=True)
 def main(mutations: int, seed: int) -> None:
     """Print a table of the outcomes. Exit with 1 if any was wrong."""
+    vars(training_set).update(BLOCK_PAIRS=BLOCK_PAIRS, BLOCKS_A_PART=BLOCKS_PER_PART)
     tally, random = Tally(), Random(seed)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -53,36 +57,37 @@ def main(mutations: int, seed: int) -> None:
     sys.exit(bool(tally.wrong))
 
 
-def preprocess_command(folder: Path, random: Random) -> list[object]:
+def preprocess_command(folder: Path, random: Random) -> list[str]:
     """Write a random corpus, and return the command that prepares it with BPE and a validation set."""
     words = ["".join(random.choices("abcdefg", k=random.randint(1, 6))) for _ in range(200)]
     lines = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(PAIRS)]
     (folder / "corpus.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "corpus.de").write_text("".join(f"{line[::-1]}\n" for line in lines), encoding="utf-8")
-    corpus = ("--source-lang", "en", "--target-lang", "de", "--train", folder / "corpus")
-    tokenizer = ("--tokenizer", "bpe", "--vocab-size", 60)
+    corpus = ("--source-lang", "en", "--target-lang", "de", "--train", str(folder / "corpus"))
+    tokenizer = ("--tokenizer", "bpe", "--vocab-size", "60")
     held_out = ("--set", f"corpus.valid_size={HELD_OUT}")
-    return ["preprocess", *corpus, *tokenizer, *held_out, "--workers", 1, "--quiet"]
+    return ["preprocess", *corpus, *tokenizer, *held_out, "--workers", "1", "--quiet"]
 
 
-def resume(command: list[object], work: Path, parts: Path) -> None:
+def resume(command: list[str], work: Path, parts: Path) -> None:
     """Run `command`, and copy the work folder `work`, which a finished run would remove, to `parts`."""
-    run_forked(command, keep_work=True)
+    with patch.object(preprocess, "drop_work", lambda work: None):
+        forks.succeed(command, parts.parent)
     shutil.copytree(work, parts)
 
 
-def shard(command: list[object], work: Path, parts: Path) -> None:
+def shard(command: list[str], work: Path, parts: Path) -> None:
     """Run two shards of `command`, copy their work folder `work` to `parts`, then merge them."""
     for number in ("1/2", "2/2"):
-        run_forked([*command, "--shard", number])
+        forks.succeed([*command, "--shard", number], parts.parent)
     shutil.copytree(work, parts)
-    run_forked(command)
+    forks.succeed(command, parts.parent)
 
 
 def damage_parts(
     out: Path,
-    command: list[object],
-    prepare: Callable[[list[object], Path, Path], None],
+    command: list[str],
+    prepare: Callable[[list[str], Path, Path], None],
     mutations: int,
     random: Random,
     tally: Tally,
@@ -91,7 +96,7 @@ def damage_parts(
 
     `prepare(command, work, parts)` stores undamaged parts in the folder `parts` and the dataset in `out`.
     """
-    command, work, parts = [*command, "--out", out], work_folder(out), out.with_name(f"{out.name}-parts")
+    command, work, parts = [*command, "--out", str(out)], work_folder(out), out.with_name(f"{out.name}-parts")
     prepare(command, work, parts)
     expected = digest(out)
     for _ in range(mutations):
@@ -99,9 +104,9 @@ def damage_parts(
             shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(parts, work)
         name, damage = damage_file(work, random)
-        done = run_forked(command)
-        same = done.returncode == 0 and digest(out) == expected
-        record(tally, f"part ({out.name}), {damage}", name, done, same)
+        done = forks.run(command, out.parent, SECONDS)
+        same = done.code == 0 and digest(out) == expected
+        record(tally, f"part ({out.name}), {damage}", name, done.code, done.errors, same)
 
 
 def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -> None:
@@ -116,7 +121,7 @@ def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -
         name, damage = damage_file(cache, random)
         done = run(*command, environment=environment, text="a b c\n")
         same = (done.returncode, done.stdout) == (0, expected.stdout)
-        record(tally, f"kernel, {damage}", name, done, same)
+        record(tally, f"kernel, {damage}", name, done.returncode, done.stderr, same)
 
 
 def damage_file(folder: Path, random: Random) -> tuple[str, str]:
@@ -137,37 +142,19 @@ def damage_file(folder: Path, random: Random) -> tuple[str, str]:
     return str(file.relative_to(folder)), damage
 
 
-def record(tally: Tally, fault: str, name: str, done: Completed, same: bool) -> None:
+def record(tally: Tally, fault: str, name: str, code: int | None, stderr: str, same: bool) -> None:
     """Count the outcome of damage to the file `name`. `same` says that the result is the expected one."""
     if same:
         tally.add(fault, "identical")
-    elif refused_plainly(done.returncode, done.stderr):
+    elif refused_plainly(code, stderr):
         tally.add(fault, "clean")
     else:
-        tally.add(fault, "wrong", f"{name}: exit code {done.returncode}, {done.stderr[-300:]!r}")
+        tally.add(fault, "wrong", f"{name}: exit code {code}, {stderr[-300:]!r}")
 
 
-def run_forked(command: list[object], keep_work: bool = False) -> Completed:
-    """Run `nmt` with small parts in a fork of this process. With `keep_work`, it keeps the work folder."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        if not (pid := os.fork()):
-            os.dup2(errors.fileno(), 2)
-            vars(training_set).update(BLOCK_PAIRS=BLOCK_PAIRS, BLOCKS_A_PART=BLOCKS_PER_PART)
-            if keep_work:
-                vars(preprocess).update(drop_work=lambda work: None)
-            sys.argv = ["nmt", *map(str, command)]
-            try:
-                nmt_main()
-            except SystemExit as end:
-                os._exit(end.code if isinstance(end.code, int) else 1)
-            finally:
-                os._exit(99)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        errors.seek(0)
-        return Completed([str(word) for word in command], code, "", errors.read())
-
-
-def run(*arguments: object, environment: Mapping[str, str] | None = None, text: str = "") -> Completed:
+def run(
+    *arguments: object, environment: Mapping[str, str] | None = None, text: str = ""
+) -> CompletedProcess[str]:
     """Run `nmt` with these arguments, and `text` on stdin."""
     command = [*NMT, *map(str, arguments)]
     return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)

@@ -1,11 +1,8 @@
 """Run `nmt` in forks of this process, which has loaded all modules: hundreds of commands per minute."""
 
 import fcntl
-import gc
-import importlib
 import multiprocessing
 import os
-import pkgutil
 import resource
 import select
 import signal
@@ -16,6 +13,8 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import NoReturn
+
+from tests import fork_server
 
 MEMORY_LIMIT = {resource.RLIMIT_AS: 24 << 30}
 """Maximum address space in bytes."""
@@ -30,11 +29,10 @@ FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_PO
 """Settings of OpenMP, before it is loaded. Busy waiting would dominate short commands."""
 
 LAZY_MODULES = (
-    *("torch._dynamo", "torch.utils._device", "numpy.ma", "concurrent.futures.thread", "sacremoses"),
-    *("sacrebleu.tokenizers.tokenizer_13a", "rich.live", "rich.table"),
-    *("encodings.utf_8_sig", "numpy.ctypeslib", "torch.profiler._cupti_monitor"),
+    *("torch.utils._device", "numpy.ma", "numpy.ctypeslib", "encodings.utf_8_sig"),
+    "torch.profiler._cupti_monitor",
 )
-"""Modules that `nmt_cli` loads at first use."""
+"""Modules that `nmt_cli` loads at first use, besides those of `tests.fork_server`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,8 @@ class Completed:
 def load() -> None:
     """Import all modules that `nmt` uses, so that forks need not. Start no thread."""
     os.environ |= FEW_THREADS
-    import nmt_cli
-
-    modules = (module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."))
-    for name in (*modules, *LAZY_MODULES):
-        if not name.endswith((".fused", ".__main__")):
-            with suppress(ImportError):
-                importlib.import_module(name)
+    fork_server.load(LAZY_MODULES)
     resource_tracker.ensure_running()  # otherwise every process with children would start one
-    gc.freeze()  # garbage collection would copy the pages that forks share
 
 
 def run(

@@ -193,6 +193,13 @@ def test_a_second_run_with_the_same_output_is_refused_without_harm_to_the_first(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def error_of(process: Popen[str], text: str | None = None) -> str:
+    """Send `text` to a process, check that it ends with code 1 and one line of error, and return the line."""
+    stderr = process.communicate(text)[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1), stderr
+    return stderr
+
+
 def table(pairs: Pairs) -> str:
     """Return pairs as lines of two columns."""
     return "".join(f"{source}\t{target}\n" for source, target in pairs)
@@ -223,8 +230,7 @@ def test_invalid_pairs_on_stdin_are_an_error_of_one_line(
     tmp_path: Path, start_nmt: Start, text: str, messages: list[str]
 ) -> None:
     process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / "out", stdin=subprocess.PIPE)
-    stderr = process.communicate(text)[1]
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    stderr = error_of(process, text)
     assert [message for message in messages if message not in stderr] == []
     assert not any(tmp_path.iterdir())
 
@@ -294,9 +300,7 @@ def test_an_output_folder_without_write_permission_is_an_error_of_one_line(
     below = without_privileges()
     (tmp_path / "read-only").mkdir(mode=0o555)
     out = tmp_path / "read-only" / "out"
-    process = start_nmt(*CHARACTERS, "--train", toy, "--out", out, below=below)
-    stderr = process.communicate()[1]
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    stderr = error_of(start_nmt(*CHARACTERS, "--train", toy, "--out", out, below=below))
     assert f"{out} can't be written: Permission denied. Choose another path" in stderr
 
 
@@ -308,8 +312,7 @@ def test_a_file_without_read_permission_is_an_error_of_one_line(
         shutil.copy(f"{toy}.{lang}", tmp_path / f"c.{lang}")
     (tmp_path / "c.de").chmod(0o200)
     process = start_nmt(*CHARACTERS, "--train", tmp_path / "c", "--out", tmp_path / "out", below=below)
-    stderr = process.communicate()[1]
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    stderr = error_of(process)
     assert f"{tmp_path}/c.de can't be read: permission denied. Check".lower() in stderr.lower()
     assert not (tmp_path / "out").exists()
 
@@ -339,8 +342,7 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_no_files(
     with Path(f"{train}.en").open() as file:
         arguments = (*CHARACTERS, "--train", "-") if kilobytes == 100 else (*large_arguments, "--workers", 1)
         process = start_nmt(*arguments, "--out", out, "--quiet", below=below, stdin=file.fileno())
-        stderr = process.communicate()[1]
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+        stderr = error_of(process)
     assert "No space left on device. Free some space, or choose another path" in stderr
     assert str(tmp_path) in stderr
 
@@ -350,8 +352,7 @@ def test_a_limit_of_file_sizes_is_an_error_of_one_line(
 ) -> None:
     below = ("sh", "-c", 'ulimit -f 200 && exec "$@"', "sh")
     process = start_nmt(*large_arguments, "--workers", 1, "--out", tmp_path / "out", "--quiet", below=below)
-    stderr = process.communicate()[1]
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    stderr = error_of(process)
     assert "File too large" in stderr
     assert str(tmp_path / "out") in stderr
     assert not any(tmp_path.iterdir())

@@ -57,7 +57,20 @@ def test_every_recipe_loads_its_environment_and_accepts_options_of_preprocess(pa
     assert all(command.endswith("${PREPROCESS:-}") for command in learning)
 
 
-@pytest.mark.parametrize("name", ["back-translation", "mixing", "multilingual"])
-def test_a_recipe_without_text_prints_its_usage(name: str) -> None:
-    refused = run(f"bash {RECIPES / name}/run.sh", NMT_DATA="")
-    assert refused.returncode == 2 and "run.sh [-d DATA]" in refused.stderr
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        *((f"{name}/run.sh", "run.sh [-d DATA]") for name in ("back-translation", "mixing", "multilingual")),
+        ("multi30k/run.sh -d text", "SETTINGS LANGUAGE"),
+        ("multi30k/run.sh -d text tok/tiny", "SETTINGS LANGUAGE"),
+        ("multi30k/run.sh -d text tok/missing de", "SETTINGS LANGUAGE"),
+        ("multi30k/run.sh -d text -x tok/tiny de", "illegal option"),
+        ("multi30k/steps.sh -d text de", "steps.sh [-d DATA]"),
+        ("table3/run.sh -d text", "CORPUS [ROW ...]"),
+        ("table3/run.sh -d text wmt15", "CORPUS [ROW ...]"),
+        ("table3/run.sh -d text -x multi30k", "illegal option"),
+    ],
+)
+def test_a_wrong_command_prints_the_usage_of_the_recipe(command: str, message: str) -> None:
+    refused = run(f"bash {RECIPES}/{command}", NMT_DATA="")
+    assert refused.returncode == 2 and message in refused.stderr

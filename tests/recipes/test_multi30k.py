@@ -126,11 +126,6 @@ def test_steps_of_a_stage_without_its_last_checkpoint_change_no_file(
     assert refused.returncode == 1 and "there is no" in refused.stderr and earlier.exists()
 
 
-def test_steps_without_a_stage_print_the_usage(recipe: Recipe, copied: Path) -> None:
-    refused = recipe(copied, "de", NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
-    assert refused.returncode == 2 and "steps.sh [-d DATA]" in refused.stderr
-
-
 def test_tokenised_text_is_used_unchanged(finished: Path) -> None:
     dataset = finished.parent / "tok-en-de"
     source = (dataset / "train.source.txt").read_text(encoding="utf-8")
@@ -150,15 +145,6 @@ def test_the_same_command_again_changes_no_file(recipe: Recipe, copied: Path, fi
 def test_a_stage_with_another_number_of_updates_is_not_recorded(finished: Path) -> None:
     with pytest.raises(SystemExit, match=r"has 2 updates, so it cannot be scored as 1\."):
         results.record(finished / "1", "tok/tiny", "de", 5, 0.6)
-
-
-@pytest.mark.parametrize(
-    "options", [(), ("tok/tiny",), ("tok/huge", "de"), ("-x", "tok/tiny", "de")], ids=str
-)
-def test_a_wrong_command_prints_the_usage(recipe: Recipe, copied: Path, options: tuple[str, ...]) -> None:
-    refused = recipe(copied, *options, NMT_DATA=copied.parents[1])
-    assert refused.returncode == 2
-    assert "SETTINGS LANGUAGE" in refused.stderr or "illegal option" in refused.stderr
 
 
 def test_several_seeds_are_one_row_with_mean_and_deviation(result: dict[str, Any]) -> None:

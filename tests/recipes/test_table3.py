@@ -111,13 +111,6 @@ def test_a_finished_row_is_skipped_and_resumes_for_more_updates(
         results.record(finished / "2", "multi30k", "keys-32", 16)
 
 
-@pytest.mark.parametrize("options", [(), ("-d", "text", "wmt15"), ("-x", "multi30k")], ids=str)
-def test_a_wrong_command_prints_the_usage(recipe: Recipe, copied: Path, options: tuple[str, ...]) -> None:
-    refused = recipe(copied, *options, NMT_DATA=copied.parents[1])
-    assert refused.returncode == 2
-    assert "CORPUS [ROW ...]" in refused.stderr or "illegal option" in refused.stderr
-
-
 def test_an_unknown_row_is_refused_before_any_training(recipe: Recipe, copied: Path, tmp_path: Path) -> None:
     refused = recipe(
         copied, "-o", tmp_path / "out", "multi30k", "base", "heads-3", NMT_DATA=copied.parents[1]
