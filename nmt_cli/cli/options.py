@@ -105,7 +105,8 @@ class PresetType(click.Choice[str]):
 
 
 class Command(click.Command):
-    """A command whose error for an unknown option suggests a known one. Its `epilog` is an example."""
+    """A command that suggests a known option in its error for an unknown one. Its `epilog` is an example for
+    the help."""
 
     settings: type[Any] = object
     """The dataclass of its settings, or `object` if the command has none."""
@@ -173,7 +174,7 @@ class Command(click.Command):
 
 
 class CommandWithSettings(Command):
-    """A command with settings. Its help lists the common ones."""
+    """A command with settings. Its help lists the common settings, and --settings prints all."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         """`settings` is the dataclass whose fields are sections of settings."""

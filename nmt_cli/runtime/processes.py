@@ -204,7 +204,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class SharedCount:
-    """A number, at first 0, in memory that this process and its forked children share."""
+    """A whole number that this process and its forked children share. It is 0 at first."""
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")

@@ -12,7 +12,7 @@ SCHEMES = ("bearer", "deepl-auth-key")
 
 
 class Keys:
-    """The accepted API keys. Without keys, every request is accepted."""
+    """The accepted API keys. If there are none, every request is accepted."""
 
     def __init__(self, file: Path | None = None) -> None:
         """Read `file`, which has one key per line. Ignore empty lines and lines that begin with #. Without a

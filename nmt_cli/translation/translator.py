@@ -36,7 +36,8 @@ def line_number(sentence: Sentence) -> int:
 
 
 class Prepared(NamedTuple):
-    """A sentence ready for the search: prepared `text` with placeholder symbols, and its tokens `ids`."""
+    """A sentence that is ready for the search. `text` is prepared, with placeholder symbols, and `ids` are
+    its tokens."""
 
     text: str
     ids: list[int]
@@ -49,7 +50,7 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Scored):
-    """A translation of a complete line."""
+    """A translation of a complete line, joined from one hypothesis per sentence."""
 
     text: str
     score: float
@@ -88,7 +89,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A line and its translations."""
+    """A line, its translations, and signs that they are wrong."""
 
     line: Line
     candidates: Sequence[Candidate]

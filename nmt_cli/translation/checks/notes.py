@@ -8,7 +8,7 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class Noted:
-    """A count of lines, with the `SHOWN` lowest line numbers. Lines may be added in any order."""
+    """A count of lines, and the `SHOWN` lowest line numbers. Lines may be added in any order."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)

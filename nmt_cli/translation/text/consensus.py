@@ -22,9 +22,10 @@ BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 def agreed(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    """Return the `search.n_best` hypotheses that agree most with all hypotheses, best first. Weight each
-    reference by its probability. `search.mbr` is the metric: "chrf" compares the results of `text` without
-    whitespace, "bleu" compares tokens. "off" returns all hypotheses as they are."""
+    """Return the `search.n_best` hypotheses that agree most with all hypotheses, best first. Each hypothesis
+    is also a reference, weighted by its probability, or all samples equally. `search.mbr` is the metric:
+    "chrf" compares the results of `text` without whitespace, "bleu" compares tokens. "off" returns all
+    hypotheses as they are."""
     if search.mbr == "off":
         return list(hypotheses)
     if search.mbr == "chrf":
