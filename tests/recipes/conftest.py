@@ -21,9 +21,29 @@ from nmt_cli.demo import corpus as grammar
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
+TINY = (
+    *("--set", "model.width=16", "--set", "model.feed_forward=16", "--set", "model.heads=2"),
+    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"),
+    *("--batch-tokens", "500", "--save-every", "1", "--device", "cpu", "--quiet"),
+)
+"""Options of `nmt train` with which a recipe takes seconds."""
+
+Recipe = Callable[..., CompletedProcess[str]]
+StandIns = Callable[[str, Path, Callable[[str], bytes]], Path]
+
+
+def text_lines(file: Path) -> list[str]:
+    """Return the lines of a file."""
+    return file.read_text("utf-8").splitlines()
+
+
+def averaged_steps(model: Path) -> list[int]:
+    """Return the steps of the checkpoints that a model averages."""
+    return [part["step"] for part in json.loads((model / "config.json").read_text())["averaged"]]
+
 
 @pytest.fixture(scope="session")
-def recipe(nmt_script: Path) -> Callable[..., CompletedProcess[str]]:
+def recipe(nmt_script: Path) -> Recipe:
     """Return a function that runs `run.sh` of a recipe: `recipe(name_or_folder, *arguments, KEY=value)`.
 
     SCRIPT names another script. FIRST is put first on the PATH. Other keywords are environment variables. The
@@ -90,7 +110,7 @@ class ToyRun:
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a file of the results."""
-        return (self.out / name).read_text("utf-8").splitlines()
+        return text_lines(self.out / name)
 
     def records(self, name: str) -> list[Any]:
         """Return the JSON values of a file of the results, one per line."""
@@ -104,7 +124,7 @@ class ToyRun:
 
 @pytest.fixture(scope="session")
 def toy_run(
-    recipe: Callable[..., CompletedProcess[str]],
+    recipe: Recipe,
     recipe_copy: Callable[[str], Path],
     toy_text: Callable[..., Path],
     tiny_settings: str,
@@ -124,7 +144,7 @@ def toy_run(
 
 
 @pytest.fixture(scope="session")
-def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
+def stand_ins() -> StandIns:
     """Return a function that writes small archives in place of those that a list in `recipes/` names.
 
     `content(name)` returns the content of a file by its name in the recipe. The function returns the path of

@@ -6,19 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from subprocess import CompletedProcess
 
 import pytest
 
-Recipe = Callable[..., CompletedProcess[str]]
-StandIns = Callable[[str, Path, Callable[[str], bytes]], Path]
+from tests.recipes.conftest import TINY, Recipe, StandIns, averaged_steps, text_lines
 
 PREPARE = Path(__file__).resolve().parents[2] / "recipes" / "iwslt14-de-en" / "prepare.py"
-TINY = (
-    *("--set", "model.width=16", "--set", "model.feed_forward=16", "--set", "model.heads=2"),
-    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"),
-    *("--batch-tokens", "500", "--save-every", "1", "--max-steps", "10", "--device", "cpu", "--quiet"),
-)
 WORDS = {
     "de": "das Haus ist alt und der Mann sieht es".split(),
     "en": "a House is old and Men see it".split(),
@@ -47,10 +40,6 @@ def content(name: str) -> bytes:
     segments = enumerate(sentences(stem, lang, SEGMENTS[stem]), start=1)
     body = "".join(f'<seg id="{n}"> {line} </seg>\n' for n, line in segments)
     return f'<?xml version="1.0"?>\n<doc docid="1">\n<title>No</title>\n{body}</doc>\n'.encode()
-
-
-def lines(file: Path) -> list[str]:
-    return file.read_text("utf-8").splitlines()
 
 
 @pytest.fixture
@@ -87,11 +76,11 @@ def test_training_text_has_no_tags_and_no_unequal_pairs_and_every_23rd_pair_is_v
     text["de"] += ["a b c d", "a b"]
     text["en"] += ["a b c d e f", "a b c"]
     out = prepare(text)
-    train, valid = lines(out / "train.de"), lines(out / "valid.de")
+    train, valid = text_lines(out / "train.de"), text_lines(out / "valid.de")
     assert valid == [plain[22], plain[45]]
     assert train[:44] == [line for line in plain if line not in valid]
     assert [line.split()[0] for line in train[44:]] == ["Über", "mehr", "wort", "a", "a", "a"]
-    assert lines(out / "train.en")[-2:] == ["a b c d e f", "a b c"]
+    assert text_lines(out / "train.en")[-2:] == ["a b c d e f", "a b c"]
 
 
 def test_the_test_set_is_five_tokenised_sets_with_plain_apostrophes(
@@ -100,8 +89,8 @@ def test_the_test_set_is_five_tokenised_sets_with_plain_apostrophes(
     out = prepare({"de": ["a"], "en": ["a"]})
     texts = [line for name, count in SEGMENTS.items() for line in sentences(name, "en", count)]
     expected = [line.replace(". “Ja”, it’s", " . “ Ja ” , it 's") for line in texts]
-    assert lines(out / "test.en") == expected
-    assert len(lines(out / "test.de")) == sum(SEGMENTS.values())
+    assert text_lines(out / "test.en") == expected
+    assert len(text_lines(out / "test.de")) == sum(SEGMENTS.values())
 
 
 @pytest.mark.slow
@@ -110,20 +99,19 @@ def test_the_recipe_scores_the_best_and_the_averaged_model(
 ) -> None:
     downloads = stand_ins("iwslt14-de-en/downloads.toml", tmp_path, content)
     run = tmp_path / "run"
-    done = recipe(
-        "iwslt14-de-en", run, *TINY, DOWNLOADS=downloads, PREPROCESS="--set tokenizer.merges=20 --workers 1"
-    )
+    options = "--set tokenizer.merges=20 --workers 1"
+    arguments = (*TINY, "--max-steps", 10)
+    done = recipe("iwslt14-de-en", run, *arguments, DOWNLOADS=downloads, PREPROCESS=options)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((run / "dataset" / "dataset.json").read_text())
     pairs = (TALK_LINES + 2) // 23
     assert f"{pairs} pairs" in done.stdout and f"{TALK_LINES + 2 - pairs} pairs" in done.stdout
     assert manifest["settings"]["text"]["lowercase"]
-    assert lines(run / "dataset" / "train.target.txt")[0] == "titel : a"
-    averaged = json.loads((run / "average" / "config.json").read_text())["averaged"]
-    assert [part["step"] for part in averaged] == list(range(1, 11))
+    assert text_lines(run / "dataset" / "train.target.txt")[0] == "titel : a"
+    assert averaged_steps(run / "average") == list(range(1, 11))
     systems = json.loads((run / "scores.json").read_text())["systems"]
     assert [Path(system["system"]).name for system in systems] == ["training.en", "average.en"]
     for system in systems:
         (score,) = system["scores"]
         assert "case:lc" in score["signature"] and "tok:none" in score["signature"]
-        assert len(lines(Path(system["system"]))) == sum(SEGMENTS.values())
+        assert len(text_lines(Path(system["system"]))) == sum(SEGMENTS.values())

@@ -8,7 +8,6 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.demo import corpus as grammar
 from recipes.multi30k import results
-
-Recipe = Callable[..., CompletedProcess[str]]
+from tests.recipes.conftest import Recipe
 
 SMALL = "--set tokenizer.merges=200"
 SIZES = {"train": 300, "valid": 4, "test_2016_flickr": 4}

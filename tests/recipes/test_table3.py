@@ -20,8 +20,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.table3 import results
-
-Recipe = Callable[..., CompletedProcess[str]]
+from tests.recipes.conftest import Recipe
 
 VOCABULARY, IMPLIED = 37_000, 41_000
 """Entries of the vocabulary in the paper's text, and as the paper's numbers of parameters imply."""

@@ -3,21 +3,13 @@
 import gzip
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from subprocess import CompletedProcess
 
 import pytest
 
-Recipe = Callable[..., CompletedProcess[str]]
-StandIns = Callable[[str, Path, Callable[[str], bytes]], Path]
+from tests.recipes.conftest import TINY, Recipe, StandIns, averaged_steps, text_lines
 
-TINY = (
-    *("--set", "model.width=16", "--set", "model.feed_forward=16", "--set", "model.heads=2"),
-    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"),
-    *("--batch-tokens", "500", "--save-every", "1", "--validate-every", "0", "--device", "cpu", "--quiet"),
-)
 WORDS = {
     "en": "the a house old man sees red car goes home and then sleeps well-known Tom's friend , .".split(),
     "de": "das ein Haus alt Mann sieht rot Auto geht heim und dann schläft ICE-Zug Toms Freund , .".split(),
@@ -51,15 +43,6 @@ def content(name: str) -> bytes:
     return gzip.compress(text) if name.endswith(".gz") else text
 
 
-def text_lines(file: Path) -> list[str]:
-    return file.read_text("utf-8").splitlines()
-
-
-def steps(model: Path) -> list[int]:
-    """Return the steps of the checkpoints that a model averages."""
-    return [part["step"] for part in json.loads((model / "config.json").read_text())["averaged"]]
-
-
 def metrics(file: Path) -> set[str]:
     """Return the names of the metrics in the output of `nmt score --json`."""
     return {score["metric"] for score in json.loads(file.read_text())["systems"][0]["scores"]}
@@ -70,13 +53,13 @@ def test_english_german_is_trained_and_gets_both_scores_of_both_test_sets(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("wmt14-en-de/downloads.toml", tmp_path, content)
-    arguments = (tmp_path / "run", *TINY, "--max-steps", 6)
+    arguments = (tmp_path / "run", *TINY, "--validate-every", 0, "--max-steps", 6)
     done = recipe("wmt14-en-de", *arguments, DOWNLOADS=downloads, PREPROCESS="--vocab-size 80 --workers 1")
     assert done.returncode == 0, done.stderr
     dataset, results = tmp_path / "run" / "dataset-wmt14", tmp_path / "run" / "wmt14-base"
     # One line of Common Crawl is not UTF-8.
     assert len(text_lines(dataset / "train.source.txt")) == 3 * TRAINING_LINES - 1
-    assert steps(results / "model") == [2, 3, 4, 5, 6]
+    assert averaged_steps(results / "model") == [2, 3, 4, 5, 6]
     for name in ("newstest2014-full", "newstest2014-filtered"):
         assert f"{name}, {LINES[name]} lines, wmt14 data, base model:" in done.stdout
         assert text_lines(dataset / f"{name}.source.raw.txt") == sentences(name, "en", LINES[name])
@@ -89,14 +72,14 @@ def test_english_french_is_trained_and_gets_both_scores(
     tmp_path: Path, recipe: Recipe, stand_ins: StandIns
 ) -> None:
     downloads = stand_ins("wmt14-en-fr/downloads.toml", tmp_path, content)
-    arguments = (tmp_path / "run", *TINY, "--max-steps", 20)
+    arguments = (tmp_path / "run", *TINY, "--validate-every", 0, "--max-steps", 20)
     options = "--vocab-size 60 --workers 1"
     done = recipe("wmt14-en-fr", *arguments, MODEL="big", DOWNLOADS=downloads, PREPROCESS=options)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "run" / "big"
     manifest = json.loads((tmp_path / "run" / "dataset" / "dataset.json").read_text())
     assert manifest["settings"]["tokenizer"]["kind"] == "sentencepiece"
-    assert steps(results / "model") == list(range(1, 21))
+    assert averaged_steps(results / "model") == list(range(1, 21))
     trained = tomllib.loads((results / "training" / "config.toml").read_text())
     assert [trained["model"][f"{name}_dropout"] for name in ("residual", "embedding")] == [0.1, 0.1]
     assert f"newstest2014, {LINES['newstest2014']} lines, big model:" in done.stdout
