@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -13,10 +12,6 @@ import pytest
 
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.scoring.config import Metric
-
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from recipes.docs.reference import PAGES, REFERENCE
 
 PACKAGE = REFERENCE.parents[1]

@@ -13,9 +13,6 @@ from random import Random
 
 import pytest
 
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from recipes import download
 from tests.recipes.conftest import add_member
 

@@ -4,16 +4,12 @@ import gzip
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.demo import corpus as grammar
 from recipes.multi30k import results

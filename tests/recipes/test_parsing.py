@@ -12,9 +12,6 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig

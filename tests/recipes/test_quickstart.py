@@ -9,9 +9,6 @@ from subprocess import CompletedProcess
 
 import pytest
 
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from nmt_cli.demo import corpus as grammar
 from recipes.quickstart import dictionary, generate
 

@@ -2,14 +2,10 @@
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes import results
 

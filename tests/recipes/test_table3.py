@@ -1,7 +1,6 @@
 """The recipe for Table 3: its rows, their parameters, and a sweep on a few generated pairs."""
 
 import json
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,10 +14,6 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import parameters
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
-
-# Recipes are not part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from recipes.table3 import results
 from tests.recipes.conftest import Recipe
 
