@@ -13,8 +13,8 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """Return the lines that the files of both languages each have. Raise `UserError` for damage, a language
-    with no or several files, and numbers of lines that differ or are 0.
+    """Return the number of lines, equal in the files of both `languages`. Raise `UserError` for damage, a
+    language with no or several files, and numbers of lines that differ or are 0.
     """
     names, counts = [], []
     with explained(path), opened(path) as archive:

@@ -72,7 +72,9 @@ def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfi
 
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each row. Last, raise `UserError` if the metadata count other rows."""
+    """Yield (source, target, score) for each row of one file. After the last row, raise `UserError` if the
+    number of rows differs from the metadata.
+    """
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):

@@ -49,8 +49,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of reading `path` in the `with` block into a `UserError`: a missing file, a directory, no
-    permission, data cut off, other damage. Other system errors pass.
+    """Turn errors of reading `path` in the `with` block into a `UserError`. It knows a missing file, a
+    directory, no permission, data cut off and other damage. Other system errors pass on.
     """
     try:
         yield
@@ -78,8 +78,8 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield the lines of `lines` in lists of `size`. The last may be shorter. Messages say `name`, or `path`
-    if it is "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
+    """Yield the same lines as `lines`, in lists of `size`. The last may be shorter. Messages say `name`, or
+    `path` if it is "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
     """
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
@@ -105,13 +105,15 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines that `lines` yields. Messages say `name`, or `path` if it is ""."""
+    """Return the number of lines that `lines` yields. Messages call it `name`, or `path` for no `name`."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
 
 def count_lines_of(stream: IO[bytes], name: str) -> int:
-    """Read a stream to its end. Return its lines. Raise `UserError` for UTF-16 or too long a line."""
+    """Read an open stream to its end and return its number of lines. Raise `UserError`, which calls the
+    stream `name`, for UTF-16 and a line that is too long.
+    """
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 

@@ -78,7 +78,7 @@ class Corpus:
 
     def count(self) -> int:
         """Return the number of pairs. Raise `UserError` for none, or if the sides do not match. This reads
-        all files, only metadata of Parquet, so that most damage is an error before any work begins.
+        all files, but no rows of Parquet, so that most damage is an error before any work begins.
         """
         match self.form:
             case "sgm" | "tmx":
@@ -98,7 +98,7 @@ class Corpus:
         return count
 
     def _count_lines(self) -> int:
-        """Return the lines of each file. Raise `UserError` for no line or different numbers of lines."""
+        """Return the number of lines, equal in all files. Raise `UserError` if it differs or is 0."""
         names = self.names or tuple(map(str, self.files))
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         return files.equal_count(names, counts)
@@ -136,7 +136,7 @@ class Corpus:
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield (source, target), with scores also the score. Not for the forms "lines" and "zip"."""
+        """Yield (source, target) or, with scores, (source, target, score). Not for "lines" and "zip"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -244,7 +244,9 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing."""
+    """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing. Raise
+    `UserError` for a file in two compressions, or if only one is a WMT test set.
+    """
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 

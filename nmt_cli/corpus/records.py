@@ -59,8 +59,8 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
-    """Return the column of a side (0 source, 1 target): the first of translation.LANG, LANG, a name such as
-    "src", and another code for LANG. Raise `UserError`, beginning with `location`, for none.
+    """Return the column of a side (0 source, 1 target). Take the first of translation.LANG, LANG, a name such
+    as "src", and another code for LANG. Raise `UserError`, beginning with `location`, for none.
     """
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
@@ -144,7 +144,7 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
-    """Return the JSON object in a line. Raise `UserError` for no JSON, no object or too deep nesting."""
+    """Return the JSON object in a line. Raise `UserError` if it is not one, or is nested too deeply."""
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))

@@ -17,7 +17,9 @@ Extent = tuple[Path, int, int]
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file of unknown length. The header is final after the `with` block."""
+    """Writes a one-dimensional `.npy` file whose length is not known in advance. The end of the `with` block
+    corrects the header, unless there was an error.
+    """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")

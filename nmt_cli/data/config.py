@@ -14,7 +14,9 @@ from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symb
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterConfig:
-    """Which training pairs are dropped. 0, false and "" turn a filter off, except for an empty side."""
+    """Which training pairs are dropped. 0, false and "" turn a filter off. Pairs with an empty side are
+    always dropped.
+    """
 
     max_words: int = setting(250, least=0, everyday=True)
     """Maximum words on either side. 0 means no limit."""

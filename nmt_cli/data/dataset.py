@@ -70,7 +70,7 @@ class Split:
         return len(self.source)
 
     def lengths(self, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the tokens, with end tokens, in the source and target of each number in `pairs`."""
+        """Return the source and target lengths, in tokens with end token, of the pairs numbered `pairs`."""
         source, target = (
             np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (self.source, self.target)
         )

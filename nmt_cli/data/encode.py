@@ -55,7 +55,7 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return whether to keep each pair: its `skip` is 0 or `skip` is None, and no side has over
+    """Return whether to keep each pair. `skip`, unless None, must be 0, and no side may have over
     `max_subwords` tokens, end token included. A `max_subwords` of 0 means no limit.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0

@@ -45,7 +45,9 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return `longest` tokens rounded up to a power of two and `LEAST_LONGEST`, the longest to report."""
+        """Return the length that layouts report as their longest. It is `longest` tokens, rounded up to a
+        power of two, and at least `LEAST_LONGEST`.
+        """
         return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 

@@ -167,8 +167,8 @@ class MixedPlan:
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
         """Return all pairs of a round in training order, each corpus spread evenly. `streams` has, for each
         corpus with pairs, its pairs by epoch. The round has about one time slot per batch. A slot takes the
-        same quantile of the lengths from each corpus. Slots are in random order, but a corpus's epochs stay
-        in order.
+        same quantile of lengths from each corpus. Slots are in random order, but epochs of a corpus stay in
+        order, so that no epoch begins before the previous one ends.
         """
         if not streams:
             return np.zeros(0, np.int64)
@@ -194,6 +194,8 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a mixture, or None if no corpora are mixed. Raise the errors of `mixture`."""
+    """Return the plan of a mixture on `dataset`, or None if neither the settings nor the dataset ask to mix.
+    Raise the errors of `train_corpora` and `mixture`.
+    """
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None

@@ -58,7 +58,7 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage at `time`. A stage's begin belongs to that stage."""
+        """Return the number, from 0, of the stage at `time`. The first time of a stage is in that stage."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class Mixture:
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
     Raise `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
-    without share or not after the stage's start, and if the last stage lacks the corpus whose epochs count.
+    without share or not after the stage's start. The last stage must have the corpus whose epochs count.
     """
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
@@ -111,7 +111,7 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether a setting is not the default or a corpus has a weight. If not, all pairs occur once."""
+    """Return whether to mix: a setting is not the default, or a corpus of the dataset has a weight."""
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 

@@ -50,7 +50,7 @@ class Shard:
         return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
 
     def save(self, path: Path) -> None:
-        """Write `path`, which appears complete or not at all. Raise `UserError` for a full disk."""
+        """Write the file `path`, which appears complete or not at all. Raise `UserError` for a full disk."""
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
         with reporting_full_disk(path):
@@ -106,8 +106,8 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return an integer key per pair: its length, raised by up to 1 / `NOISE_REACH` by 64 random bits,
-    `noise`.
+    """Return a sort key per pair: its length, raised at random by up to 1 / `NOISE_REACH`. `noise` has 64
+    random bits per pair.
     """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)

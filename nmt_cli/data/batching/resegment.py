@@ -62,9 +62,8 @@ UNCHANGED = AugmentConfig()
 
 class Resegmented:
     """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
-    ranks of a machine share `folder`, which has no other use. The one with `workers` above 0 writes each
-    epoch to it. The others may ask for an epoch once any of its shards is planned, because its files are
-    complete.
+    ranks of a machine share `folder`, only for this. The one with `workers` above 0 writes each epoch to it.
+    Others may ask for an epoch once any of its shards is planned. Its files are complete by then.
     """
 
     def __init__(

@@ -142,7 +142,9 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait for a shard's file. Raise `UserError` without planner or after `patience` seconds."""
+        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or after
+        `patience` seconds. Raise `RuntimeError` after `close`.
+        """
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
@@ -158,7 +160,9 @@ class Batches:
                 raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget_shard(self, epoch: int, index: int) -> None:
-        """Remove a shard's file if this process planned it, and release a finished epoch's segmentation."""
+        """Remove the file of a shard if this process planned it. After the last shard of an epoch, also
+        release the segmentation of the epoch.
+        """
         self._forget(self._path(epoch, index))
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)

@@ -80,11 +80,9 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of the dropped
-    pairs by reason.
-
-    Drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores before all other filters. Repetitions
-    are found later. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error".
+    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of the others by
+    reason. Before all other filters, drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores.
+    Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Repetitions stay.
     """
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
@@ -126,9 +124,7 @@ def clean(task: CleanTask) -> CleanBlock:
 
 
 def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target as prepared text, from which subwords are learned. Mask placeholders. Prepare
-    the source with its tag in front, but return it without the tag.
-    """
+    """Return both sides as prepared text to learn subwords from, with masked placeholders and no tag."""
     source, target = task.recipe.masked(*pair)
     if task.tag:  # must be the first symbol
         source = f"{task.tag} {source}"
@@ -136,9 +132,7 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return a block of the kept `pairs`, with the tag of the task before each source. Compute only those
-    hashes and qualities that the task needs to find repetitions.
-    """
+    """Return a block of the kept `pairs`, tagged, with those hashes and qualities that find repetitions."""
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -164,9 +158,7 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return two arrays with a value per pair: the score, and the closeness of the lengths of both sides. A
-    missing score becomes minus infinity.
-    """
+    """Return the score and the closeness of lengths of each pair. A missing score is minus infinity."""
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
     return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]
@@ -181,9 +173,8 @@ def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return the pair as text. Return None, and count the pair in `dropped`, if invalid UTF-8 is to be
-    skipped. Count a pair with replaced bytes, and a pair with NUL bytes, in `noted`. Raise `UserError` for
-    invalid UTF-8 if `task.invalid_utf8` is "error".
+    """Return a pair as text, or None to skip it for invalid UTF-8. Count this in `dropped`, and pairs with
+    NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error".
     """
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
@@ -202,18 +193,14 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Return a pair that has invalid UTF-8 as text with U+FFFD in its place. Return None if
-    `task.invalid_utf8` is "skip". Raise `UserError` if it is "error".
-    """
+    """Return a pair with U+FFFD for invalid UTF-8. "skip" gives None, and "error" raises `UserError`."""
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if source_text is None or target_text is None else (source_text, target_text)
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    """Return `lines` as bytes with a line feed after each, and the bytes of each line. No line may contain a
-    line feed.
-    """
+    """Return `lines`, none with a line feed, as bytes with a line feed after each, and their lengths."""
     # Encoding all at once takes a quarter of the time.
     content = "\n".join([*lines, ""]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))

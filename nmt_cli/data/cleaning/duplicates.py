@@ -27,9 +27,7 @@ HASHES_AT_ONCE = 1 << 20
 
 
 def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
-    """Return which texts the filters in `config` compare. "pair" is for `duplicates`, "target" for
-    `one_per_target`, and "source" for `one_per_source`.
-    """
+    """Return the kinds of text whose repetitions the filters in `config` look for."""
     enabled = (config.duplicates, config.one_per_target, config.one_per_source)
     return frozenset(name for name, is_on in zip(HASHED, enabled, strict=True) if is_on)
 
@@ -45,9 +43,7 @@ def side_hash(text: str) -> bytes:
 
 
 def closeness(source: str, target: str) -> float:
-    """Return 0 if both sides have equally many characters, and else a negative number. It is minus the
-    absolute logarithm of the ratio of their lengths.
-    """
+    """Return 0 for equal lengths in characters, else minus the absolute logarithm of their ratio."""
     return -abs(log((len(source) + 1) / (len(target) + 1)))
 
 
@@ -57,13 +53,10 @@ def find_repeated(
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield, in several arrays, the numbers of hashes that repeat another hash. Numbers count from 0 over all
-    files.
-
-    `hashes` are files of concatenated hashes. `qualities` has, for each quality, one array file per hash
-    file. The most important quality comes first. Among equal hashes, all but the one with the highest
-    qualities are repetitions. If qualities are equal, the first hash stays. Hashes whose entry in `left_out`
-    is not 0 are ignored. Bucket files are written to `work`, and one bucket at a time is in memory.
+    """Yield, in several arrays, the numbers of hashes that repeat another, from 0 over all files. `hashes`
+    are files of concatenated hashes. `qualities` has, for each quality, the most important one first, an
+    array file per hash file. Of equal hashes, the best, else the first, stays. Ignore hashes whose entry in
+    `left_out` is not 0. Write bucket files to `work`. One bucket at a time is in memory.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
@@ -94,9 +87,7 @@ def _entry_type(qualities: int) -> np.dtype[Any]:
 def _distribute(
     hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int
 ) -> None:
-    """Write each hash, with its number and qualities, to one of `buckets` files in `folder`. The files are
-    named 0, 1, and so on. Equal hashes go to the same file.
-    """
+    """Write each hash with number and qualities to file 0 to `buckets` - 1. Equal hashes share a file."""
     with ExitStack() as stack:
         files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
         for entries in _entries(hashes, qualities):
@@ -105,9 +96,7 @@ def _distribute(
 
 
 def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:
-    """Yield the hashes of all files in order, with their numbers and qualities. Each array has up to
-    `HASHES_AT_ONCE` hashes.
-    """
+    """Yield up to `HASHES_AT_ONCE` hashes of all files at a time, with their numbers and qualities."""
     number = 0  # of the first hash in the file
     for path, *quality_paths in zip(hashes, *qualities, strict=True):
         columns = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]

@@ -12,8 +12,8 @@ SCRIPTS = ("histograms.js", "page.js")
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """Return the HTML page with the counts and samples of `report`. Add histograms for training corpora, with
-    the thresholds in `config`. The page has neither time nor path, so equal datasets have equal pages.
+    """Return the HTML page of `report`, with histograms and the thresholds in `config` for training corpora.
+    Without time and path, equal datasets have equal pages.
     """
     content = {
         "languages": [source_lang, target_lang],

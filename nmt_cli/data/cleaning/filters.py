@@ -56,12 +56,10 @@ LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that decide about each pair without comparing it with other pairs. Those in `config` that
-    are off do nothing.
-    """
+    """The filters that judge each pair alone, without those that `config` turns off."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
-        """Raise `UserError` for an unknown script, and for a language filter without py3langid installed."""
+        """Raise `UserError` for an unknown script, or a language filter without py3langid."""
         self._config = config
         self._max_words = config.max_words or sys.maxsize
         self._languages = source_lang, target_lang
@@ -95,22 +93,20 @@ class Filters:
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Return whether `score` is below `min_score`. A missing score (NaN) is never too low. A `min_score`
-        of 0 turns this off.
-        """
+        """Return whether `score` is below `min_score`, if that is not 0. A missing score (NaN) is not."""
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop a pair of prepared text, or None to keep it. Check for an empty
-        side, words, ratio, identical sides, scripts and letters, in this order.
+        """Return the first reason to drop prepared text, or None. Check for an empty side, words, ratio,
+        identical sides, scripts and letters, in this order.
         """
         if not (source and target):
             return EMPTY
         return next((reason for reason, holds in self._checks if holds(source, target)), None)
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """Return the first reason to drop a pair of raw text, or None to keep it. Check for identical sides,
-        markup, numbers, repetition, sentences and language, in this order.
+        """Return the first reason to drop raw text, or None. Check for identical sides, markup, numbers,
+        repetition, sentences and language, in this order.
         """
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
@@ -127,9 +123,7 @@ class Filters:
         return counts[0] != counts[1]
 
     def _in_wrong_language(self, source: str, target: str) -> bool:
-        """Return whether either side is certainly in another language. A short text, or a language that
-        py3langid does not support, never is.
-        """
+        """Return whether a side is surely in another language. Short text and unsupported languages pass."""
         return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
 
     def _unequal_lengths(self, source: str, target: str) -> bool:
@@ -144,8 +138,8 @@ class Filters:
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the digits of each number in `text` above `SPELLED_OUT`, sorted as text. Leave out thousands
-    separators and leading zeros, and use ASCII digits. A decimal point ends a number.
+    """Return the ASCII digits of each number above `SPELLED_OUT`, sorted as text. 1,000 and 1.000 are equal.
+    A decimal point ends a number.
     """
     numbers = []
     for match in NUMBER.finditer(text):
@@ -174,17 +168,14 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    """Return the share, from 0 to 1, of letters and combining marks among the characters other than spaces.
-    The text must not be empty.
-    """
+    """Return the share of letters and combining marks in the characters, not spaces, of a non-empty text."""
     # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a function that checks a text: whether at least half of its letters are in the script `name`. A
-    text without letters passes. If `name` is "", every text passes. Raise `UserError` about filter.`setting`
-    for an unknown script.
+    """Return a check that at least half of a text's letters are in script `name`. No letters and "" as `name`
+    pass. Raise `UserError` about filter.`setting` for an unknown script.
     """
     if not name:
         return lambda text: True

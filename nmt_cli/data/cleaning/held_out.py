@@ -21,9 +21,7 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The file that has the keys of all held-out pairs, and its SHA-256. Held-out pairs are those that the
-    training set must not have.
-    """
+    """The file with the keys of all pairs that the training set must not have, and its SHA-256."""
 
     path: Path
     sha256: str
@@ -32,17 +30,14 @@ class HeldOut:
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a key for each line. Lines that differ only in case, spaces, common punctuation or Unicode form
-    share a key. A line with only punctuation has an empty key. No line may contain a line feed. One call for
-    many lines is several times as fast as a call per line.
+    """Return a key per line, equal for lines that differ only in case, spaces, common punctuation or Unicode
+    form. It is b"" for only punctuation. No line may contain a line feed. Many lines at once are faster.
     """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return the keys of up to `AT_ONCE` lines, which are processed as one text. Keys are in lower case and
-    in Unicode form NFKC. The punctuation in `ASCII` and `MARKS` is removed.
-    """
+    """Return the keys of up to `AT_ONCE` lines: NFKC, lower case, no punctuation of `ASCII` or `MARKS`."""
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():
         text = text.lower()
@@ -68,8 +63,8 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write a line `source<TAB>target` to `path` for each pair, with the keys that `keys` returns. Leave out
-    pairs with two empty keys. Ignore words in `symbols` at the start of sources.
+    """Write a line `source<TAB>target` to `path` for each pair, as `keys` gives them. Leave out pairs of
+    empty keys. Ignore words in `symbols` at the start of sources.
     """
     with path.open("wb") as file:
         for corpus in corpora:
@@ -79,9 +74,8 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers in the corpus, from 1, of the pairs of `block` that are held out. `by` is the side
-    that must be equal: "pair" (both in one held-out pair), "source", "target" or "either". An empty target
-    key never matches. An empty source key matches only in a pair.
+    """Return the numbers in the corpus, from 1, of held-out pairs in `block`. `by` is the side that must be
+    equal: "pair" (both), "source", "target" or "either". An empty key matches only as the source of a pair.
     """
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
@@ -106,8 +100,8 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return, for each target key, the keys of its sources. Also return the set of all source keys. Leave out
-    the empty key among target keys and in that set. A process reads the file once.
+    """Return the source keys of each target key, and all source keys. Leave out the empty target key and,
+    from all source keys, the empty one. A process reads the file once.
     """
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:

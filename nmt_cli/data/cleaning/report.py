@@ -46,9 +46,7 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the counts in `state`, the result of `state()` of another report of the same input. `read`
-        stays.
-        """
+        """Add the counts in `state`, the `state()` of another report of the same input. `read` stays."""
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))
@@ -66,9 +64,7 @@ class FilterReport:
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """Return "reason: number, ..." for the dropped training pairs of all corpora. The most frequent
-        reason comes first.
-        """
+        """Return "reason: number, ..." for all dropped training pairs, the most frequent first."""
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts
@@ -80,9 +76,7 @@ class FilterReport:
 
 
 def described(corpus: CorpusReport) -> dict[str, Any]:
-    """Return the object for one input in `filter-report.json`. It has role, name, and the number of read and
-    kept pairs. For each reason, it has the number of dropped or noted pairs and samples of them.
-    """
+    """Return the object for one input: role, name, read and kept pairs, and counts and samples by reason."""
     tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
     return {
         "role": corpus.role,

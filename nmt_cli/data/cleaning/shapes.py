@@ -23,7 +23,6 @@ SCORES = 2000
 
 
 def _zeros(maximum: int) -> Counts:
-    """Return an array of zeros, one for each value from 0 to `maximum`."""
     return np.zeros(maximum + 1, np.int64)
 
 
@@ -51,9 +50,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Shapes:
-    """The shapes of the kept and of the dropped pairs of a corpus, and a sample of its scores. `numbers` has
-    the numbers of the pairs in the sample, and `scores` their scores.
-    """
+    """The shapes of kept and dropped pairs of a corpus, and a sample of scores with pair `numbers`."""
 
     kept: Shape = field(default_factory=Shape)
     dropped: Shape = field(default_factory=Shape)
@@ -61,9 +58,7 @@ class Shapes:
     scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def add_scores(self, numbers: Counts, scores: NDArray[np.float32]) -> None:
-        """Add the scores of the pairs in `numbers` to the sample. Ignore missing scores. Keep at most
-        `SCORES` scores. The numbers of the pairs decide which ones, so the order of calls does not matter.
-        """
+        """Add scores, except missing ones, to the sample of up to `SCORES`. The numbers decide the sample."""
         has_score = ~np.isnan(scores)
         numbers = np.concatenate([self.numbers, numbers[has_score]])
         scores = np.concatenate([self.scores, scores[has_score]])
@@ -97,9 +92,7 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the data for the page, by name. "words" and "ratios" each have the counts of "kept" and
-        "dropped", without zeros at the end. "scores" has the finite scores of the sample, sorted and rounded.
-        """
+        """Return "words" and "ratios" of kept and dropped pairs without final zeros, and sorted "scores"."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},
@@ -109,9 +102,7 @@ class Shapes:
 
 
 def words_of(content: bytes, lengths: Counts) -> Counts:
-    """Return the number of words in each line of `content`, prepared text. `lengths` has the bytes of each
-    line, line feed included. An empty line counts as one word.
-    """
+    """Return the number of words per line, 1 for an empty one. `lengths` are bytes, line feeds included."""
     if not len(lengths):
         return np.zeros(0, np.int64)
     # Prepared text has single spaces between words.
@@ -120,5 +111,4 @@ def words_of(content: bytes, lengths: Counts) -> Counts:
 
 
 def _trimmed(counts: Counts) -> list[int]:
-    """Return the counts as a list without the zeros at its end."""
     return [int(count) for count in np.trim_zeros(counts, "b")]

@@ -25,24 +25,20 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of pairs by reason, and up to `SAMPLES` samples of each. The order in which pairs are added does
-    not matter.
-    """
+    """Counts of pairs by reason, and up to `SAMPLES` samples of each. The order of adding does not matter."""
 
     counts: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair under `reason`. Return whether it belongs to the samples so far. If so, the caller
-        must pass the pair to `keep`.
-        """
+        """Count a pair under `reason`. If the result is true, the caller must pass the pair to `keep`."""
         self.counts[reason] += 1
         samples = self.samples.setdefault(reason, [])
         return len(samples) < SAMPLES or _rank(number) < samples[-1].rank
 
     def keep(self, reason: str, number: int, source: str, target: str) -> None:
-        """Add a pair to the samples of `reason`, with each side cut to `LONGEST_SAMPLE` characters. Drop the
-        sample with the highest rank if there are more than `SAMPLES`.
+        """Add a pair to the samples of `reason`, each side cut to `LONGEST_SAMPLE` characters. Drop the
+        sample with the highest rank above `SAMPLES`.
         """
         sample = Sample(_rank(number), number, source[:LONGEST_SAMPLE], target[:LONGEST_SAMPLE])
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
@@ -53,9 +49,7 @@ class Tally:
             self.keep(reason, number, source, target)
 
     def merge(self, other: "Tally") -> None:
-        """Add the counts of `other`, in place. Of the samples of both, keep the `SAMPLES` with the lowest
-        ranks for each reason.
-        """
+        """Add the counts of `other`. Per reason, keep the `SAMPLES` samples with the lowest ranks of both."""
         self.counts += other.counts
         for reason, samples in other.samples.items():
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
@@ -73,5 +67,4 @@ class Tally:
 
 
 def _rank(number: int) -> int:
-    """Return the rank of the pair with this number, from 0 to 2^64 - 1. See `SPREAD`."""
     return number * SPREAD & (1 << 64) - 1

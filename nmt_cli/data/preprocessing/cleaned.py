@@ -23,9 +23,7 @@ REPORT = "report.json"
 
 
 class CleanWriter(ExitStack):
-    """Writes the cleaned blocks of a part to its folder. The end of the `with` block writes the counts per
-    corpus to report.json.
-    """
+    """Writes cleaned blocks of a part. The end of the `with` block writes their counts to report.json."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -37,9 +35,7 @@ class CleanWriter(ExitStack):
         self._counts: dict[int, CorpusReport] = {}
 
     def append(self, owner: int, block: CleanBlock) -> None:
-        """Write the text, numbers, hashes and qualities of a block of corpus number `owner`, and add its
-        counts. Blocks of one corpus must be consecutive.
-        """
+        """Write a block of corpus number `owner`, and count it. Blocks of one corpus must be consecutive."""
         self._texts["source"].append(block.source.content, block.source.lengths)
         self._texts["target"].append(block.target.content, block.target.lengths)
         self._numbers.append(block.numbers)
@@ -56,9 +52,7 @@ class CleanWriter(ExitStack):
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return, for each cleaned pair of a part, its number in its corpus, from 1. The array is mapped from
-    disk.
-    """
+    """Return the number of each cleaned pair of a part in its corpus, from 1, mapped from disk."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
@@ -69,9 +63,7 @@ def hashes_of(folder: Path, name: Hashed) -> Path:
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number of the corpus, counts) for each corpus that has blocks in a part, in order.
-    `CorpusReport.merge` reads the counts.
-    """
+    """Yield (number of the corpus, counts for `CorpusReport.merge`) of each corpus with blocks in a part."""
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 

@@ -32,9 +32,9 @@ UNKNOWNS = "unknown subwords"
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write the raw lines and the ids of a validation or test set to `folder`. Keep every pair. Append a
-    report to `report`, which notes the pairs that the filters would drop. Return the description of the split
-    for the manifest. Raise `UserError` for invalid UTF-8 if the setting is "error".
+    """Write raw lines and ids of all pairs of a set to `folder`. Append a report, which notes the pairs that
+    filters would drop. Return the description of the split for the manifest. Raise `UserError` for invalid
+    UTF-8 if the setting is "error".
     """
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
@@ -69,8 +69,8 @@ def write_evaluation_set(
 def _reasons(
     filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index, reason) for each pair that the filters would drop or that has an entry in `flags`. Index
-    counts from 0. `pairs` has raw lines, and `prepared` has the same lines after preparation, by side.
+    """Yield (index from 0, reason) for each pair that the filters would drop or that `flags` has. `prepared`
+    has the raw lines of `pairs` after preparation, by side.
     """
     prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
     for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):
@@ -79,8 +79,8 @@ def _reasons(
 
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
-    """Return the pairs of `block` as text. Replace invalid bytes, and count each such pair in `noted`. The
-    setting "skip" replaces too, because every line is kept. Raise `UserError` if the setting is "error".
+    """Return the pairs as text. Unless the setting is "error", replace invalid bytes and count these pairs in
+    `noted`. Raise `UserError` if it is "error".
     """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []
@@ -97,11 +97,8 @@ def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) 
 
 
 def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` with the variation of the set applied to each. Return `pairs` unchanged if the set has
-    no variation.
-
-    The line number seeds the random draws, so they repeat. `first` is the number of the first pair. Tokenizer
-    symbols in the text do not change.
+    """Return `pairs` with the set's variation, if any. Random draws depend on the line number, from `first`,
+    so they repeat. Tokenizer symbols do not change.
     """
     if not item.variation:
         return pairs
@@ -112,9 +109,7 @@ def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) 
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """Return a reason for each pair, or None: `SUBWORDS` if a side has more than `max_subwords` tokens, else
-    `UNKNOWNS` if it has an unknown token. A `max_subwords` of 0 means no limit.
-    """
+    """Return `SUBWORDS` for each pair over `max_subwords` (0: no limit), else `UNKNOWNS` or None."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     has_unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():

@@ -43,9 +43,7 @@ class Job:
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
-        """The filters of each named training corpus. If no corpora are named, a list with the filters for all
-        corpora.
-        """
+        """The filters of each named training corpus, or the general ones if none is named."""
         general = self.config.filter
         return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
 
@@ -65,15 +63,11 @@ class Input:
     """How to change the pairs of an evaluation set."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Return the filters of this corpus: those in `config`, with the values of its `[[corpus]]` section,
-        if it has one.
-        """
+        """Return this corpus's filters: those in `config` with the values of its `[[corpus]]` section."""
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
-        """Return the manifest entry of this corpus: role, name, pairs and files with hashes. Add the
-        variation and the settings of its `[[corpus]]` section if they are set.
-        """
+        """Return the manifest entry: role, name, pairs, file hashes, variation and `[[corpus]]` settings."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         return {
@@ -92,12 +86,10 @@ def _own_settings(named: NamedCorpus) -> dict[str, Any]:
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Return every corpus of the run, the training corpora first. Read all of them to count pairs and hash
-    files. Copy stdin and pipes to `spool_folder`.
-
-    Raise `UserError` for training text named in no or two ways, and for stdin given twice. Also raise it for
-    equal names of sets, and for a minimum score without scores. Also raise it for a missing or damaged
-    corpus, and for invalid UTF-8 in an evaluation set if the setting is "error".
+    """Return every corpus of the run, training corpora first. Read all to count pairs and hash files. Copy
+    stdin and pipes to `spool_folder`. Raise `UserError` for training text named in no or two ways, or stdin
+    given twice. Also raise it for equal names of sets, a minimum score without scores, and missing or damaged
+    corpora. Invalid UTF-8 in an evaluation set is an error if the setting is "error".
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -139,9 +131,7 @@ def _refuse_no_training(job: Job) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` if `filter.min_score` is set and no training corpus has scores. Also raise it if a
-    `[[corpus]]` section sets `min_score` but its corpus has no scores.
-    """
+    """Raise `UserError` for a `min_score` if no training corpus, or the corpus of its section, has scores."""
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:
@@ -154,9 +144,8 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None. "valid+upper" means the corpus "valid"
-    with the variation "upper". Raise `UserError` if there is no such corpus, or for a training corpus with a
-    variation.
+    """Return the corpus that `spec` names, and its variation or None, as in "valid+upper". Raise `UserError`
+    if there is no such corpus, or for a training corpus with a variation.
     """
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
@@ -179,9 +168,7 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """Return the description of a run for the manifest: languages, settings, `reused` and inputs. It decides
-    the dataset. `reused` identifies reused tokenizers, or is None.
-    """
+    """Return all that decides the dataset. `reused` identifies reused tokenizers, or is None."""
     settings = asdict(job.config)
     del settings["corpus"]["named"]  # the inputs have it
     return {
@@ -194,9 +181,7 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two results of `describe_job`, each as "name: old -> new". A side
-    without a value says "nothing". Paths of files do not count.
-    """
+    """Return the differences of two descriptions as "name: old -> new". Paths of files do not count."""
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -206,9 +191,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value as text) for each fact in a result of `describe_job`: languages, reused tokenizers,
-    settings and inputs. A missing setting has its default. A file counts by its hash, so it may move.
-    """
+    """Yield (name, value as text) of all that decides the dataset, defaults included. Files count by hash."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     sections = get_type_hints(PreprocessConfig)

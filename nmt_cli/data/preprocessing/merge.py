@@ -47,10 +47,8 @@ class _Block(NamedTuple):
 
 
 def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
-    """Write the ids and text of all cleaned parts to `folder`, without repeated and overlong pairs. Count
-    these pairs in `report`.
-
-    Return the description of the split for the manifest. Raise `UserError` if no pair is left.
+    """Write ids and text of all parts to `folder`, without repeated and overlong pairs. Count these in
+    `report`. Return the split's manifest entry. Raise `UserError` if no pair is left.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(run, report)
@@ -79,9 +77,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
 
 
 def _blocks(work: Path, parts: int) -> Iterator[_Block]:
-    """Yield the cleaned pairs of all parts in order, in blocks of up to `BLOCK_PAIRS`. Each block belongs to
-    one corpus.
-    """
+    """Yield the pairs of all parts in order, in blocks of up to `BLOCK_PAIRS` of one corpus."""
     first = 0
     for part in range(parts):
         numbers = numbers_of(work, part)
@@ -94,9 +90,7 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
 
 
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number of the corpus, first line, exclusive end) for each block of a part. A block has up to
-    `BLOCK_PAIRS` pairs of one corpus.
-    """
+    """Yield (number of the corpus, first line, exclusive end) for each block of a part."""
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -112,9 +106,8 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
 
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return a number for each cleaned pair: that of the reason in `SKIPPED` to leave it out, or 0 to keep
-    it. Return None if no filter looks for repetitions. The array is mapped from a file in the work folder,
-    which this function writes.
+    """Return the number in `SKIPPED` of the reason to leave out each cleaned pair, or 0. Return None if no
+    filter looks for repetitions. The array is mapped from a new file in the work folder.
     """
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
@@ -136,8 +129,8 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return name, first pair, pairs, weight and tag of each training corpus, for the manifest. Without
-    `[[corpus]]` sections, return [] for a single corpus and for corpora with equal names.
+    """Return name, first pair, pairs, weight and tag of each corpus for the manifest. Without `[[corpus]]`
+    sections, return [] for a single corpus or equal names.
     """
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
@@ -165,9 +158,7 @@ class _SideWriter(TokensWriter):
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
     ) -> None:
-        """Write the ids and text of the sentences of `encoded` for which `kept` is true. Their text is in
-        `text`, from line `start`.
-        """
+        """Write the `kept` sentences of `encoded`, whose lines in `text` begin at line `start`."""
         self.append(encoded.only(kept))
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
         # Most blocks are kept whole, and need not be split into lines.
@@ -181,11 +172,8 @@ class _SideWriter(TokensWriter):
 def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
-    """Count each pair of a block that is not `kept` in the drops of `corpus`, and keep samples. Lower
-    `corpus.kept` by one for each.
-
-    `repeats` has the number of the reason in `SKIPPED` for each pair, or 0. A pair with 0, and every pair if
-    `repeats` is None, is overlong.
+    """Count the pairs of a block that are not `kept`, keep samples, and lower `corpus.kept`. `repeats` has
+    the reason in `SKIPPED` by pair. Pairs with 0, or all if it is None, are overlong.
     """
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])

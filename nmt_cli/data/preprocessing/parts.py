@@ -57,11 +57,8 @@ def work_folder(out: Path) -> Path:
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder of `out` for the job in `job`. Create it, or keep it with its finished parts if
-    it is for an equal job.
-
-    Remove a work folder of another job. If it is shared by several machines, raise `UserError` instead,
-    unless `overwrite` is true. With `shared`, mark the folder as shared.
+    """Return the work folder for `job`, new or with finished parts of an equal job. `shared` marks it for
+    several machines. Remove a folder of another job. Raise `UserError` if that is shared, unless `overwrite`.
     """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
@@ -77,9 +74,7 @@ def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: boo
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """If the `with` block fails, remove the work folder unless it has at least `WORTH_KEEPING` cleaned parts
-    or is shared. The error passes on.
-    """
+    """If the block fails, remove a work folder with under `WORTH_KEEPING` parts that is not shared."""
     try:
         yield
     except BaseException:
@@ -94,8 +89,8 @@ def drop_work(work: Path) -> None:
 
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Do nothing if `folder` has no job or the job `described`, which is JSON text. Otherwise, remove the
-    folder. But if it is shared by several machines and `overwrite` is false, raise `UserError`.
+    """Remove a folder of another job than `described`, JSON text. If it is shared, raise `UserError` instead,
+    unless `overwrite` is true.
     """
     if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return
@@ -111,10 +106,8 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to write in. If the `with` block ends without an error, add checksums, flush it
-    to the disk, and rename it to `folder`.
-
-    If another process has made `folder` by then, its folder stays. After an error, nothing is left.
+    """Yield an empty folder. After the block, flush it, add checksums and rename it to `folder`, unless
+    another process has made that. After an error, nothing is left.
     """
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
@@ -134,8 +127,8 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Check the folders of a share by their checksums. Remove those that do not match or have none, and
-    return their names. Folders without a number, such as the tokenizers, belong to every share.
+    """Remove the folders of a share whose checksums do not match or are missing. Return their names. Folders
+    without a number, such as the tokenizers, belong to every share.
     """
     damaged = []
     for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
@@ -155,9 +148,7 @@ def _is_undamaged(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of each file in `folder`, by path relative to it. Leave out the checksums
-    file.
-    """
+    """Return the size and SHA-256 of each file by relative path, except the checksums file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 

@@ -82,11 +82,9 @@ class Outcome:
 def preprocess(
     job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
 ) -> Outcome:
-    """Make the dataset `out`, unless it is complete and comes from the same inputs and settings.
-
-    With a `share`, only make the parts of one machine, and leave them beside `out`. A run without a share
-    merges all parts. An interrupted run resumes. Raise `UserError` if `out` is damaged or comes from other
-    inputs or settings, unless `overwrite` is true. Also raise it for unusable inputs or settings.
+    """Make the dataset `out`, unless it is complete and of this job. A `share` makes only the parts of one
+    machine, beside `out`. A run without one merges all parts. An interrupted run resumes. Raise `UserError`
+    for unusable inputs or settings. Without `overwrite`, also raise it if `out` is damaged or of another job.
     """
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
@@ -131,11 +129,8 @@ def preprocess(
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write all files of the dataset except the manifest to `folder`. Make only those parts in the work
-    folder that are missing.
-
-    Return the filter report, the description of each split for the manifest, and the tokenizers. Raise
-    `UserError` if no training pair is left.
+    """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
+    lacks. Return the report, the splits for the manifest, and the tokenizers. Raise `UserError` for no pairs.
     """
     clean_parts(run, EVERYTHING)
     report = gather_report(run)
@@ -157,9 +152,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the missing parts of one machine. If the run reuses finished tokenizers, also encode them.
-
-    Return the number of parts that all machines have cleaned so far, and the number of all parts.
+    """Clean the missing parts of one machine. With reused tokenizers, also encode them. Return the number of
+    parts that all machines have cleaned so far, and of all parts.
     """
     clean_parts(run, share)
     parts = parts_of(run.training)
@@ -170,9 +164,7 @@ def _make_share(run: Run, share: Share) -> tuple[int, int]:
 
 
 def _tokenizers_in(run: Run) -> Path:
-    """Return the tokenizer folder in the work folder of `run`. If it is missing, learn, adopt or copy the
-    tokenizers first. SentencePiece learns in a child process.
-    """
+    """Return the tokenizer folder of the work folder. If missing, learn, adopt or copy tokenizers first."""
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
@@ -187,9 +179,8 @@ def _tokenizers_in(run: Run) -> Path:
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Save tokenizers to the first folder in `task`. Save those of the plan in `task` if it has some.
-    Otherwise, build them from the files of the plan. Without files, learn them from a sample of the cleaned
-    text.
+    """Save tokenizers to the first folder in `task`. Take those of its plan, or build them from the files of
+    the plan. Without either, learn them from a sample of the cleaned text.
     """
     folder, work, parts, plan, config = task
     if plan.ready:
@@ -204,8 +195,8 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 
 def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
-    """Return `job` and `plan` with the tags of the named corpora added to the tokenizer symbols. Without
-    tags, and with reused tokenizers, both stay unchanged. Raise `UserError` if reused tokenizers lack a tag.
+    """Return `job` and `plan` with the corpora's tags as tokenizer symbols. Reused tokenizers stay unchanged.
+    Raise `UserError` if they lack a tag.
     """
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
@@ -222,8 +213,8 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether to make `out` again: it is damaged, or comes from another job than `description`. Raise
-    `UserError` in these cases if `overwrite` is false.
+    """Return whether to make `out` again, because it is damaged or of another job. If so, raise `UserError`
+    unless `overwrite` is true.
     """
     try:
         manifest = read_manifest(out)
@@ -246,9 +237,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
 
 
 def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
-    """Return the differences between the manifest of `out` and the job in `description`, as texts. Raise
-    `UserError` for a damaged manifest.
-    """
+    """Return the differences of manifest and job as texts. Raise `UserError` for a damaged manifest."""
     try:
         return differences(manifest, description)
     except (LookupError, TypeError, AttributeError) as error:

@@ -27,9 +27,7 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a run gets its tokenizers. `ready` are finished ones. Otherwise, they are built from `models`.
-    Without either, they are learned.
-    """
+    """The tokenizers of a run: `ready`, or built from `models`. Without either, they are learned."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
@@ -43,11 +41,8 @@ class Plan:
 
 
 def plan(job: Job) -> Plan:
-    """Return the plan of the tokenizers. Without `job.reuse`, learn them. If it is a folder, reuse its
-    tokenizers. If it is one or two files, build tokenizers from them.
-
-    Raise `UserError` for settings that would have no effect, and for an unusable folder or file. Also raise
-    it if merges and a vocabulary size are both given.
+    """Choose the tokenizers: learned without `job.reuse`, reused from a folder, or built from one or two
+    files. Raise `UserError` for settings without effect, merges with a vocabulary size, or an unusable path.
     """
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
@@ -61,8 +56,8 @@ def plan(job: Job) -> Plan:
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
-    """Return the tokenizer folder of a dataset or model folder `path`, or `path` itself if it holds
-    tokenizers. Return None if `path` is not a folder. Raise `UserError` for a folder without tokenizers.
+    """Return the tokenizer folder of a dataset, model or tokenizer folder, or None for a file. Raise
+    `UserError` without tokenizers.
     """
     if not path.is_dir():
         return None
@@ -73,10 +68,8 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
-    """Return the plan to reuse the tokenizers of `folder` unchanged.
-
-    Raise `UserError` if they are for other languages, or do not match the fingerprint of their dataset or
-    model. Also raise it for a tokenizer or text setting that has another value.
+    """Return the plan to reuse the tokenizers of `folder`. Raise `UserError` for other languages, a
+    fingerprint that does not match, and tokenizer or text settings with other values.
     """
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
@@ -92,9 +85,7 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
-    """Raise `UserError` if the dataset or model folder around the tokenizer `folder` names another
-    fingerprint. Do nothing if there is no readable fingerprint.
-    """
+    """Raise `UserError` if the dataset or model around `folder` names another fingerprint."""
     for name in (MANIFEST, MODEL):
         try:
             entry = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
@@ -108,10 +99,9 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    """Return the plan to build tokenizers from `spec`: one file for both sides, or SOURCE:TARGET.
-
-    Raise `UserError` if two files are of different kinds, or for a setting that the files decide. Also raise
-    it if a file is in a tokenizer folder that does not match its dataset or model.
+    """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for files of two
+    kinds, and for a setting that they decide. Also raise it for a file in a tokenizer folder that was
+    changed.
     """
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
@@ -130,9 +120,8 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for the first setting in `section` that the user gave but that has no effect.
-    `decided` has the values that follow from the reused tokenizers. A setting equal to its value there is
-    fine. Settings in `free` still have an effect.
+    """Raise `UserError` for the first setting in `section` that the user gave without effect. `decided` has
+    the values of the reused tokenizers. Equal settings and those in `free` are fine.
     """
     config = getattr(job.config, section)
     for field in fields(config):
@@ -146,9 +135,7 @@ def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[s
 
 
 def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
-    """Return the recipe of new tokenizers, from the languages and settings of `job`. `joint` means one
-    vocabulary for both sides.
-    """
+    """Return the recipe of new tokenizers. `joint` means one vocabulary for both sides."""
     config = job.config
     return Recipe(
         kind=kind,

@@ -42,11 +42,8 @@ def parts_of(inputs: Sequence[Input]) -> int:
 
 
 def clean_parts(run: Run, share: Share) -> None:
-    """Clean the parts of `share` that are missing in the work folder, in parallel.
-
-    For each part, write the prepared text of all pairs that pass the filters, with their numbers. Also write
-    hashes to find repetitions, and counts of dropped pairs by reason. Drop pairs that occur in validation,
-    test or held-out inputs, if the filters ask for it.
+    """Clean the missing parts of `share` in parallel. Write the prepared text of kept pairs, their numbers,
+    hashes to find repetitions, and drops by reason. Pairs of the other inputs drop if a filter asks for it.
     """
     work, training = run.work, run.training
     owners = _owners(training)
@@ -67,9 +64,7 @@ def clean_parts(run: Run, share: Share) -> None:
 
 
 def gather_report(run: Run) -> FilterReport:
-    """Return the filter report of the training corpora, added up over all cleaned parts. Raise `UserError` if
-    no pair is kept.
-    """
+    """Return the report of the training corpora over all parts. Raise `UserError` if no pair is kept."""
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in run.training]
     for part in range(parts_of(run.training)):
         for owner, state in counts_of(run.work, part):
@@ -81,8 +76,8 @@ def gather_report(run: Run) -> FilterReport:
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return up to `config.sample_lines` lines of cleaned text from which to learn subwords, half of them per
-    side. One pair is drawn from each of equal stretches of the corpus. Equal text gives an equal sample.
+    """Return up to `config.sample_lines` lines to learn subwords from, half per side. Each of equal stretches
+    of the corpus gives one pair. Equal text gives an equal sample.
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
@@ -100,8 +95,8 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 
 def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
-    """Encode each part in `parts` that is missing, in parallel, and write its ids. Include duplicates and
-    overlong pairs. Workers load the tokenizers from `folder`, where they must be equal to `tokenizers`.
+    """Encode the missing `parts` in parallel, with duplicates and overlong pairs. Workers load the tokenizers
+    from `folder`, equal to `tokenizers`.
     """
     work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
@@ -127,9 +122,8 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """Return the pairs of all inputs except the training corpora, which training must not have. Return None
-    if there are no such inputs, or if no filter `decontaminate` is on. Write their keys to the work folder if
-    they are missing.
+    """Return the pairs of all inputs except training corpora, or None without such inputs or `decontaminate`.
+    Write their keys to the work folder if they are missing.
     """
     corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
@@ -143,8 +137,8 @@ def _held_out(run: Run) -> HeldOut | None:
 
 
 def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the cleaning task of each block in `numbers`, in order. Numbers count over all training corpora
-    from 0. With drawn sets, a pair is held out if either side occurs in them.
+    """Yield the task of each block in `numbers`, from 0 over all training corpora, in order. With drawn sets,
+    a pair is held out if either side occurs in them.
     """
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
@@ -167,9 +161,7 @@ def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) ->
 def _encode_tasks(
     folder: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
 ) -> Iterator[EncodeTask]:
-    """Yield the encoding tasks of all parts in order. `starts` has the first line of each block, by part. A
-    block has up to `BLOCK_PAIRS` lines.
-    """
+    """Yield the encoding tasks of all parts in order. `starts` has the first line of each block, by part."""
     for part, part_starts in starts.items():
         with texts_of(work, part) as texts:
             for start in part_starts:
@@ -184,9 +176,7 @@ def _owners(inputs: Sequence[Input]) -> list[int]:
 
 
 def _blocks_of(part: int, blocks: int) -> range:
-    """Return the numbers of the blocks in part number `part`. `blocks` is the number of blocks in all parts
-    together.
-    """
+    """Return the numbers of the blocks in a part. `blocks` is the number of blocks in all parts."""
     return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
@@ -196,9 +186,7 @@ def _blocks(pairs: int) -> int:
 
 
 def nothing_left(report: FilterReport) -> UserError:
-    """Return the error for a training set of which the filters keep no pair. It lists the reasons in
-    `report`. If held-out pairs were dropped, it also names filter.decontaminate.
-    """
+    """Return the error for no kept pair, with the reasons and, for held-out pairs, filter.decontaminate."""
     has_held_out = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
     remedy = " filter.decontaminate=false keeps pairs of validation and test sets." if has_held_out else ""
     return UserError(
