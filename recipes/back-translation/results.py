@@ -45,6 +45,7 @@ def score(results: Sequence[Result]) -> str:
 
 
 def _row(name: str, system: Result) -> tuple[str, ...]:
+    """Return the table cells of one system."""
     p = "" if system["p_value"] is None else f"{system['p_value']:.3f}"
     numbers = (f"{system['pairs']:,}", f"{system['updates']:,}", str(system["seed"]))
     return (
@@ -59,6 +60,7 @@ def _row(name: str, system: Result) -> tuple[str, ...]:
 
 
 def _system(folder: Path, system: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the training and the scores of one system. `system` is its entry in the scores."""
     bleu = system["scores"][0]
     return {
         **_trained(folder),
@@ -68,11 +70,13 @@ def _system(folder: Path, system: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trained(folder: Path) -> dict[str, Any]:
+    """Return the number of training pairs and `trained` of the run in `folder`."""
     dataset = json.loads((folder / "dataset" / "dataset.json").read_bytes())
     return {"pairs": dataset["splits"]["train"]["pairs"], **trained(folder / "training")}
 
 
 def _key(result: Result) -> tuple[Any, ...]:
+    """Return the updates and the seed, by which results are sorted."""
     return result["with"]["updates"], result["with"]["seed"]
 
 

@@ -122,6 +122,7 @@ def _compared(path: Path) -> str:
 
 
 def _name(result: Result) -> str:
+    """Return the kind of text and the languages of a result, such as "raw, en-de"."""
     return f"{KINDS[result['settings'].split('/')[0]]}, en-{result['language']}"
 
 
@@ -140,11 +141,13 @@ def _row(group: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _model(result: Result) -> str:
+    """Return which checkpoints a result averages."""
     steps = result["averaged"]
     return f"step {steps[0]}" if len(steps) == 1 else f"average of {len(steps)}"
 
 
 def _search(result: Result) -> str:
+    """Return the beam size and length penalty of a result."""
     # Early results used only the published beam and do not record it.
     return f"beam {result.get('beam', 5)}, penalty {result['length_penalty']:g}"
 
@@ -158,6 +161,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _key(result: Result) -> tuple[Any, ...]:
+    """Return the settings, language, updates and seed, by which results are sorted."""
     return tuple(result[name] for name in KEY)
 
 
@@ -167,6 +171,7 @@ def _scores(path: Path) -> list[float]:
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Record, show and store the scores of runs on Multi30k.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("record", help="write result.json of a stage, such as run/.../8000")

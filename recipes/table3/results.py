@@ -191,16 +191,19 @@ def verdict(expected: str, difference: float, noise: float | None) -> str:
 
 
 def _mean(values: Sequence[float]) -> str:
+    """Return the mean of values, and their range if there are several."""
     spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{spread}"
 
 
 def _key(result: Result) -> tuple[Any, ...]:
+    """Return the corpus, factor, updates, row and seed, by which results are sorted."""
     position = list(ROWS).index(result["row"])
     return result["corpus"], result["factor"], result["updates"], position, result["seed"]
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Table 3 of Attention Is All You Need.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("rows", help="print the names of all rows but big")

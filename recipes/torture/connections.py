@@ -154,6 +154,7 @@ def main(rounds: int, seed: int) -> None:
 
 
 def _few_files() -> None:
+    """Limit the open files of this process."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES // 2, FILES))
 
 

@@ -126,6 +126,7 @@ def used_megabytes(process: int) -> float:
 
 
 def _children(process: int) -> list[int]:
+    """Return the process ids of the children of a process."""
     files = Path(f"/proc/{process}/task").glob("*/children")
     return [int(pid) for path in files for pid in path.read_text().split()]
 

@@ -75,6 +75,7 @@ def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: P
 
 
 def _command(folder: Path, pairs: int, workers: int, tokenizer: str) -> list[str]:
+    """Return `nmt preprocess` for a corpus of that many pairs in `folder`, without --out."""
     corpus = ["--train", str(folder / f"corpus-{pairs}"), "--workers", str(workers)]
     kind = ["--tokenizer", tokenizer, "--vocab-size", "8000", "--set", "text.words=raw"]
     return [*NMT, *corpus, *kind, "--set", "filter.duplicates=true", "--set", "tokenizer.sample_lines=100000"]

@@ -132,6 +132,7 @@ def result_of(run: Path) -> dict[str, Any]:
 
 
 def _timeless(log: Path) -> list[dict[str, Any]]:
+    """Return the entries of a log without times."""
     lines = [json.loads(line) for line in log.read_bytes().splitlines()]
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
