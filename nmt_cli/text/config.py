@@ -15,11 +15,8 @@ MIN_COVERAGE = 0.98
 
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
-    """Raise `UserError`, beginning with `subject`, for a symbol that the vocabulary cannot have.
-
-    Refuse text that is empty or contains whitespace, "</s>", "<unk>", and the symbols of placeholders, such
-    as ⟦1⟧.
-    """
+    """Raise `UserError`, beginning with `subject`, for "", text with whitespace, "</s>", "<unk>" or a
+    placeholder symbol such as ⟦1⟧."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}. A symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
@@ -101,11 +98,8 @@ class TokenizerConfig:
     }
 
     def __post_init__(self) -> None:
-        """Raise `UserError` for a value out of bounds, or a setting without effect.
-
-        Also raise it for a character coverage that SentencePiece does not support, or an invalid or repeated
-        symbol.
-        """
+        """Raise `UserError` for a value out of bounds, an invalid or repeated symbol, or a setting without
+        effect. Also raise it for a character coverage that SentencePiece does not support."""
         check(self)
         if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
             raise UserError(
@@ -124,11 +118,8 @@ class TokenizerConfig:
         return (*self.symbols, *family(self.placeholders))
 
     def _refuse_without_effect(self) -> None:
-        """Raise `UserError` for a changed setting that has no effect.
-
-        Refuse `sentencepiece_model`, `merges` and `character_coverage` with a kind that ignores them. Also
-        refuse `vocab_size` together with `merges`.
-        """
+        """Raise `UserError` for a changed `sentencepiece_model`, `merges` or `character_coverage` that the
+        kind ignores, and for `vocab_size` together with `merges`."""
         kinds_of = {
             "sentencepiece_model": ["sentencepiece"],
             "merges": ["bpe"],
@@ -170,9 +161,7 @@ class SamplingConfig:
         check(self)
 
     def enabled_for(self, side: str) -> bool:
-        """Return whether the side "source" or "target" is segmented at random: its dropout or its alpha is
-        not 0.
-        """
+        """Return whether `side`, "source" or "target", has a dropout or an alpha that is not 0."""
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
 
     @property

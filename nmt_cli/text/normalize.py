@@ -45,10 +45,8 @@ class Normalizer:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
-        """Return `text` with all settings applied except `words`.
-
-        Remove control characters. Replace each run of whitespace by one space, and remove it at both ends.
-        """
+        """Return `text` with all settings except `words` applied. Remove control characters. Replace each run
+        of whitespace by one space, and remove it at both ends."""
         text = CONTROLS.sub("", text)
         # Only these two settings change ASCII, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:
@@ -56,11 +54,8 @@ class Normalizer:
         return " ".join(text.split())
 
     def _rewritten(self, text: str) -> str:
-        """Apply `zero_width`, `unicode`, `lowercase`, and then `quotes` and `punctuation` together.
-
-        Apply `unicode` again after each later change, because a changed character may compose with its
-        neighbours. Replace U+2581 by a space if `fold_space_mark` was set.
-        """
+        """Apply `zero_width`, `unicode`, `lowercase`, and then `quotes` and `punctuation`. Apply `unicode`
+        again after each later change. Replace U+2581 by a space if `fold_space_mark` was set."""
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
         text = self._composed(text)
@@ -71,10 +66,8 @@ class Normalizer:
         return text.replace(SPACE_MARK, " ") if self._fold_space_mark else text
 
     def _composed(self, text: str) -> str:
-        """Return `text` in the Unicode normalisation form of the settings. "none" keeps the form.
-
-        Before that, in a text of over `LONG` characters, insert `JOINER` after each 30 marks in a row.
-        """
+        """Return `text` in the Unicode form of the settings. "none" keeps the form. In a text of over `LONG`
+        characters, insert `JOINER` after each 30 marks in a row before."""
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)

@@ -30,29 +30,20 @@ Values = Mapping[str, str]
 
 
 def family(count: int) -> tuple[str, ...]:
-    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧, ⟦2⟧ and so on.
-
-    Return an empty tuple if `count` is 0.
-    """
+    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧ and so on. () for 0."""
     return (JOINED, *(f"⟦{number}⟧" for number in range(1, count + 1))) if count else ()
 
 
 def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return two lists: the numbered symbols of placeholders, such as ⟦1⟧, and the symbols of other kinds.
-
-    `JOINED` is in neither list.
-    """
+    """Return the numbered symbols of placeholders, such as ⟦1⟧, and other symbols. Leave out `JOINED`."""
     ours = [symbol for symbol in symbols if SYMBOL.fullmatch(symbol)]
     return ours, [symbol for symbol in symbols if not OURS.fullmatch(symbol)]
 
 
 def values_of(source: str, symbols: Sequence[str], target: str | None = None) -> Values:
-    """Return the placeholder of each symbol that is used for `source`.
-
-    Each placeholder gets one symbol, in order, until all `symbols` are used. Text that looks like a symbol
-    counts as a placeholder. With a `target`, only placeholders in both texts get symbols. The first symbol
-    depends on a hash of `source`. So a corpus with one placeholder per line trains all symbols.
-    """
+    """Return the placeholder of each used symbol. Placeholders in `source`, or text that looks like a symbol,
+    get `symbols` in order until all are used. With a `target`, only those in both texts do. The first symbol
+    depends on a hash of `source`, so that one placeholder per line trains all symbols."""
     placeholders = MASKED.findall(source)
     if target is not None:
         # If the target has fewer copies of a placeholder, the first ones in the source are masked.
@@ -69,20 +60,14 @@ def values_of(source: str, symbols: Sequence[str], target: str | None = None) ->
 
 
 def masked(text: str, values: Values) -> str:
-    """Return `text` with each placeholder in `values` replaced by a symbol with spaces around it.
-
-    `JOINED` marks a side of the placeholder without a space. Equal placeholders get their symbols in order.
-    Placeholders without an unused symbol stay. Text that looks like a symbol is split by `JOINED`.
-    """
+    """Return `text` with each placeholder in `values` replaced by a symbol with spaces around it. Equal
+    placeholders get their symbols in order. Those without an unused symbol stay. `JOINED` marks a side
+    without a space, and splits text that looks like a symbol."""
     unused: dict[str, list[str]] = {}
     for symbol, value in values.items():
         unused.setdefault(value, []).append(symbol)
 
     def symbol_for(match: regex.Match[str]) -> str:
-        """Return the next symbol of a placeholder, with spaces around it, and `JOINED` next to other text.
-
-        If no symbol is left, return the placeholder. Split any text in it that looks like a symbol.
-        """
         value, symbols = match[0], unused.get(match[0])
         if not symbols:
             # Text that looks like a symbol, also inside an address, is split so that it stays text.
@@ -95,10 +80,8 @@ def masked(text: str, values: Values) -> str:
 
 
 def restored(text: str, values: Values) -> str:
-    """Return `text` with each symbol in `values` replaced by its placeholder. Other symbols stay.
-
-    Remove each `JOINED` together with a space before and after it.
-    """
+    """Return `text` with each symbol in `values` replaced by its placeholder. Other symbols stay. Remove each
+    `JOINED` and a space on each side."""
     return str(WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text))
 
 

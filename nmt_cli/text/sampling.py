@@ -18,17 +18,12 @@ Draw = Callable[[str, int], list[int]]
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function of prepared text of `side` and a seed that returns the ids of a random segmentation.
-
-    Raise `UserError` if the side's subword model ignores a strength in `config`. Alpha needs a unigram model,
-    and dropout needs merges. Raise `ValueError` if `config` has no strength for this side.
-    """
+    """Return a function of prepared text and a seed that returns the ids of a random segmentation. Raise
+    `UserError` for an alpha without a unigram model, or a dropout without merges. Raise `ValueError` if
+    `config` has neither for `side`."""
     draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
-        """Return the ids of a random segmentation of prepared `text`. Each run of text between symbols has
-        another seed, counted from `seed`.
-        """
         seeds = count(seed)  # one for each run of text between symbols
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 
@@ -37,10 +32,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
     """Return a function of text without symbols and a seed that returns the pieces of a random segmentation.
-
-    Raise `UserError` for a setting that has no effect on the subword model. Raise `ValueError` if no setting
-    is on.
-    """
+    Raise the errors of `sampler`."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
     effective, described = _effective_setting(subwords)
@@ -57,10 +49,7 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
 
 
 def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting that has an effect on the model: "alpha", "dropout", or None for neither.
-
-    Also return a description of the model for error messages.
-    """
+    """Return the setting with an effect: "alpha", "dropout" or None. Also describe the model for errors."""
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
         return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"

@@ -37,11 +37,8 @@ class Tokenizer:
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """Return `raw` as `encode` takes it: normalised, split into words if `moses` is set, with `begin`
-        first.
-
-        Symbols stay unchanged. Do not prepare text twice: the second time may split it further.
-        """
+        """Return `raw` for `encode`: normalised, split into words if `moses` is set, with `begin` first.
+        Symbols stay unchanged. Do not prepare text twice: the second time may split it further."""
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
@@ -49,10 +46,8 @@ class Tokenizer:
         return self.segmented(text, self.subwords.encode)
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
-        """Return the ids of prepared text. `segment` returns the pieces of a text without symbols.
-
-        Each symbol becomes its own id. `segment` is called for each run of words between symbols.
-        """
+        """Return the ids of prepared text. Each symbol becomes its own id, and `segment` returns the pieces
+        of each run of words between symbols."""
         symbols = self.numbering.symbols
         if not symbols:
             return self.numbering.ids_of(segment(text))
@@ -62,11 +57,8 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the prepared text of `ids`. It is the inverse of `encode` if no id is unknown.
-
-        An id without a piece or symbol becomes the unknown text of the subword model. If `begin` is set, omit
-        all symbols, because they are language codes.
-        """
+        """Return the prepared text of `ids`, the inverse of `encode` if no id is unknown. Other ids become
+        the model's unknown text. If `begin` is set, omit all symbols, which are language codes."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
         if self.begin:  # then symbols are language codes, which are not part of a text
@@ -82,11 +74,8 @@ class Tokenizer:
         return " ".join(part for part in parts if part)
 
     def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
-        """Return the text of `ids`. Those in `foreign` are pieces of only the other side's subword model.
-
-        Join the vocabulary entries of foreign ids, with spaces for `SPACE_MARK`. Decode the other ids with
-        this side's model.
-        """
+        """Return the text of `ids`. Of those in `foreign`, pieces of only the other side's subword model,
+        join the vocabulary entries, with spaces for `SPACE_MARK`. Decode the other ids."""
         entries, parts = self.vocabulary.entries, [""]
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
             run_ids = list(run)
@@ -105,10 +94,8 @@ class Tokenizer:
 def prepared(
     raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str], begin: str = ""
 ) -> str:
-    """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` never change.
-
-    If `begin` is not empty, put it before the text, unless the text is empty or begins with a symbol.
-    """
+    """Return `raw` normalised and, with `moses`, split into words. Words in `symbols` never change. Put
+    `begin` before the text, unless the text is empty or begins with a symbol."""
     if symbols:
         text = apart_from(symbols, lambda run: _words(run, normalizer, moses), raw)
     else:
@@ -120,16 +107,12 @@ def prepared(
 
 
 def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
-    """Return `text` normalised and, with `moses`, split into words with single spaces between."""
     text = normalizer(text)
     return moses.tokenize(text) if moses else text
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """Return `text` with `change` applied to each run of words between symbols.
-
-    Join symbols and results by single spaces. Omit empty results.
-    """
+    """Return `text` with `change` applied to each run of words between symbols. Join by spaces. Omit ""."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 

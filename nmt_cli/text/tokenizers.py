@@ -63,10 +63,8 @@ class Recipe:
         return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """Return the Moses tokeniser of a side, or None if text is split at spaces only.
-
-        The result is not None if `text.words` is "moses", or is "auto" with kind "bpe" or "word".
-        """
+        """Return the Moses tokeniser of a side. Return None, to split text only at spaces, unless
+        `text.words` is "moses", or is "auto" with kind "bpe" or "word"."""
         split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
 
@@ -79,9 +77,7 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return all fields for JSON. Leave out `own_models` and `begins` if they are empty, as older
-        versions do.
-        """
+        """Return all fields for JSON, without `own_models` and `begins` if empty, as in older versions."""
         added_later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
@@ -91,10 +87,8 @@ class Recipe:
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return a raw pair, with each placeholder that occurs in both texts replaced by a symbol.
-
-        Return the pair unchanged if `symbols` has none for placeholders.
-        """
+        """Return a raw pair with each placeholder in both texts replaced by a symbol, if `symbols` has any
+        for placeholders."""
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
@@ -113,10 +107,8 @@ class Preparer:
         self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
-        """Return `raw`, a line of `side`, in the form of `Tokenizer.prepare`.
-
-        Normalise it, split it into words, and put the side's first symbol before it. Symbols stay unchanged.
-        """
+        """Return `raw`, a line of `side`, normalised, in words, and with the side's first symbol before it.
+        Symbols stay unchanged."""
         return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
@@ -131,10 +123,7 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256, in hexadecimal, of the names and contents of all files.
-
-        Tokenisers with the same fingerprint treat every line alike.
-        """
+        """A SHA-256 of all files in hexadecimal. Equal fingerprints mean that every line is treated alike."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
@@ -152,11 +141,10 @@ class Tokenizers:
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn tokenisers from the prepared lines in `sample`, with new vocabularies.
+    """Learn tokenisers with new vocabularies from the prepared lines in `sample`.
 
-    Learn one subword model from both sides together, or one for each side, as `recipe` says. Pieces rarer
-    than `config.min_count` on a side are split further, for SentencePiece and BPE. Raise `UserError`, which
-    names the vocabulary, if the text does not suit the settings.
+    `recipe` says whether both sides share a subword model. Pieces of SentencePiece or BPE that are rarer than
+    `config.min_count` on a side are split further. Raise `UserError` if the text does not suit the settings.
     """
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
@@ -187,9 +175,8 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    `models` has the path of each model by its name. It is a `.model` file, a word list or codes for the kinds
-    "sentencepiece", "word" and "bpe". The alphabet of codes has their characters and those of the prepared
-    lines in `sample`.
+    `models` has the path of each model by its name: a `.model` file, a word list or codes, by kind. The
+    alphabet of codes has their characters and those of the prepared lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -212,11 +199,8 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of subword model in a file by its first `START_BYTES` bytes.
-
-    It is "bpe" for a start with `#version:`, as in codes of subword-nmt. It is "sentencepiece" if there are
-    zero bytes or only whitespace, otherwise "word". Raise `UserError` if the file can't be read.
-    """
+    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`. Zero bytes or only
+    whitespace at the start mean "sentencepiece", other text "word". Raise `UserError` if it can't be read."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
@@ -230,23 +214,16 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[Side, Mapping[str, bytes]], vocabularies: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Build tokenisers with the existing `vocabularies` of both sides, such as those of other toolkits'
-    models.
-
-    `models` has the files of each side's subword model by file ending. Pieces without an entry in the
-    vocabulary are unknown. Raise `UserError` if a vocabulary has no piece of its model.
-    """
+    """Build tokenisers with existing `vocabularies`, such as other toolkits'. `models` has each side's
+    subword model by file ending. Pieces without an entry are unknown. Raise `UserError` if all are."""
     contents = {name: models[side] for side, name in recipe.model_names().items()}
     by_name = {name: vocabularies[side] for side, name in recipe.vocabulary_names().items()}
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Load the tokenisers that `Tokenizers.save` wrote into `folder`.
-
-    Raise `UserError` for another format, or for a missing or damaged file. Also raise it if a vocabulary does
-    not fit its subword model.
-    """
+    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for another format, a missing or
+    damaged file, or a vocabulary that does not fit its subword model."""
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
@@ -282,10 +259,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn errors in the block into `UserError` with `path`, the file or folder that is read.
-
-    Report `FileNotFoundError` as a missing file. Report `LookupError`, `TypeError` and `ValueError` as
-    damage.
-    """
+    `FileNotFoundError` means a missing file, and `LookupError`, `TypeError` and `ValueError` damage."""
     try:
         yield
     except UserError as error:
@@ -302,11 +276,8 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Build the tokenisers and their files. If `vocabularies` is empty, number new vocabularies.
-
-    `contents` has the files of each model by model name and file ending. `rare` has the ids of each side
-    whose pieces are split further. `vocabularies` is by vocabulary name.
-    """
+    """Build tokenisers and their files. If `vocabularies`, by name, is empty, number new ones. `contents` has
+    the files of each model by model name and ending. `rare` has ids of each side to split further."""
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -331,11 +302,8 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
-    """Build the tokeniser of one side. If `vocabulary` is None, number a new one.
-
-    `content` has the files of the subword model by ending. `rare` has the ids whose pieces are split further.
-    With separate vocabularies, leave out symbols that `vocabulary` lacks.
-    """
+    """Build one side's tokeniser. If `vocabulary` is None, number a new one. Separate vocabularies may lack
+    symbols. `content` has the subword model by file ending. `rare` has ids of pieces to split further."""
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols

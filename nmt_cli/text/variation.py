@@ -79,11 +79,8 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without their final punctuation, and without spaces or `JOINED` before it.
-
-    Return `pair` unchanged unless both texts end in punctuation and have over one character. A text of only
-    punctuation stays.
-    """
+    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If a text has
+    none or just one character, return `pair`. A text of only punctuation stays."""
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))
@@ -92,10 +89,8 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target as source and target. The new source begins with the symbols of the old source.
-
-    These symbols, such as a language code, replace those at the start of the target.
-    """
+    """Return the target as source and target. The new source begins with the old source's symbols, such as a
+    language code, not the target's."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
@@ -106,11 +101,8 @@ def _tags(text: str, symbols: Collection[str]) -> list[str]:
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, if enough are
-    long.
-
-    Words with fewer than `SHORTEST_MISTYPED` letters get no typo, so a text of short words stays unchanged.
-    """
+    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, or fewer. Words
+    with under `SHORTEST_MISTYPED` letters get none."""
     words = text.split(" ")
     long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
     for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
@@ -119,10 +111,8 @@ def mistyped(text: str, random: Random) -> str:
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """Return `word` with one random letter dropped, doubled, swapped with the next character, or replaced.
-
-    The four typos are equally likely. A replacement is another random letter of the word, perhaps the same.
-    """
+    """Return `word` with a random letter dropped, doubled, swapped with the next character, or replaced. All
+    four are equally likely. A replacement is a random letter of the word, perhaps the same."""
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -137,12 +127,9 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Return `pair` with a placeholder inserted at about the same position on both sides, after `symbols` at
-    the start.
-
-    It is an unused symbol of `masks`, or random text if `masks` is empty. Return `pair` unchanged if all
-    masks are used. At random, insert it before the final punctuation, or join it to the word before it.
-    """
+    """Return `pair` with a placeholder at about the same position on both sides, after `symbols` at the
+    start. It is an unused symbol of `masks`, or random text if `masks` is empty. If all masks are used,
+    return `pair`. At random, insert it before the final punctuation, or join it to the word before it."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
@@ -167,10 +154,8 @@ def _before_end(text: str, placeholder: str, join: str) -> str:
 
 
 def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
-    """Return `text` with a placeholder before a word. `position` is 0 for word `first`, up to 1 for the end.
-
-    `separator` precedes the placeholder, except directly before word `first`, which is preceded by a space.
-    """
+    """Return `text` with a placeholder before a word: word `first` for `position` 0, the end for 1. Precede
+    it by `separator`, or by a space before word `first`."""
     words = text.split(" ")
     index = first + int(position * (len(words) + 1 - first))
     before, after = " ".join(words[:index]), " ".join(words[index:])
@@ -179,9 +164,7 @@ def _inserted(text: str, placeholder: str, separator: str, position: float, firs
 
 
 def random_placeholder(random: Random) -> str:
-    """Return a random placeholder of a template, such as {{name_5}}, {0} or %s, a random URL, or an e-mail
-    address.
-    """
+    """Return a random placeholder such as {{name_5}}, {0} or %s, a random URL, or an e-mail address."""
     name, number = random.choice(NAMES), random.randrange(1, 10**6)
     return random.choice(
         [

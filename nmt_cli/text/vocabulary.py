@@ -42,9 +42,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         """Raise `UserError` if the id of a special token is out of range, or an entry is not Unicode text.
-
-        Also raise it if end and unknown token are the same id, or one of them is in `never`.
-        """
+        End and unknown token must be different and not in `never`."""
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():
@@ -76,11 +74,8 @@ class Vocabulary:
 
 
 def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a file's `content`, one entry per line. `marks` has the form of
-    `Vocabulary.marks`.
-
-    Raise `UserError` if an entry occurs twice, the last line is cut off, or a special token is invalid.
-    """
+    """Return the vocabulary of a file's `content`. `marks` has the form of `Vocabulary.marks`. Raise
+    `UserError` for a repeated entry, a last line that is cut off, or an invalid special token."""
     entries = content.decode().split("\n")
     if entries.pop():
         raise UserError("the vocabulary file ends within a line. Copy it again.")
@@ -118,11 +113,8 @@ class Numbering:
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """Return the numbering of a new vocabulary, in this order: special tokens, `symbols`, `pieces` and
-        padding.
-
-        `pieces` has the text of each piece by its number. A piece that is None gets no entry and is unknown.
-        """
+        """Return the numbering of a new vocabulary: special tokens, `symbols`, `pieces` and padding. `pieces`
+        has texts by number. A piece that is None gets no entry and is unknown."""
         entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -141,11 +133,9 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """Return the numbering of an existing vocabulary. `pieces` has the text of each piece by its number.
-
-        A piece without an entry, or spelt like a special token, is unknown. Entries without a piece or symbol
-        are `foreign`. Raise `UserError` if a symbol has no entry, or if no piece has one.
-        """
+        """Return the numbering of an existing vocabulary. `pieces` has texts by number. A piece without an
+        entry, or spelt like a special token, is unknown. Entries without a piece or symbol are `foreign`.
+        Raise `UserError` if a symbol or all pieces have no entry."""
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {
@@ -162,10 +152,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        """Return the numbering in which piece N has the id ids[N], and each symbol its id in `symbols`.
-
-        A piece whose id is the unknown token is left out of `pieces`.
-        """
+        """Return the numbering with id ids[N] for piece N. `pieces` leaves out those with the unknown id."""
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.

@@ -45,11 +45,10 @@ class LanguageGuess:
         self._counts: Counter[str] = Counter()
 
     def other(self, line: str) -> str | None:
-        """Count the frequent words of one more line. Return the language of all lines if it is not the
-        expected one.
+        """Count one more line. Return the language of all lines if it is not the expected one.
 
-        It needs `MIN_WORDS` words, and over `MIN_FACTOR` times the count of the expected language. Return
-        None otherwise, and always if the expected language has no word list.
+        It needs `MIN_WORDS` frequent words, and over `MIN_FACTOR` times those of the expected language.
+        Return None otherwise, and always if the expected language has no word list.
         """
         if self._lang not in FREQUENT_WORDS:
             return None

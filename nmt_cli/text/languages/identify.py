@@ -32,11 +32,9 @@ class LanguageCheck:
         self._supported = any(iso_code(label) in self._accepted for label in self._identifier.labels)
 
     def wrong(self, text: str) -> bool:
-        """Return True if `text` is certainly in another language, by its first `MAX_CHECKED` characters.
-
-        Certain means `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Languages similar to
-        `lang` are accepted. Return False if py3langid supports neither `lang` nor a similar language.
-        """
+        """Return whether the first `MAX_CHECKED` characters of `text` are certainly in another language. That
+        needs `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Languages similar to `lang` are
+        not wrong. Return False if py3langid supports none of these."""
         text = text[:MAX_CHECKED]
         if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
             return False
@@ -45,12 +43,9 @@ class LanguageCheck:
 
 
 class LanguageDetector:
-    """A detector for a fixed set of languages. The first call of `ranked` loads it, which takes a second and
-    80 MB.
-    """
+    """A detector for a fixed set of languages. The first call of `ranked` loads it: 1 second and 80 MB."""
 
     def __init__(self, languages: Sequence[str]) -> None:
-        """Keep `languages`, by which `ranked` names its results. Load nothing yet."""
         self._languages = languages
         self._names = {iso_code(language): language for language in reversed(languages)}
         self._loading = threading.Lock()
@@ -62,12 +57,8 @@ class LanguageDetector:
         return self._identifier is not None
 
     def ranked(self, text: str) -> list[tuple[str, float]]:
-        """Return (language, probability) for all languages, the likeliest first. Load the model at the first
-        call.
-
-        Read the first `MAX_RANKED` characters. Languages that py3langid does not support come last, with
-        probability 0.
-        """
+        """Return (language, probability) for all languages, the likeliest first, by `MAX_RANKED` characters
+        of `text`. Unsupported languages come last, with probability 0. The first call loads the model."""
         with self._loading:
             self._identifier = self._identifier or _identifier(self._names)
         ranking = {
@@ -80,9 +71,8 @@ class LanguageDetector:
 
 
 def _identifier(codes: Collection[str] | None = None) -> Any:
-    """Return py3langid's identifier for the languages with these ISO codes. It covers all languages if
-    `codes` is None, or if it supports none of them. Raise `UserError` if py3langid is not installed.
-    """
+    """Return py3langid's identifier for these ISO codes. It covers all languages for None, or if it supports
+    none. Raise `UserError` if py3langid is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

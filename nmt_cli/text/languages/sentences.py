@@ -123,9 +123,7 @@ def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
 
 
 def _starts(text: str, language: str) -> Iterator[int]:
-    """Yield the offset in `text` of each sentence except the first. The first one is empty if spaces precede
-    the second.
-    """
+    """Yield the offset of each sentence except the first, which is empty if `text` begins with spaces."""
     start = _after_spaces(text, 0)
     if start:
         yield start
@@ -146,11 +144,11 @@ def _after_spaces(text: str, position: int) -> int:
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the punctuation in `match` ends the sentence that begins at `start`.
+    """Return whether the punctuation in `match` ends the sentence from `start`. The next begins at `following`.
 
-    The next sentence would begin at `following`. Return False before lower case or end punctuation, without a
-    space (except `DENSE_MARKS`), or after an abbreviation. Also return False without a letter or digit before
-    it, for a semicolon (except in Greek), and before a clause that names the speaker.
+    Return False before lower case or end punctuation, without a space (except `DENSE_MARKS`), or after an
+    abbreviation. Also return False without a letter or digit before it, for a semicolon (except in Greek),
+    and before a clause that names the speaker.
     """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
@@ -174,11 +172,8 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
 
 
 def _abbreviates(before: str, ahead: str, language: str) -> bool:
-    """Return whether a full stop after `before` belongs to the word, and does not end the sentence.
-
-    The word may be an abbreviation, an ordinal, a Roman numeral, or an initial. `before` is the end of the
-    sentence so far. `ahead` is the next letter or digit.
-    """
+    """Return whether a full stop after `before` belongs to an abbreviation, an ordinal, a Roman numeral or an
+    initial. `before` is the sentence so far. `ahead` is the next letter or digit."""
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():
@@ -197,7 +192,5 @@ def _abbreviates(before: str, ahead: str, language: str) -> bool:
 
 
 def _precedes_number(word: str) -> bool:
-    """Return whether a number may follow the abbreviation `word`, such as "no" or any word that ends in
-    "str".
-    """
+    """Return whether a number may follow the abbreviation `word`, such as "no" or a word ending in "str"."""
     return word.casefold() in BEFORE_NUMBERS or word.endswith("str")

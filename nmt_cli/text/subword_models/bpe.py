@@ -36,10 +36,8 @@ class Bpe:
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """Build the model of `codes`, the content of a codes file, and of the characters in `alphabet`.
-
-        `too_rare` has the numbers of pieces that are split further. Raise `UserError` for invalid codes.
-        """
+        """Build the model from `codes`, a codes file's content, and the characters in `alphabet`. Pieces with
+        numbers in `too_rare` are split further. Raise `UserError` for invalid codes."""
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -59,11 +57,8 @@ class Bpe:
         self._texts = [*BYTES[: self._bytes], *texts]
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of prepared text, and `UNKNOWN_PIECE` (-1) for an unknown
-        character.
-
-        With byte fallback, an unknown character becomes bytes. Cache the result of short words.
-        """
+        """Return the pieces of prepared text. An unknown character becomes `UNKNOWN_PIECE` (-1), or its bytes
+        with byte fallback. Cache the result of short words."""
         pieces: list[int] = []
         cache = self._cache
         for word in self.words(text):
@@ -76,9 +71,7 @@ class Bpe:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`, with spaces between words. A number out of range becomes the word
-        `UNKNOWN_TEXT`.
-        """
+        """Return the text of `pieces`. A number out of range becomes the word `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
@@ -94,27 +87,19 @@ class Bpe:
         return (*word[:-1], word[-1] + WORD_END)
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the position in the codes of the merge of two parts, or None for another pair.
-
-        Lower ranks are merged first.
-        """
+        """Return the position of a merge in the codes, or None for another pair. Lower ranks come first."""
         return self._ranks.get((left, right))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the numbers of the pieces of a word, given in parts. The last part ends in `WORD_END`.
-
-        Pieces that are too rare are split further.
-        """
+        """Return the pieces of a word in parts, the last with `WORD_END`. Rare pieces are split further."""
         surfaces: Sequence[str] = (*parts[:-1], parts[-1].removesuffix(WORD_END))
         if self._common is not None:
             surfaces = list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
         return self._numbers_of(surfaces)
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
-        """Return the numbers of the pieces of one word, given as surfaces without `WORD_END`.
-
-        A surface without a piece is spelt in characters.
-        """
+        """Return the pieces of a word, given as surfaces without `WORD_END`. Spell a surface without a
+        piece."""
         pieces: list[int] = []
         for position, surface in enumerate(surfaces, start=1):
             final = position == len(surfaces)
@@ -123,10 +108,7 @@ class Bpe:
         return pieces
 
     def _word(self, word: str) -> list[int]:
-        """Return the numbers of the pieces of a word after all merges.
-
-        A word longer than `LONGEST_WORD` is spelt in characters instead.
-        """
+        """Return the pieces of a word after all merges, or of its characters if it is over `LONGEST_WORD`."""
         if len(word) > LONGEST_WORD:
             return self._numbers_of(word)
         # With an empty cache, because subword-nmt's own grows without limit, and `encode` has one.
@@ -135,11 +117,9 @@ class Bpe:
         )
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """Return the pieces of each character of a surface. `final` means that the surface ends its word.
-
-        A character without a piece becomes `UNKNOWN_PIECE`, or its bytes with byte fallback. An empty piece
-        follows bytes at the end of a word.
-        """
+        """Return the pieces of a surface's characters. `final` means that it ends its word. A character
+        without a piece becomes `UNKNOWN_PIECE`, or its bytes with byte fallback. An empty piece follows final
+        bytes."""
         pieces: list[int] = []
         for position, character in enumerate(surface, start=1):
             ends = final and position == len(surface)
@@ -153,10 +133,7 @@ class Bpe:
         return pieces
 
     def _without(self, too_rare: set[int]) -> set[str] | None:
-        """Return all pieces except `too_rare`, in the form of subword-nmt's vocabulary filter.
-
-        Return None, which means no filter, if `too_rare` is empty.
-        """
+        """Return all pieces except `too_rare`, as subword-nmt's vocabulary filter. None means no filter."""
         if not too_rare:
             return None
         common = (piece for piece, i in self._numbers.items() if i not in too_rare)
@@ -165,10 +142,7 @@ class Bpe:
 
 
 def cut_codes(codes: str, alphabet: str, max_pieces: int) -> str:
-    """Return the longest start of `codes` whose merges add at most `max_pieces` pieces.
-
-    The pieces of characters in `alphabet` are not counted.
-    """
+    """Return the longest start of `codes` with at most `max_pieces` pieces besides those of `alphabet`."""
     lines = codes.splitlines()
     seen = set(pieces_of((), alphabet))
     for number, piece in enumerate(_results(parse_codes(codes)), start=1):
@@ -180,11 +154,8 @@ def cut_codes(codes: str, alphabet: str, max_pieces: int) -> str:
 
 
 def parse_codes(codes: str) -> list[Merge]:
-    """Return the merges (left, right) of a codes file, in order.
-
-    Raise `UserError` if the first line is not `HEADER`, or another line is not two parts with a space
-    between.
-    """
+    """Return the merges (left, right) of a codes file, in order. Raise `UserError` if the first line is not
+    `HEADER`, or another line does not have two parts."""
     header, *lines = codes.rstrip("\n").split("\n")
     if header.split() != HEADER.split():
         raise UserError(f"the codes must start with '{HEADER}'. Learn them with subword-nmt 0.2 or newer.")
@@ -200,10 +171,7 @@ def parse_codes(codes: str) -> list[Merge]:
 
 
 def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
-    """Return two pieces for each character in `alphabet`, inside and at the end of a word.
-
-    Then come the other results of `merges`, each once.
-    """
+    """Return pieces of each character in `alphabet`, inside and at the end of words, and of other merges."""
     single = [(character, final) for character in alphabet for final in (False, True)]
     return list(dict.fromkeys([*single, *_results(merges)]))
 
@@ -214,9 +182,7 @@ def characters_of(merges: Iterable[Merge]) -> set[str]:
 
 
 def _results(merges: Iterable[Merge]) -> Iterator[Piece]:
-    """Yield the piece that results from each merge. `WORD_END` at the end of a merge means that it ends a
-    word.
-    """
+    """Yield the piece of each merge. It ends a word if the merge ends in `WORD_END`."""
     for left, right in merges:
         # Codes of version 0.2 join the mark to a character. A separate mark is `</w>` in a text.
         final = right.endswith(WORD_END) and right != WORD_END

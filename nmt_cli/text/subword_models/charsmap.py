@@ -20,20 +20,15 @@ TABLE = 2
 
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
-    """Return the SentencePiece file `model` with its normalisation replaced by that of `normalize`.
-
-    Only changes of single characters, and of characters with their combining marks, are included.
-    """
+    """Return the SentencePiece file `model` with the normalisation of `normalize` instead of its own. Include
+    only changes of characters, with or without their combining marks."""
     table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """Yield (text, result) for each text that `normalize` changes.
-
-    Each text is one character, or the decomposed spelling of one. Whitespace becomes a space. Unassigned
-    codes, surrogates and private use are left out.
-    """
+    """Yield (text, result) for each character, or its decomposed spelling, that `normalize` changes.
+    Whitespace becomes a space. Leave out unassigned codes, surrogates and private use."""
     for code in range(1, 0x110000):
         character = chr(code)
         # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
@@ -72,5 +67,4 @@ def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
 
 
 def _codes(text: str) -> str:
-    """Return the code points of `text` in hexadecimal, separated by spaces."""
     return " ".join(f"{ord(character):X}" for character in text)

@@ -40,8 +40,8 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
     """Return at most `limit` merges of words, as rows of left piece, right piece and merged piece.
 
     Word w is `symbols` from starts[w] to starts[w + 1], and occurs counts[w] times. Piece p is `letters` from
-    letter_starts[p] to letter_starts[p + 1]. New pieces get the next numbers. Stop before a pair that occurs
-    only once. `symbols` is overwritten.
+    letter_starts[p] to letter_starts[p + 1]. New pieces get the next numbers. Each merged pair occurs at
+    least twice. `symbols` is overwritten.
     """
     nothing = [np.zeros(0, kind) for kind in (PAIR, LINK, np.int64)]
     empty = Table(*nothing, _hash_table(), _hash_table(), np.zeros(3, np.int64))
@@ -50,10 +50,7 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
-    """Return the merges of `learn_merges`, which explains the arguments. `table` is empty.
-
-    Overwrite `symbols`, and fill `table`.
-    """
+    """Return the merges of `learn_merges`. `table` is empty, and gets filled. `symbols` is overwritten."""
     pieces = len(letter_starts) - 1
     by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
@@ -98,11 +95,9 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
-    """Update the pair counts in `table` after the merge of `left` and `right` to `joined` in a word.
-
-    `before` and `after` are the pieces of the word around the merge. The word occurs `count` times. Remove
-    the old pairs with a neighbour, and add the new ones. The pair (left, right) itself stays.
-    """
+    """Update the pair counts in `table` after a merge in a word that occurs `count` times. `before` and
+    `after` are the pieces around it. Replace old pairs with a neighbour by new ones, but keep (left,
+    right)."""
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -125,11 +120,8 @@ def _recount(table, before, after, left, right, joined, word, count):
 
 @njit(**OPTIONS)
 def _add(table, left, right, word, count):
-    """Count the pair (left, right) once more in a word that occurs `count` times.
-
-    A negative `count` removes the pair once. A new or inactive pair becomes active, and the link to the word
-    is updated. `table` must have room.
-    """
+    """Count the pair once more in a word that occurs `count` times, or once less if `count` is negative.
+    Activate a new or inactive pair. Update its link to the word. `table` must have room."""
     row = _row(table.by_pieces, left << 32 | right)
     if table.by_pieces[row, 0] < 0:
         new = table.pairs[table.lengths[PAIRS]]
@@ -155,10 +147,8 @@ def _add(table, left, right, word, count):
 
 @njit(**OPTIONS)
 def _released(table, number):
-    """Return the numbers of the words that contain pair `number`, latest first.
-
-    Set the number of occurrences in all links of the pair to 0.
-    """
+    """Return the numbers of the words that contain pair `number`, latest first. Set the occurrences in all
+    links of the pair to 0."""
     words = np.zeros(16, np.int64)
     count = 0
     position = table.pairs[number].last
@@ -175,10 +165,7 @@ def _released(table, number):
 
 @njit(**OPTIONS)
 def _merge(row, left, right, joined):
-    """Replace each `left`, `right` by `joined` in `row`, the pieces of a word, from left to right.
-
-    Write the result to the start of `row`, and return its length.
-    """
+    """Replace `left`, `right` by `joined` in the pieces `row`, from left to right. Return the new length."""
     size = i = 0
     while i < len(row):
         matches = i + 1 < len(row) and row[i] == left and row[i + 1] == right
@@ -190,10 +177,8 @@ def _merge(row, left, right, joined):
 
 @njit(**OPTIONS)
 def _best(table, letters, starts):
-    """Return the number of the active pair with the maximum count, or -1 if none is active.
-
-    Among equal counts, return the last pair in the order of the strings of its pieces.
-    """
+    """Return the number of the active pair with the maximum count, or -1 if none is active. Among equal
+    counts, return the last in the order of the pieces' strings."""
     best = -1
     for i in range(table.lengths[ACTIVE]):
         pair, other = table.pairs[table.active[i]], table.pairs[best]
@@ -209,10 +194,8 @@ def _best(table, letters, starts):
 
 @njit(**OPTIONS)
 def _set_aside(table, threshold):
-    """Make active pairs with counts below `threshold` inactive. Move their counts to `aside`.
-
-    A negative count is a change, and is added to the one that was set aside before.
-    """
+    """Make active pairs with counts below `threshold` inactive, and move their counts to `aside`. Add a
+    negative count to the one that is there."""
     remaining = 0
     for i in range(table.lengths[ACTIVE]):
         pair = table.pairs[table.active[i]]
@@ -238,8 +221,7 @@ def _take_back(table):
 @njit(**OPTIONS)
 def _order(letters, starts, piece, other):
     """Compare the strings of two pieces. Return a negative number if `piece` is first, 0 if they are equal,
-    otherwise a positive number.
-    """
+    otherwise a positive number."""
     length, length_of_other = starts[piece + 1] - starts[piece], starts[other + 1] - starts[other]
     for i in range(min(length, length_of_other)):
         difference = letters[starts[piece] + i] - letters[starts[other] + i]
@@ -250,11 +232,8 @@ def _order(letters, starts, piece, other):
 
 @njit(**OPTIONS)
 def _joined(by_letters, letters, starts, left, right, new):
-    """Write the joined string of pieces `left` and `right` to `letters` as piece `new`.
-
-    Return the number of the first piece with that string, which is `new` if there was none. Update `starts`
-    and the hash table `by_letters`.
-    """
+    """Write the joined string of two pieces to `letters` as piece `new`, and update `starts` and
+    `by_letters`. Return the first piece with that string, or `new` if there was none."""
     position = starts[new]
     for piece in (left, right):
         for i in range(starts[piece], starts[piece + 1]):
@@ -276,10 +255,7 @@ def _by_letters(letters, starts):
 
 @njit(**OPTIONS)
 def _piece(by_letters, letters, starts, new):
-    """Return the number of the piece in the hash table that has the string of `new`.
-
-    If there is none, add `new` to the hash table and return it.
-    """
+    """Return the piece in the hash table with the string of `new`. If there is none, add and return `new`."""
     key = int64(0)
     for i in range(starts[new], starts[new + 1]):
         key = (key * 1_000_003 + letters[i]) & LARGEST_KEY
@@ -312,10 +288,7 @@ def _row(table, key):
 
 @njit(**OPTIONS)
 def _roomy(table, entries):
-    """Return a hash table that is at most half full with one more than `entries`.
-
-    It is `table`, or a larger copy.
-    """
+    """Return `table`, or a larger copy if it would be over half full with one more than `entries`."""
     size = len(table)
     while size < 2 * (entries + 1):
         size *= 2
@@ -330,10 +303,7 @@ def _roomy(table, entries):
 
 @njit(**OPTIONS)
 def _with_room(table, more):
-    """Return `table` with memory for `more` more pairs and `more` more links.
-
-    Arrays that are too small are copied to larger ones.
-    """
+    """Return `table` with memory for `more` more pairs and links. Copy arrays that are too small."""
     pairs, links = table.lengths[PAIRS] + more, table.lengths[LINKS] + more
     return Table(
         _grown(table.pairs, pairs),
@@ -347,10 +317,7 @@ def _with_room(table, more):
 
 @njit(**OPTIONS)
 def _grown(array, size):
-    """Return `array` if it has at least `size` entries.
-
-    Otherwise return a copy of twice `size` entries, with zeros at the end.
-    """
+    """Return `array` if it has at least `size` entries, otherwise a copy of twice `size`, ending in zeros."""
     if size <= len(array):
         return array
     larger = np.zeros(2 * size, array.dtype)

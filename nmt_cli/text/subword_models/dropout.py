@@ -38,10 +38,7 @@ class Merging(Protocol):
         """Return the parts of a word before the first merge, such as its characters."""
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of the merge of two neighbouring parts, or None if they do not merge.
-
-        Lower ranks are merged first.
-        """
+        """Return the rank of the merge of two parts, or None if they do not merge. Lower ranks go first."""
 
     def numbers(self, parts: Parts) -> list[int]:
         """Return the numbers of the pieces of a word, given in parts."""
@@ -100,19 +97,14 @@ class BpeDropout:
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
-        """Return the path of a word from its first state, and cache it if there is room."""
         path = self._path(self._model.parts(word))
         if self._has_room(path):
             self._words[word] = path
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path` and its branches to the end of a word. The merge after the next `count` merges is
-        omitted.
-
-        Draw the counts after it. Return the number of merges until the next omitted one in the following
-        words, and the pieces of the word.
-        """
+        """Follow `path` and its branches to the end of a word. Omit the merge after the next `count` merges,
+        and draw the later counts. Return the merges until the next omitted one, and the word's pieces."""
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -127,12 +119,9 @@ class BpeDropout:
         return count - len(path.course), path.end
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
-        """Choose the merges of a state that are done, in order of rank. The next `count` are not omitted.
-
-        Stop after the first rank with a merge that is not omitted. Return the number of merges until the next
-        omitted one. Also return the chosen merges, bit i for merge i, as a key of `_State.branches`. 0 means
-        that all are omitted.
-        """
+        """Choose the merges of a state that are done, in order of rank, up to the first rank with any. The
+        next `count` are not omitted. Return the number of merges until the next omitted one. Also return the
+        choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // POSITIONS != rank:
@@ -154,10 +143,7 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        """Return the possible merges of neighbouring parts, sorted by rank and position.
-
-        Return none for more than `LONGEST_WORD` parts.
-        """
+        """Return the possible merges by rank and position, or none for over `LONGEST_WORD` parts."""
         # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
@@ -176,10 +162,7 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """Return the parts after the merges in `chosen`, of which bit i is merge i in `merges`.
-
-    Of two merges that overlap, only the left one is done.
-    """
+    """Return the parts after the merges with a bit in `chosen`. Of two that overlap, do only the left one."""
     result: list[str] = []
     end = 0
     for number, merge in enumerate(merges):

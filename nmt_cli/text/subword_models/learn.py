@@ -16,11 +16,9 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn a subword model of kind `config.kind` from prepared `lines` without symbols.
-
-    For "char" and "word", leave out entries rarer than `min_count`, and keep the most frequent ones that fit.
-    Raise `UserError` if there is no text, or if the vocabulary size is too small or too large for it.
-    """
+    """Learn a subword model of kind `config.kind` from prepared `lines` without symbols. "char" and "word"
+    keep the most frequent entries that fit and occur `min_count` times. Raise `UserError` without text, or if
+    the vocabulary size is too small or too large for it."""
     if not any(lines):
         raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -44,23 +42,16 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Return the numbers of pieces that occur less than `min_count` times in `lines`, segmented by
-    `subwords`.
-
-    Special tokens and unused numbers are not included.
-    """
+    """Return the numbers of pieces that occur less than `min_count` times in the segmented `lines`. Leave out
+    special tokens and unused numbers."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
     pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
     return [piece for piece in pieces if counts[piece] < min_count]
 
 
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
-    """Return codes whose pieces fill `available` vocabulary entries, or codes of `config.merges` merges if
-    set.
-
-    Raise `UserError` if the characters in `alphabet` do not fit, or if the text supports fewer pieces or
-    merges.
-    """
+    """Learn codes whose pieces fill `available` vocabulary entries, or `config.merges` merges if set. Raise
+    `UserError` if `alphabet` does not fit, or if the text supports fewer."""
     counts = Counter(word for line in lines for word in line.split())
     if config.merges:
         codes = learn_codes(counts, config.merges)
@@ -83,10 +74,7 @@ def _codes(lines: Sequence[str], alphabet: str, available: int, config: Tokenize
 
 
 def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
-    """Raise `UserError` if the text supports only `maximum` of the `requested` merges or entries.
-
-    `unit` is their name in the message. The message suggests `option` with the maximum.
-    """
+    """Raise `UserError`, which suggests `option`, if the text supports only `maximum` of `requested`."""
     if maximum < requested:
         raise UserError(
             f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice). "
@@ -105,10 +93,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """Return the most frequent characters that together make up the share `coverage` of the text.
-
-    `counts` has a count by character. The result is sorted by falling count.
-    """
+    """Return the most frequent characters that make up the share `coverage` of `counts`, by falling count."""
     needed = coverage * counts.total()
     characters = []
     for character, count in _by_count(counts):
@@ -120,6 +105,5 @@ def _covering(counts: Counter[str], coverage: float) -> list[str]:
 
 
 def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Return the entries with their counts, by falling count. Sort equal counts by name."""
     # Equal counts are sorted by name, so that the same text gives the same vocabulary.
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

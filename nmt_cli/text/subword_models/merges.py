@@ -19,11 +19,10 @@ MANY_WORDS = 10_000
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
-    """Return a codes file with `merges` merges, or fewer if no other pair occurs twice. `counts` has a count
-    by word.
+    """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice.
 
-    Ignore words that contain `WORD_END`. Without a word of several characters, return only the header. For at
-    least `MANY_WORDS` words, use the compiled learner if there is one.
+    Ignore words that contain `WORD_END`. Without a word of several characters, return only the header. From
+    `MANY_WORDS` words on, use the compiled learner if there is one.
     """
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
@@ -43,10 +42,7 @@ def learn_plain(words: dict[str, int], merges: int) -> str:
 
 
 def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> str:
-    """Return the content of the codes file that `compiled.py` learns from `words`, a count by word.
-
-    `learner` is the loaded module. The result is the same as that of `learn_plain`.
-    """
+    """Return the codes file that `compiled.py`, loaded as `learner`, learns: the same as `learn_plain`."""
     spellings = [[*word[:-1], word[-1] + WORD_END] for word in words]
     pieces = list(dict.fromkeys(chain.from_iterable(spellings)))
     numbers = {piece: number for number, piece in enumerate(pieces)}

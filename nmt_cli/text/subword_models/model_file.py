@@ -24,27 +24,21 @@ def defined(model: bytes) -> set[int]:
 
 
 def field(message: bytes, number: int) -> bytes:
-    """Return the content of the first field with this number in a protocol buffer. Return b"" if it is
-    missing.
-    """
+    """Return the content of a protocol buffer's first field with this number, or b"" if it is missing."""
     contents = (message[content:end] for field, _, content, end in _fields(message) if field == number)
     return next(contents, b"")
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return a protocol buffer without its fields of this number, and with one such field with `content` at
-    the end.
-    """
+    """Return a protocol buffer without fields of this number, but with one at the end that has `content`."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (number, start, start of content, end) for each field, in order. The last three are offsets.
-
-    Raise `UserError` for a field type that SentencePiece does not use.
-    """
+    """Yield (number, start, start of content, end) for each field. The last three are offsets. Raise
+    `UserError` for a field type that SentencePiece does not use."""
     at = 0
     while at < len(message):
         start = at
@@ -64,9 +58,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer at offset `at`, and the offset after it. Stop at the end of
-    `message`.
-    """
+    """Return the variable-length integer at offset `at`, and the offset after it. The end cuts it off."""
     value = shift = 0
     while at < len(message):
         byte = message[at]
@@ -78,7 +70,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _as_varint(value: int) -> bytes:
-    """Return a non-negative integer in the variable-length form, 7 bits in each byte."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

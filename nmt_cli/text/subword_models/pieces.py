@@ -40,10 +40,8 @@ class Pieces:
     """A SentencePiece model. The entry of a special token or an unused piece is None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load the content of a `.model` file. `too_rare` has the numbers of pieces that are split further.
-
-        Raise `UserError` if the content is not a SentencePiece model, or if a piece is not UTF-8.
-        """
+        """Load the content of a `.model` file. Pieces with numbers in `too_rare` are split further. Raise
+        `UserError` if it is not a SentencePiece model, or a piece is not UTF-8."""
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self.processor.get_piece_size()
@@ -73,9 +71,7 @@ class Pieces:
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """The setting that samples segmentations: "alpha" for a unigram model, "dropout" for BPE, otherwise
-        None.
-        """
+        """The setting that samples segmentations: "alpha" for unigram, "dropout" for BPE, otherwise None."""
         return SAMPLING.get(field(field(self._model, TRAINER), KIND_OF_MODEL))
 
     def decode(self, pieces: Sequence[int]) -> str:
@@ -100,11 +96,8 @@ class Pieces:
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """Return the split of each piece in `too_rare`, by number, into pieces that are not too rare.
-
-        A split has the minimum number of pieces and, among those, the maximum probability. It is
-        `UNKNOWN_PIECE` if there is none.
-        """
+        """Return the split of each piece in `too_rare`, by number, into the fewest pieces that are not too
+        rare. Equal numbers are decided by probability. A piece without a split becomes `UNKNOWN_PIECE`."""
         entries = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
@@ -131,11 +124,9 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """Learn a model of `config.vocab_size` entries from `lines`, and return the content of its file.
-
-    The entries include special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the
-    vocabulary size is too large or too small, or if SentencePiece fails otherwise.
-    """
+    """Learn a model of `config.vocab_size` entries from `lines`, and return the content of its file. This
+    includes special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the size is too
+    large or too small, or if SentencePiece fails."""
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
@@ -170,11 +161,9 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
 
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
-    """Yield `line` for the learner, in parts of at most `LONGEST_LEARNT` characters.
-
-    Replace `RESERVED` by `stand_in`. With `byte_fallback`, insert a space into names of bytes. Of the rest of
-    a long line, yield only each new character once.
-    """
+    """Yield `line` for the learner in parts of at most `LONGEST_LEARNT` characters. Replace `RESERVED` by
+    `stand_in`. With `byte_fallback`, insert a space into names of bytes. After the first part, yield only new
+    characters, once each."""
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)
@@ -185,10 +174,7 @@ def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
 
 
 def _explained(message: str, config: TokenizerConfig) -> str:
-    """Return the learner's error message with the names of our options.
-
-    For a vocabulary size that is too large, give the maximum. For one that is too small, give the minimum.
-    """
+    """Return the learner's error message with our option names and the possible extreme of the size."""
     if maximum := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports. "

@@ -20,10 +20,8 @@ UNKNOWN = -10.0
 
 
 class Surfaces:
-    """The pieces of a SentencePiece model by their surfaces, and the words that no piece crosses.
-
-    A surface is the text of a piece with U+2581 for each space. Special tokens and bytes have none.
-    """
+    """The pieces of a SentencePiece model by their surfaces, the texts of pieces with U+2581 for each space.
+    Special tokens and bytes have none."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, processor = pieces, pieces.processor
@@ -46,18 +44,13 @@ class Surfaces:
         )
 
     def words(self, text: str) -> list[str]:
-        """Return the words of `text` that no piece crosses, after the normalisation of the model.
-
-        A word may include the spaces before or after it. If pieces cross words, the text is one word.
-        """
+        """Normalise `text` as the model does, and split it into words that no piece crosses. A word may
+        include spaces around it. If pieces cross words, the text is one word."""
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the numbers of the pieces of a text in these parts.
-
-        Parts without a piece become bytes. In a model without bytes, neighbouring ones become one unknown
-        piece. Pieces that are too rare are split further.
-        """
+        """Return the pieces of a text in these parts. Parts without a piece become bytes, or neighbouring
+        ones together an unknown piece. Split pieces that are too rare further."""
         pieces: list[int] = []
         for has_piece, run in groupby(parts, self._ids.__contains__):
             if has_piece:
@@ -73,7 +66,6 @@ class PieceMerging:
     """The merges of a SentencePiece model of BPE, for BPE-dropout."""
 
     def __init__(self, pieces: Pieces) -> None:
-        """Rank the pieces by their scores. Equal scores have equal ranks."""
         self._surfaces = Surfaces(pieces)
         scores = self._surfaces.scores
         ranks = {score: rank for rank, score in enumerate(sorted(set(scores.values()), reverse=True))}
@@ -83,9 +75,7 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words that no piece crosses. Cut words longer than `LONGEST_WORD` into
-        parts of this length.
-        """
+        """Split prepared text into words that no piece crosses. Cut them after `LONGEST_WORD` characters."""
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -97,11 +87,8 @@ class PieceMerging:
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of the merge of two parts, by the score of the result. A higher score has a lower
-        rank.
-
-        Return None if there is no such piece, or if a part is a user-defined piece.
-        """
+        """Return the rank of a merge. A higher score of its result means a lower rank. Return None if the
+        result is not a piece, or a part is user-defined."""
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

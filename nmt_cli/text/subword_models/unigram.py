@@ -51,11 +51,8 @@ class UnigramSampling:
         return parts[::-1]
 
     def _word(self, word: str) -> Choices:
-        """Return the choices at each position of a word, by the forward algorithm. Cache them if there is
-        room.
-
-        A character without a piece is a choice with the score of an unknown.
-        """
+        """Return the choices at each position of a word, and cache them if there is room. Each character
+        without a piece is a choice with the score of an unknown."""
         choices: Choices = []
         totals = [0.0]  # logarithm of the total weight of all segmentations up to each position
         for end in range(1, len(word) + 1):

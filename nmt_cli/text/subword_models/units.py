@@ -7,10 +7,8 @@ from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_T
 
 
 class Characters:
-    """A subword model with a piece for each character of an alphabet, which may include the space.
-
-    With byte fallback, 256 pieces of bytes come first.
-    """
+    """A subword model with a piece for each character of an alphabet, which may include the space. With byte
+    fallback, 256 pieces of bytes come first."""
 
     def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -19,9 +17,7 @@ class Characters:
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each character. One without a piece becomes `UNKNOWN_PIECE`, or its bytes with
-        byte fallback.
-        """
+        """Return the piece of each character. Others become `UNKNOWN_PIECE`, or bytes with byte fallback."""
         if not self._bytes:
             # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
@@ -41,10 +37,8 @@ class Characters:
 
 
 class Words:
-    """A subword model with a piece for each word.
-
-    With byte fallback, 256 pieces of bytes and a piece that ends a word in bytes come first.
-    """
+    """A subword model with a piece for each word. With byte fallback, 256 pieces of bytes and a piece that
+    ends a word in bytes come first."""
 
     def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -54,10 +48,8 @@ class Words:
         self._numbers = {word: i for i, word in enumerate(words, start=len(self.entries) - len(words))}
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each word. One without a piece becomes `UNKNOWN_PIECE`.
-
-        With byte fallback, it becomes its bytes and the piece that ends a word.
-        """
+        """Return the piece of each word. A word without a piece becomes `UNKNOWN_PIECE`. With byte fallback,
+        it becomes its bytes and the piece that ends a word."""
         if not self._bytes:
             return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
@@ -68,9 +60,7 @@ class Words:
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """Return the text of `pieces`, with spaces between words. A number out of range becomes the word
-        `UNKNOWN_TEXT`.
-        """
+        """Return the text of `pieces`. A number out of range becomes the word `UNKNOWN_TEXT`."""
         return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
