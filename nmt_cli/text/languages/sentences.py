@@ -144,7 +144,7 @@ def _after_spaces(text: str, position: int) -> int:
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the punctuation in `match` ends the sentence from `start`. The next begins at `following`.
+    """Return whether the punctuation in `match` ends the sentence from `start`. `following` begins the next.
 
     Return False before lower case or end punctuation, without a space (except `DENSE_MARKS`), or after an
     abbreviation. Also return False without a letter or digit before it, for a semicolon (except in Greek),
