@@ -77,10 +77,9 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Return for each target token of a line the index of its source token.
+    """Return for each target token of a line the index of its source token, counted from the line's start.
 
-    `sources` and `targets` are the ids of the parts of the line, without end marks. An index counts source
-    tokens from the start of the line. Parts with an empty source add nothing.
+    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source add nothing.
     """
     aligned: list[int] = []
     offset = 0

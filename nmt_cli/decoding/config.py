@@ -237,11 +237,10 @@ class SearchConfig(BeamConfig):
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
-        """Return for each source the maximum number of target tokens, without the end mark.
+        """Return the maximum number of target tokens, without the end mark, for sources of `pieces` tokens.
 
-        This is `cap_ratio` x source tokens, rounded down, plus `cap_extra`, but at most `max_length` and
-        `longest` - 1. `pieces` are the numbers of source tokens. `longest` is the model's limit with the end
-        mark. A limit of 0 is no limit.
+        It is `cap_ratio` x source tokens, rounded down, plus `cap_extra`, but at most `max_length` and
+        `longest` - 1. `longest` is the model's limit with the end mark. A limit of 0 is no limit.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

@@ -50,13 +50,9 @@ def translated(
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
-    If a batch does not fit into memory, its sentences return to `queue`, and later batches have at most half
-    as many. A single sentence that does not fit is yielded with None.
-
-    Args:
-        gone: Called before each step with the sentences of the batch. It returns the indices of cancelled
-            sentences, which are dropped. Its exceptions end the search.
-        ready: Called before each step with the number of sentences in the batch and those that join it.
+    If memory does not suffice, later batches have at most half as many sentences. A single sentence that does
+    not fit is yielded with None. Before each step, `gone` gets the batch and returns the indices of sentences
+    to drop. Its exceptions end the search. Then `ready` gets the number in the batch and those that join.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
@@ -111,11 +107,7 @@ class ListQueue:
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove the longest sentences that `Queue.take` allows from the end of `ascending`, and return them.
-
-    `ascending` is sorted by length. The result is empty if no sentence fits or `ascending` is empty. If
-    nothing is `running`, one sentence of any length fits.
-    """
+    """Remove and return the longest sentences that `Queue.take` allows. `ascending` is sorted by length."""
     if not ascending:
         return []
     # The longest first: sentences that join later are shorter and never increase the padding.

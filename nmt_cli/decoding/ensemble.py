@@ -29,8 +29,7 @@ class Ensemble:
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
         """Make an ensemble with the weights of `config`, scaled to the sum 1. Without weights, all are equal.
 
-        Raise `UserError` if the number of weights is not that of models. Also raise it if there is one model
-        and `combine` is not "probability".
+        Raise `UserError` for a wrong number of weights, or for one model if `combine` is not "probability".
         """
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
@@ -57,10 +56,7 @@ class Ensemble:
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
-        """Encode `sources`, ids without end marks, as one batch. Return one cache per model.
-
-        Each cache has `slots` empty slots for hypotheses of each sentence.
-        """
+        """Encode `sources`, ids without end marks. Return a cache per model. A sentence has `slots` slots."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         source = grouped(source)
@@ -69,8 +65,7 @@ class Ensemble:
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`. Extend the caches.
 
-        `rows_R` are the numbers of the slots. Each hypothesis in use has at most `longest` tokens after the
-        step. Several models are averaged as in `mean`.
+        `rows_R` are the numbers of the slots. Hypotheses have at most `longest` tokens after the step.
         """
         log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
@@ -81,18 +76,14 @@ class Ensemble:
     def logits(
         self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
     ) -> Tensor:
-        """Return [R, V]: the logits of the only model, in its dtype. Extend its cache.
-
-        Arguments are those of `step`. Raise `ValueError` if there are several models.
-        """
+        """Return [R, V]: logits of a single model, in its dtype. Arguments and effects are as in `step`."""
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
         """Return [R, V]: the log-probabilities of M models, averaged by weight.
 
-        With `combine` "log-probability", this is their mean, which is not normalised again. Otherwise it is
-        the logarithm of the mean probability.
+        With `combine` "log-probability", this is their mean, else the logarithm of the mean probability.
         """
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":

@@ -19,10 +19,7 @@ TOKENS = 2048
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order.
-
-    Lists are in the order of `pairs`. Several models are averaged as in `Ensemble.mean`.
-    """
+    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order."""
     results: dict[int, list[float]] = {}
     for numbers in _batches(pairs):
         batch = [pairs[number] for number in numbers]
@@ -45,19 +42,13 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 def _log_probs(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    """Return [T, V]: log-probabilities in fp32 of each target token, given the source and earlier tokens.
-
-    `source_S` and `target_T` are flat ids, `source` and `target` their layouts.
-    """
+    """Return [T, V]: log-probabilities in fp32 of each target token, given the source and earlier tokens."""
     decoded_TD = model(source_S, target_T, source, target)
     return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield lists of indices into `pairs`, in ascending order of target length.
-
-    A list has at most `TOKENS` source and target tokens with end marks, or one longer pair.
-    """
+    """Yield lists of indices, by ascending target length: `TOKENS` tokens at most, or one longer pair."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

@@ -28,11 +28,7 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """Run `model.forward` once. Return the attention weights of each layer and pair of sentences.
-
-    The arguments are flat token ids of source and target, and their layouts. Weights are those before
-    dropout.
-    """
+    """Run `model.forward` once. Return all attention weights before dropout, by layer and sentence pair."""
     recorded = AttentionWeights()
     with ExitStack() as hooks:
         for module in model.modules():
@@ -48,10 +44,7 @@ def attention_weights(
 
 
 def _recorder(layers: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
-    """Return a hook that appends the weights of each call of an attention module to `layers`.
-
-    It ignores calls in other threads.
-    """
+    """Return a hook that appends an attention module's weights to `layers`, for calls in this thread only."""
     thread = get_ident()
 
     def record(attention: Any, inputs: tuple[Any, ...]) -> None:

@@ -46,10 +46,7 @@ class WholeStep(Protocol):
         """Return whether this function can compute `step`."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder output after each newest token, which is added to `cache`.
-
-        Positions are less than `longest`.
-        """
+        """Return [R, D]: the decoder output after each newest token. Positions are less than `longest`."""
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """Return [R, V]: the score of each vocabulary entry."""
@@ -76,10 +73,9 @@ class DecodingCache(TokenTree):
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
         """Reserve a node for the next token of each row, and return the step that computes it.
 
-        `rows_R` are the slots in use, ascending. A row attends to its new node and to the nodes of its path
-        that are at most `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the
-        model's weights. The step has lists of nodes if `dispatch.follower` has kernels for the rows, else
-        masks over all nodes.
+        `rows_R` are the slots in use, ascending. A row attends to its new node and to path nodes at most
+        `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the model's weights. The
+        step has lists of nodes if `dispatch.follower` has kernels for the rows, else masks.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
@@ -97,10 +93,7 @@ class DecodingCache(TokenTree):
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """Return lists of the real source tokens of each row.
-
-        Return the previous result if the slots and `source_seen` have stayed the same.
-        """
+        """Return lists of each row's real source tokens, kept until slots or `source_seen` change."""
         row_slots = rows.from_slots.numpy()
         if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
@@ -109,10 +102,7 @@ class DecodingCache(TokenTree):
         return paths
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
-        """Replace each slot's hypothesis by that of its parent slot. Free slots that are not in use.
-
-        Coverage and SSRU states follow. Keys and values stay where they are.
-        """
+        """Replace each slot's hypothesis by its parent slot's. Free the slots that `in_use_BN` excludes."""
         self.reorder_paths(parents_BN, in_use_BN)
         if self.coverage is not None:
             self.coverage = of_parents(self.coverage, parents_BN)
@@ -120,10 +110,7 @@ class DecodingCache(TokenTree):
             layer.reorder(parents_BN)
 
     def addresses(self) -> NDArray[np.int64]:
-        """Return [layers, 4]: memory addresses of the tensors in `LayerCache.all_tensors` of each layer.
-
-        The result is kept until these tensors are replaced.
-        """
+        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, kept until these are replaced."""
         first = self.layers[0]
         if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
             addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
@@ -136,26 +123,17 @@ class DecodingCache(TokenTree):
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
     def mean_coverage(self) -> Tensor:
-        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads.
-
-        Coverage must be recorded.
-        """
+        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads."""
         assert self.coverage is not None
         return self.coverage / len(self.layers)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep the keys and values of the nodes `order_BM` of `sentences`, in these orders.
-
-        Append zeros for `joining` sentences.
-        """
+        """Keep keys and values of nodes `order_BM` of `sentences`. Append zeros for `joining` sentences."""
         for layer in self.layers:
             layer.copy_nodes(sentences, order_BM, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, in this order, and append all of `joining`, a cache that took no step yet.
-
-        Source padding that the kept sentences do not need is removed.
-        """
+        """Keep only `sentences`, in this order. Append those of `joining`, a cache that took no step yet."""
         # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):
@@ -184,8 +162,7 @@ def begin_cache(
     """Return the cache of a batch of sentences, with `slots` empty hypotheses each.
 
     `keys_values` are the keys [S, H, K] and values [S, H, V] of the `source` tokens in each decoder layer.
-    `dtype` is that of the model's weights. Cached keys and values have `cache_dtype`, or that of
-    `keys_values` if it is None. A model with an SSRU gets states of zeros instead of own keys and values.
+    `dtype` is that of the model's weights. A `cache_dtype` of None is that of `keys_values`.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]

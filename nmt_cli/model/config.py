@@ -137,10 +137,7 @@ class ModelConfig:
 
 
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
-    """Return the names of settings of these kinds that differ between two models.
-
-    `key_width` and `value_width` are compared, and named, as `d_k` and `d_v`, the widths that a model has.
-    """
+    """Return the names of settings of these kinds that differ. Compare head widths as `d_k` and `d_v`."""
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
     return [name for name in names if getattr(config, name) != getattr(other, name)]

@@ -13,9 +13,8 @@ def parameters(model: nn.Module) -> int:
 def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, target_tokens: int) -> float:
     """Count the floating-point operations of one training step, forward and backward.
 
-    `vocabulary` is the number of target entries. A token costs two operations for each weight that it meets,
-    and four in the backward pass. The products of queries, keys and values with each other are left out. They
-    depend on the lengths of the sentences, and are 1 % in translation.
+    `vocabulary` is the number of target entries. A token costs six operations for each weight that it meets.
+    Products of queries, keys and values with each other, 1 % in translation, are left out.
     """
     d, heads = config.width, config.heads
     self_attention = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d  # q, k, v; output

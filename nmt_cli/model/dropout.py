@@ -14,10 +14,7 @@ LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, set elements of `x` to 0 with this probability, and divide the others by 1 - probability.
-
-    Otherwise, or with probability 0, return `x` itself. PyTorch's generator draws the random numbers.
-    """
+    """In training, set elements of `x` to 0 at random, and divide the others by 1 - probability."""
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -37,10 +34,7 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         # From the lowest int64 on, all 64 bits are random.
-        """Return `x` times random factors, which are 0 or 1 / (1 - probability).
-
-        The probability is rounded to a multiple of 1 / 65,536, and is less than 1.
-        """
+        """Return `x` times random factors: 0 or 1 / (1 - probability)."""
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(LOWEST_INT64, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         # Some elements are always kept, as they are scaled by 1 / (1 - probability).
@@ -55,6 +49,5 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient times the same factors."""
         (factors,) = ctx.saved_tensors
         return grads[0] * factors, None

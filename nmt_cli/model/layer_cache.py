@@ -35,18 +35,12 @@ class LayerCache:
         return self.source_keys.shape[3], self.source_values.shape[3]
 
     def reorder(self, parents_BN: Tensor) -> None:
-        """Replace the SSRU state of each slot, if there are states, by that of its parent slot.
-
-        Keys and values stay the same.
-        """
+        """Replace the SSRU state of each slot, if any, by its parent slot's. Keys and values stay."""
         if self.states is not None:
             self.states = of_parents(self.states, parents_BN)
 
     def copy_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep the keys and values of the nodes `order_BM` of `sentences`, and their SSRU states, if any.
-
-        Append zeros for `joining` sentences.
-        """
+        """Keep nodes `order_BM` and SSRU states of `sentences`. Append zeros for `joining` sentences."""
         self.own_keys = _nodes(self.own_keys, sentences, order_BM, joining)
         self.own_values = _nodes(self.own_values, sentences, order_BM, joining)
         if self.states is not None:
@@ -96,10 +90,7 @@ class Step:
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:
-    """Return a copy of the nodes `order_BM` of `sentences`, in these orders.
-
-    Zeros for `joining` sentences follow.
-    """
+    """Return a copy of the nodes `order_BM` of `sentences`, then zeros for `joining` sentences."""
     _, heads, capacity, channels = x_BHMC.shape
     head_numbers = torch.arange(heads, device=sentences.device)
     first_BH1 = ((sentences[:, None] * heads + head_numbers) * capacity)[:, :, None]
@@ -113,10 +104,7 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) ->
 
 
 def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
-    """Return `sentences` of `x_BHSC`, then all of `new_BHSC` if it is not None.
-
-    Zeros pad the shorter one on axis S.
-    """
+    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Zeros pad the shorter one on axis S."""
     if new_BHSC is None:
         return x_BHSC.index_select(0, sentences)
     _, heads, old_longest, channels = x_BHSC.shape

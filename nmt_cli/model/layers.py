@@ -84,11 +84,7 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `x` [..., D] plus the output of `sublayer`, with norm and dropout as the class describes.
-
-        Dropout is applied in training only. Norms are computed in the dtype of their weights, and the result
-        has that of `x`.
-        """
+        """Return `x` [..., D] plus the output of `sublayer`, with norm and dropout, in the dtype of `x`."""
         drop = self.drop if self.training else 0.0
         if self.post:
             return normed_sum(x, sublayer(x), self.norm, drop)
@@ -110,10 +106,7 @@ class SelfAttention(nn.Module):
         self.window = config.decoder_window if causal else config.encoder_window
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Return [T, D]: the attention of each token within its sentence, projected back to D channels.
-
-        Dropout is applied in training only.
-        """
+        """Return [T, D]: the attention of each token within its sentence, projected back to D channels."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         options = Options(self.causal, self.window, drop, seed)
@@ -129,10 +122,7 @@ class SelfAttention(nn.Module):
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of each row's newest token to its hypothesis, including itself.
-
-        Write the keys and values of the newest tokens to their nodes in `cache`.
-        """
+        """Return [R, D]: the attention of each newest token to its path and itself. Store it in `cache`."""
         mixed_RC = attend_newest(
             self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
         )
@@ -153,10 +143,7 @@ class CrossAttention(nn.Module):
         self.output = projection(values, config.width, bias=bias)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
-        """Return [T, D]: the attention of each target token to its source sentence, projected back.
-
-        Dropout is applied in training only.
-        """
+        """Return [T, D]: the attention of each target token to its source sentence, projected back."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         projections = [self.query(x_TD), self.key_value(encoded_SD)]
@@ -177,10 +164,7 @@ class CrossAttention(nn.Module):
         return by_head(keys, number), by_head(values, number)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of each newest token to its source, projected back.
-
-        Add the weights to the coverage, if it is recorded.
-        """
+        """Return [R, D]: the attention of each newest token to its source. Add to a recorded coverage."""
         query_RHK = by_head(self.query(x_RD), self.heads.number)
         step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)

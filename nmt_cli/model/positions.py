@@ -38,10 +38,7 @@ class Sinusoids(nn.Module):
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return `self.table`. If it has less than `longest` rows, first replace it by a longer table.
-
-        The new table has 2 x `longest` rows. `positions` is not used.
-        """
+        """Return `self.table`. If it has less than `longest` rows, first replace it by 2 x `longest` rows."""
         if longest > self.table.shape[0]:
             # Twice the size that is needed, so that it grows rarely.
             self.table = sinusoids(2 * longest, *self.options).to(self.table)
@@ -56,17 +53,13 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """Return [..., width] for `positions`. Raise `UserError` if one of them is not in the table.
-
-        `longest` is more than all of them, and may be rounded up.
-        """
+        """Return [..., width] for `positions`, all below `longest`. Raise `UserError` for too high ones."""
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
         """Return the table. Raise `UserError` if one of `positions` is not in it.
 
-        If `longest` is at most the size of the table, all fit. Then `positions` are not read, which would
-        wait for the device.
+        `positions` are not read, which would wait for the device, if `longest` shows that all fit.
         """
         count = self.table.shape[0]
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.

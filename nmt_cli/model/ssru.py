@@ -46,9 +46,7 @@ class Ssru(nn.Module):
 def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
     """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch, by a parallel scan.
 
-    The gate of each sentence's first token must be 0, so that no state passes from one sentence to the next.
-    `longest` is at least the length of the longest sentence. Each round doubles the number of tokens in a
-    sum.
+    The gate of each sentence's first token must be 0. `longest` is at least the longest sentence.
     """
     reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
     while reach < longest:

@@ -76,10 +76,7 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a random model, whose embedding and output matrices are shared as `config.tie` says.
-
-        Raise `UserError` for tie=all unless the vocabularies are `joint`, one for both sides.
-        """
+        """Create a random model. Raise `UserError` for tie=all unless `joint`: both share a vocabulary."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -120,10 +117,7 @@ class Transformer(nn.Module):
         return self.output_matrix.device
 
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
-        """Return [T, D]: the decoder output from which each target token is predicted.
-
-        It depends on the source sentence and on the target tokens before the predicted one.
-        """
+        """Return [T, D]: decoder output to predict each target token from the source and earlier tokens."""
         encoded_SD = self.encode_by_layers(source_S, source)
         # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
         # replaces the first input of each sentence by the start token.
@@ -134,11 +128,7 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output.
-
-        If `few_rows` can encode this batch, one compiled function computes it. Otherwise each layer is
-        called.
-        """
+        """Return [S, D]: the encoder output, for few rows by one compiled function."""
         if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
@@ -162,9 +152,8 @@ class Transformer(nn.Module):
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Return features [T, E] and a matrix [V, E]. Features times the transposed matrix are the logits.
 
-        The loss takes them instead of the logits, which would fill the memory. Without an output bias, they
-        are `decoded_TD` and the output matrix. A bias is one more column of the matrix, with the feature 1.
-        Columns of zeros follow, to keep products fast.
+        The loss takes them instead of the logits, which would fill the memory. An output bias is one more
+        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast.
         """
         if self.output_bias is None:
             return decoded_TD, self.output_matrix
@@ -173,10 +162,7 @@ class Transformer(nn.Module):
         return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
 
     def begin(self, source_S: Tensor, source: Layout, slots: int) -> DecodingCache:
-        """Encode sentences. Return a cache with `slots` empty hypotheses for each.
-
-        `source_S` are flat ids with end tokens, and `source` is their layout.
-        """
+        """Encode sentences with their end tokens. Return a cache with `slots` empty hypotheses for each."""
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
         return begin_cache(
@@ -186,9 +172,8 @@ class Transformer(nn.Module):
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
 
-        `tokens_R` are the newest tokens, any token for an empty hypothesis. They join the hypotheses in
-        `cache`, whose ages grow by 1. `rows_R` are the slots in use, ascending (see `cache.py`). Each
-        hypothesis in use has fewer than `longest` tokens before the step.
+        `tokens_R` are the newest tokens, any token for an empty hypothesis. They join `cache`. `rows_R` are
+        the slots in use, ascending. Each hypothesis in use has fewer than `longest` tokens before the step.
         """
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         if self.few_rows and self.few_rows.can_step(step):
@@ -206,10 +191,7 @@ class Transformer(nn.Module):
         return out
 
     def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: embedded decoder inputs, which are `previous_T` except at position 0.
-
-        Position 0 gets the start token, or only its position if the model has none.
-        """
+        """Return [T, D]: decoder inputs `previous_T`, at position 0 the start token or only its position."""
         first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)
@@ -218,5 +200,4 @@ class Transformer(nn.Module):
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:
-        """The decoder layers, with their type."""
         return cast(list[DecoderLayer], list(self.decoder))

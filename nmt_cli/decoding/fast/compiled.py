@@ -93,7 +93,6 @@ def _at(context, address, like):
 
 @njit(**OPTIONS)
 def _read_ahead(address):
-    """Start to load the weights of one read, from `address` on, into the caches."""
     for line in range(INPUTS * OUTPUTS_PER_BLOCK * 4 // LINE):
         fetch(address + line * LINE)
 
@@ -106,10 +105,9 @@ def _rows_of(inputs):
 
 @njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
-    """Add the products of a block of weights and the first `inputs` columns of each row to `sums_RO`.
+    """Add the products of a block's weights and the first `inputs` columns of each row to `sums_RO`.
 
-    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs, which are the
-    columns of `sums_RO`.
+    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs.
     """
     rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
@@ -131,9 +129,8 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
     """Write the products of a block of 8-bit weights and of the integers `whole_RI` to `sums_RO`.
 
-    `zero` was added to the integers, and its share is subtracted again. `address` is that of the whole
-    matrix, and `block` the number of its block of 64 outputs. `negated_sums` is the address of the sum of the
-    weights of each output, times -1.
+    `zero` was added to the integers, and its share is subtracted. `address` is that of the whole matrix.
+    `negated_sums` is the address of the sum of the weights of each output, times -1.
     """
     rows, inputs = whole_RI.shape
     sums_O = carray(
@@ -167,10 +164,7 @@ def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
 
 @njit(**OPTIONS)
 def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Add row number `row` of `y_RD` to that of `x_RD`. Write the layer norm of the sum to `input_RD`.
-
-    If `post`, write it to `x_RD` too. `norm_2D` is the weight and bias of the norm.
-    """
+    """Add row `row` of y to x. Write the layer norm of the sum to `input_RD` and, if `post`, to `x_RD`."""
     x_D, input_D = x_RD[row], input_RD[row]
     for d in range(len(x_D)):
         x_D[d] += y_RD[row, d]
@@ -182,11 +176,7 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _first_unit(claims, phase, units):
-    """Take a free unit of a phase with `units` units, and return its number.
-
-    If all are taken, wait until all are finished and return -1. claims[0] counts the taken units of each
-    phase, claims[1] the finished ones. A count of taken units may exceed `units`.
-    """
+    """Take and return a free unit of a phase. If there is none, wait until all are finished and return -1."""
     unit = added(claims[0], phase, 1)
     if unit < units:
         return unit
@@ -204,10 +194,7 @@ def _next_unit(claims, phase, units):
 
 @njit(**OPTIONS)
 def _buffers(rows, widest):
-    """Return a thread's buffers for products: float sums, integer sums, rounded inputs, and scales of rows.
-
-    `widest` is the maximum number of inputs of a product.
-    """
+    """Return a thread's buffers for products: float sums, integer sums, rounded inputs, scales of rows."""
     sums, whole_sums = (
         np.empty((rows, OUTPUTS_PER_BLOCK), np.float32),
         np.empty((rows, OUTPUTS_PER_BLOCK), np.int32),
@@ -220,10 +207,9 @@ def _buffers(rows, widest):
 def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu, rest):
     """Compute this thread's units of a product: the first `inputs` columns of x times a matrix.
 
-    Write it with biases, and a ReLU if `relu`, to the first `outputs` columns of `out_RC`. A unit is a block
-    of 64 columns. `address` is that of the matrix. `begin` is the index of its first output in the biases and
-    scales of the layer. `rest` is these biases and scales, the levels of rounded inputs, and buffers. Weights
-    are floats if there are no scales. Slices or literals as arguments would compile this function again.
+    Write it with biases, and a ReLU if `relu`, to the first `outputs` columns of `out_RC`. `address` is that
+    of the matrix, `begin` the index of its first bias and scale. `rest` is biases, scales, levels of rounded
+    inputs, and buffers. Slices or literals as arguments would compile this function again.
     """
     bias_C, scale_C, levels, buffers = rest
     end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
@@ -263,11 +249,10 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """Compute this thread's units of an attention. Write it to `mixed_RC`.
+    """Compute this thread's heads of an attention. Write it to `mixed_RC`.
 
-    A unit is a head. First store its keys and values in `query_RC` at `nodes_RH`, which has no rows in
-    attention to the source. `seen` has the nodes that each row attends to. `work` is a buffer for
-    `attend_head`.
+    First store keys and values in `query_RC` at `nodes_RH`, which has no rows in attention to the source.
+    `seen` has the nodes that each row attends to. `work` is a buffer for `attend_head`.
     """
     rows, heads = len(query_RC), keys_BHMK.shape[1]
     among = seen.sentences_R, seen.nodes_RM, seen.counts_R
@@ -280,10 +265,7 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
 
 @njit(**OPTIONS | {"fastmath": False})  # each product and sum is rounded, as in PyTorch
 def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
-    """Write the vector of a token times `scale`, plus the encoding of its position, to `x_D`.
-
-    A negative token has only the encoding.
-    """
+    """Write a token's vector times `scale`, plus its position, to `x_D`. A negative token has no vector."""
     for d in range(len(x_D)):
         x_D[d] = positions_PD[position, d]
     if token >= 0:
@@ -293,10 +275,9 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
-    """Compute this thread's units of the first phase: write embeddings to `x_RD`.
+    """Write embeddings to `x_RD`, for this thread's rows, and the input of the first sub-layer to `input_RD`.
 
-    Also write the first sub-layer's input to `input_RD`. A unit is a row. The input is the embedding if
-    `post`, else its layer norm. `norm_2D` is the weight and bias of the norm.
+    The input is the embedding if `post`, else its layer norm. `norm_2D` is the weight and bias of the norm.
     """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
@@ -312,11 +293,7 @@ def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Compute this thread's units of a sum: add `y_RD`, a sub-layer's output, to `x_RD`.
-
-    Write the layer norm of the sum to `input_RD` and, if `post`, to `x_RD`. A unit is a row. `norm_2D` is the
-    weight and bias of the norm.
-    """
+    """For this thread's rows, add a sub-layer's output `y_RD` to `x_RD`, as in `_added`."""
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
         _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
@@ -324,18 +301,16 @@ def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 
 def _step_signature(number):
-    """Return the types of the arguments of `step` for a cache with numbers of the type `number`."""
     cache = types.NamedTuple((int64[:, ::1], number[::1], int64[:, ::1], *(int64,) * 6), Cache)
     return void(int64[:, ::1], INPUT, WEIGHTS, cache, SEEN_TYPE, SEEN_TYPE, BUFFERS)
 
 
 @njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
 def step(claims, tokens, weights, cache, own, source, buffers):
-    """Compute the units of all layers that no other thread takes. Write the result to `buffers.input_RD`.
+    """Compute the units of all layers that no other thread takes. Return when all threads have finished.
 
-    `claims` starts as zeros. The tokens' keys and values are stored in the cache. `own` and `source` are the
-    nodes that each row sees. Four matrices per layer are an encoder, which does not read `source`. The call
-    returns when all threads have finished all units.
+    Write the result to `buffers.input_RD`, and keys and values to the cache. `claims` starts as zeros. Rows
+    see the nodes `own` and `source`. Four matrices per layer are an encoder, which does not read `source`.
     """
     x_RD, input_RD, wide_RC, mixed_RC, y_RD = buffers
     matrices_LM, norms_N2D, epsilon, post = (
@@ -386,11 +361,10 @@ def step(claims, tokens, weights, cache, own, source, buffers):
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """Compute the units that no other thread takes of `x_RI` times a matrix plus `bias_O`. Write to `out_RO`.
+    """Write `x_RI` times a matrix plus `bias_O` to `out_RO`, sharing units with other threads by `claims`.
 
     `claims` starts as zeros. `matrix` is the address of weights, in 8 bits if `scale_O` is not empty. Then
-    inputs are rounded to integers from -`levels` to `levels`. The call returns when all threads have finished
-    all units.
+    inputs are rounded to integers from -`levels` to `levels`. Return when all threads have finished.
     """
     rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]

@@ -61,10 +61,7 @@ class Stack:
     def of(
         kernels: ModuleType, embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module
     ) -> Stack | None:
-        """Return the stack of `layers`. `last_norm` follows the last layer in a pre-norm model.
-
-        Return None if there are no layers, or if kernels cannot read the layout of their weights.
-        """
+        """Return the stack of `layers`, or None if there are none or kernels cannot read their weights."""
         matrices_of_layers = [_matrices(layer) for layer in layers]
         if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
             return None
@@ -96,9 +93,8 @@ class Stack:
     ) -> Tensor:
         """Return [R, D]: the output for R tokens at positions below `longest`. Negative ids are zero vectors.
 
-        `caches` are keys and values of a layer, the addresses of those of all layers, and an object that
-        keeps them in memory. Those of the tokens are stored at `nodes_RH`. `own` and `source` are the nodes
-        that rows see.
+        `caches` are one layer's keys and values, the addresses of all layers', and their owner. New ones are
+        stored at `nodes_RH`. Rows see the nodes `own` and `source`.
         """
         kernels, (heads, key_width, value_width) = self.kernels, self.heads
         (own_keys, _, source_keys, _), addresses, _ = caches
@@ -152,11 +148,7 @@ class FewRows:
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """Return this form of a model on a CPU, or None if it is not possible.
-
-        It needs ReLU, compiled kernels that can read the layout of the weights, and at least one layer in
-        each stack.
-        """
+        """Return this form of a model on a CPU, or None if activation, kernels or weights do not allow it."""
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
         if not (kernels := compiled_kernels("decoding.fast")):
@@ -179,17 +171,11 @@ class FewRows:
         return rows <= MOST_ROWS
 
     def can_step(self, step: Step) -> bool:
-        """Return whether this can compute `step`.
-
-        It has lists of nodes (`Paths`), at most `MOST_ROWS` rows, and no coverage.
-        """
+        """Return whether `step` has lists of nodes (`Paths`), at most `MOST_ROWS` rows, and no coverage."""
         return isinstance(step.own, Paths) and self.fits(len(step.own.counts_R)) and step.coverage is None
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder output after each newest token. Store its keys and values in `cache`.
-
-        At position 0, the start mark replaces the token. Positions are limited to `longest` - 1.
-        """
+        """Return [R, D]: the decoder output after each newest token. Store its keys and values in `cache`."""
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
@@ -218,7 +204,6 @@ class FewRows:
 
 
 def _caches(cache: DecodingCache) -> Caches:
-    """Return the caches of a decoder as `Stack.step` takes them."""
     tensors = [layer.all_tensors for layer in cache.layers]
     return tensors[0], cache.addresses(), tensors
 
@@ -233,27 +218,22 @@ def _matrices(layer: Layer) -> list[Matrix]:
 
 
 def _readable(matrix: object) -> bool:
-    """Return whether kernels can read the layout of the weights of `matrix`, which may be any object."""
     return isinstance(matrix, LaidOut | InBytes) and bool(matrix.blocks)
 
 
 def _scale(matrix: Matrix) -> NDArray[np.float32]:
-    """Return the scale of each output of 8-bit weights, or an empty array for float weights."""
     return _array(matrix.matrix.scale) if isinstance(matrix, InBytes) else np.empty(0, np.float32)
 
 
 def _residuals(layer: Layer) -> list[Residual]:
-    """Return the residual connections of a layer in the order of a step."""
     cross = [layer.after_cross] if isinstance(layer, DecoderLayer) else []
     return [layer.after_attention, *cross, layer.after_feed_forward]
 
 
 def _bias(matrix: Matrix) -> NDArray[np.float32]:
-    """Return the bias of each output. A matrix without biases has zeros."""
     return _array(matrix.bias) if matrix.bias is not None else np.zeros(matrix.outputs, np.float32)
 
 
 def _array(x: Tensor) -> NDArray[np.float32]:
-    """Return an array of the same memory as `x`, without gradients."""
     array: NDArray[np.float32] = x.detach().numpy()
     return array

@@ -38,10 +38,7 @@ class InBytes:
     """Inputs are rounded to integers from -levels to levels."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows.
-
-        A compiled kernel computes up to `FEW_ROWS` rows, if it can read the layout. Otherwise oneDNN does.
-        """
+        """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows."""
         if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("decoding.fast")):
             added, scale = self.bias.numpy(), self.matrix.scale.numpy()
             return product_of_few(kernels, x, self.blocks, added, scale, self.levels)
@@ -66,8 +63,8 @@ def product_of_few(
 ) -> Tensor:
     """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in this thread and its helper threads.
 
-    `kernels` is the module `fast.compiled`. `blocks` is the address of the weights. `scale` is empty for
-    float weights. For 8-bit weights, inputs are rounded to integers from -`levels` to `levels`.
+    `blocks` is the address of the weights. `scale` is empty for float weights, and `levels` is as in
+    `InBytes`.
     """
     out = np.empty((len(x), len(bias)), np.float32)
     arguments = x.contiguous().numpy(), out, bias, scale, levels
@@ -76,11 +73,7 @@ def product_of_few(
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
-    """Convert pairs of weight and bias to 8 bits, in `threads` threads. Yield the results in order.
-
-    A missing bias becomes zeros. Inputs are later rounded to 8 bits, or to 7 bits if sums of products could
-    overflow.
-    """
+    """Convert pairs of weight and bias to 8 bits, in `threads` threads. A missing bias becomes zeros."""
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
@@ -95,10 +88,7 @@ def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> 
 
 
 def _int8(weight: Tensor) -> Int8Matrix:
-    """Return a matrix [outputs, inputs] rounded to integers from -127 to 127, with a scale for each output.
-
-    It is in oneDNN's layout.
-    """
+    """Round a matrix [outputs, inputs] to integers from -127 to 127, with a scale for each output."""
     weight = weight.detach()
     largest = torch.maximum(-weight.amin(dim=1), weight.amax(dim=1))  # `aminmax` takes eight times as long
     # A row of zeros must not be divided by 0.
@@ -109,8 +99,7 @@ def _int8(weight: Tensor) -> Int8Matrix:
 def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
     """Return the rows as uint8, and their scales [R]. A row is about (uint8 - (`levels` + 1)) x scale.
 
-    The integers are from 1 to 2 x `levels` + 1. `x_RC` is float32 on a CPU. The scale of a row with nan or
-    infinity is not finite.
+    `x_RC` is float32 on a CPU. The scale of a row with nan or infinity is not finite.
     """
     x_RC, zero = x_RC.contiguous(), levels + 1
     if compiled := compiled_kernels(POINTWISE):

@@ -27,8 +27,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Prepare `model` for translating on its device, in place. It cannot be trained or saved afterwards.
 
     "fp16" and "bf16" convert all weights. "int8" rounds matrices, in `threads` threads, and caches keys and
-    values in bf16 if the CPU supports it. On a CPU with Numba, fp32 and int8 also get compiled norms and
-    steps of few rows. Raise `UserError` if the device does not support `precision`.
+    values in bf16 if the CPU can. Raise `UserError` if the device does not support `precision`.
     """
     torch_private.keep_few_kernels()
     model.requires_grad_(False)  # views of parameters with gradients are slower
@@ -116,7 +115,6 @@ def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
 
 
 def _normed(kernels: ModuleType, norm: tuple[object, ...], x: Tensor) -> Tensor:
-    """Return the layer norm [T, D] of `x`. `norm` is a result of `_parts`."""
     out = torch.empty_like(x)
     kernels.normed(x.numpy(), out.numpy(), *norm)
     return out

@@ -30,10 +30,9 @@ CHUNK = 64
 
 @njit(**OPTIONS)
 def _insert_higher(x_V, begin, end, highest_C, columns_C):
-    """Insert the entries of `x_V` in [begin, end) that are higher than the last of `highest_C`.
+    """Insert the entries in [begin, end) that exceed the last of `highest_C`, which stays descending.
 
-    `highest_C` stays descending, with the earlier of equal entries first. Lower entries move down, and the
-    last one is dropped. The indices in `columns_C` move along.
+    The earlier of equal entries is first. The last entry is dropped. The indices in `columns_C` move along.
     """
     last = len(highest_C) - 1
     for v in range(begin, end):
@@ -49,10 +48,7 @@ def _insert_higher(x_V, begin, end, highest_C, columns_C):
 
 @njit(void(float32[:, ::1], float32[:, ::1], int64[:, ::1]), **OPTIONS)
 def top(x_RV, highest_RC, columns_RC):
-    """Write the C highest values of each row to `highest_RC`, best first, and their columns to `columns_RC`.
-
-    Equal values keep their order. The column of a value of -inf is 0.
-    """
+    """Write the highest values of each row, best first, and their columns. Equal values keep their order."""
     highest_RC[:] = -np.inf
     columns_RC[:] = 0
     for row in range(len(x_RV)):

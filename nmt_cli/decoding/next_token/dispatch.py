@@ -25,10 +25,7 @@ def log_softmax(x_RV: Tensor) -> Tensor:
 
 
 def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` highest values of each row, best first, and their columns, both [R, count].
-
-    The column of a value of -inf is arbitrary.
-    """
+    """Return the `count` highest values of each row, best first, and their columns, arbitrary for -inf."""
     kernels = _kernels(x_RV) if x_RV.dtype == torch.float32 else None
     if not kernels:
         return x_RV.topk(count)
@@ -39,9 +36,6 @@ def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _kernels(x_RV: Tensor) -> ModuleType | None:
-    """Return the compiled kernels if one CPU thread is best for the rows of `x_RV`, else None.
-
-    Return None also without Numba.
-    """
+    """Return the compiled kernels if one CPU thread is best for the rows of `x_RV`, else None."""
     suits = dispatch.one_thread_is_best(x_RV.device, len(x_RV))
     return compiled_kernels("decoding.next_token") if suits else None

@@ -109,10 +109,7 @@ class Beams:
 
     @staticmethod
     def begin(caps: Tensor, pieces: Tensor, slots: int, in_use: int, best: int) -> Beams:
-        """Return the state of sentences without tokens. `caps` and `pieces` are fields of the result.
-
-        Each sentence has `slots` slots, of which the first `in_use` hold a live hypothesis. `best` is K.
-        """
+        """Return sentences without tokens. The first `in_use` of `slots` slots are in use. `best` is K."""
         count, like = len(caps), torch.zeros((), device=caps.device)
         totals = like.new_full((count, slots), -torch.inf)
         totals[:, :in_use] = 0.0
@@ -142,10 +139,9 @@ class Beams:
         return self.in_use.any(1).tolist()
 
     def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
-        """Return two tensors [R]: the numbers of the slots in use, ascending, and the newest token of each.
+        """Return [R]: the numbers of the slots in use, ascending, and [R]: the newest token of each, or 0.
 
-        The token is 0 for a hypothesis without tokens. With `everywhere`, all slots count as in use, and the
-        host does not wait for the device.
+        With `everywhere`, all slots count as in use, and the host does not wait for the device.
         """
         if everywhere:
             newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
@@ -164,8 +160,7 @@ class Beams:
         """Extend the hypotheses as chosen, and add those that finish to the K best by the score of `rule`.
 
         The tensors must have space for two more tokens. `extra_BN`, by parent slot, is added to the score of
-        a finished hypothesis. It must not be positive. With `waits`, the host waits to learn whether to copy
-        finished hypotheses. Otherwise it always copies them.
+        a finished hypothesis, and is at most 0. Without `waits`, the host does not wait for the device.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
@@ -178,8 +173,7 @@ class Beams:
         """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
 
         It does the same as `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rows_R` are the numbers of
-        the slots. `rules` is a result of `beam_rules`, and `kernels` is the module `search.compiled`.
+        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rules` is from `beam_rules`.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
@@ -189,9 +183,8 @@ class Beams:
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Set to -inf the total of live hypotheses that cannot exceed the K-th best finished one.
 
-        Assume that more tokens cost nothing, and that the length is the most favourable one. The length
-        starts at the current one. It ends at max(`reach` x current length, source length), or at the cap if
-        that is less.
+        Assume that more tokens cost nothing, and the best final length. It is at most max(`reach` x current
+        length, source length), and at most the cap.
         """
         longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
         # 1 is added because lengths include the end mark.
@@ -233,10 +226,7 @@ class Beams:
     def _end(
         self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
     ) -> None:
-        """Merge the finished continuations in `totals` and `parents` [B, E] into the K best of each sentence.
-
-        The last three arguments are those of `follow`.
-        """
+        """Merge finished continuations into the K best. The last three arguments are those of `follow`."""
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
@@ -273,9 +263,6 @@ def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor)
 
 
 def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
-    """Return a finished hypothesis with the log-probability of each token.
-
-    `length` includes the end mark. `totals` are the sums of log-probabilities up to each token.
-    """
+    """Return a finished hypothesis. `length` includes the end mark, `totals` are cumulative scores."""
     sums = [0.0, *islice(totals, length)]
     return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

@@ -70,10 +70,9 @@ def _penalty(length, gnmt, exponent):
 def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E, tokens_E):
     """Write the best continuations of a sentence, best first, and return their number.
 
-    The sentence has the rows in [first, end). `steps_RW` are log-probabilities of the candidates of a row,
-    best first, and `tokens_RW` their tokens. A total adds that of the parent slot in `totals_N`. At most E
-    totals above -inf are written to `totals_E`. Their parent slots and tokens are written to `parents_E` and
-    `tokens_E`.
+    Its rows [first, end) have the candidates `tokens_RW` with log-probabilities `steps_RW`, best first. A
+    total adds that of the parent slot in `totals_N`. Write at most E, above -inf, to the last three
+    arguments.
     """
     slots, count, size = len(totals_N), 0, len(totals_E)
     for row in range(first, end):
@@ -93,10 +92,9 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 @njit(**OPTIONS)
 def _end(b, score, total, parent, state):
-    """Insert a finished hypothesis into the K best ended ones of sentence `b`, and drop the worst of them.
+    """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds that of the worst.
 
-    Do nothing unless `score` exceeds that of the worst. The tokens are those of slot `parent` and an end
-    mark, which is stored as 0. `total` is the sum of log-probabilities with the end mark.
+    Its tokens are those of slot `parent` and an end mark, stored as 0. `total` is the sum with the end mark.
     """
     scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
     tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
@@ -118,10 +116,7 @@ def _end(b, score, total, parent, state):
 
 @njit(**OPTIONS)
 def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
-    """Replace the first `age` tokens and totals of each slot by those of its parent slot, in place.
-
-    Then write `newest_N` and `totals_N` at index `age`.
-    """
+    """Give each slot the first `age` tokens and totals of its parent. Write the new ones at index `age`."""
     for changed in range(len(parents_N)):
         if parents_N[changed] != changed:
             old_tokens, old_totals = tokens_NT[:, :age].copy(), token_totals_NT[:, :age].copy()
@@ -135,10 +130,7 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 @njit(**OPTIONS)
 def _give_up(b, rules, state):
-    """Set to -inf the total of live hypotheses of sentence `b` that cannot exceed its K-th best finished one.
-
-    `Beams.give_up_hopeless` explains the bound.
-    """
+    """Apply `Beams.give_up_hopeless` to sentence `b`."""
     age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
     longest = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
     short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)
@@ -153,8 +145,7 @@ def _give_up(b, rules, state):
 def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
     """Write the W highest log-probabilities of each row to `steps_RW`, best first, and their tokens.
 
-    If `raw`, `x_RV` holds logits, and `banned` tokens get -inf. Otherwise it holds log-probabilities. It is
-    overwritten.
+    If `raw`, `x_RV` holds logits, and `banned` tokens get -inf. Overwrite `x_RV`.
     """
     if raw:
         maxima = np.empty(len(x_RV), np.float32)
@@ -200,9 +191,8 @@ def advance(x_RV, raw, rows_R, rules, state, parents_BN):
     """Let all hypotheses take their best continuations. Write the parent slot of each slot to `parents_BN`.
 
     A row of `x_RV` belongs to a slot in `rows_R`. It has logits if `raw`, else log-probabilities. `x_RV` and
-    `state` are overwritten. Hypotheses that cannot win are dropped, and so are those of sentences with enough
-    finished ones. The reference is `best`, `Beams.follow`, `give_up_hopeless` and
-    `give_up_where_enough_ended`, in this order.
+    `state` are overwritten. Drop hypotheses that cannot win, and those of sentences with enough finished
+    ones. The reference is `best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
     """
     sentences, slots = state.totals.shape
     shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # see `expansion.candidates_per_row`

@@ -117,9 +117,8 @@ class RequiredPlaceholders:
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
         """Forbid the end while placeholders are missing, and all placeholders that are not missing.
 
-        If the end is likeliest, or `room` suffices only for the missing placeholders, allow nothing else.
-        Forbid the `join` symbol once the row has `joins` of it. Rows of sentences without `placeholders` stay
-        the same.
+        If the end is likeliest, or `room` suffices only for missing ones, allow only them. Forbid the `join`
+        symbol once the row has `joins` of it.
         """
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):

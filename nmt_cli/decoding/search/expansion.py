@@ -17,19 +17,13 @@ from nmt_cli.decoding.search.beams import Choice
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
-    """Choose the likeliest continuations among all tokens in `log_probs_RV`.
-
-    `best_of` describes the other arguments and the result.
-    """
+    """Choose the likeliest continuations among all tokens. `best_of` describes arguments and result."""
     count = candidates_per_row(totals_BN.shape[1], log_probs_RV.shape[1])
     return best_of(*top(log_probs_RV, count), rows_R, totals_BN, end, diversity)
 
 
 def candidates_per_row(slots: int, entries: int) -> int:
-    """Return the number of candidates of a row that `best_of` needs.
-
-    One is for each slot and one for the end mark, but there are at most `entries` tokens.
-    """
+    """Return how many candidates of a row `best_of` needs: one per slot and an end mark, or all `entries`."""
     return min(slots + 1, entries)
 
 
@@ -38,11 +32,10 @@ def best_of(
 ) -> Choice:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
-    A continuation with the token `end` finishes if it is among the N best of all, and is left out otherwise.
-    With one slot, nothing stays live if `end` is the likeliest token. `steps_RW` are the highest
-    log-probabilities of each row, best first, and `tokens_RW` their tokens. `rows_R` are the numbers of the
-    slots, and `totals_BN` the totals of all slots. With `diversity`, the k-th best continuation of each
-    hypothesis is ranked (k - 1) times this lower (Li et al. 2016). Its total stays the same.
+    `end` finishes a hypothesis if it is among the N best of all, and is left out otherwise. With one slot,
+    nothing stays live if `end` is likeliest. Rows have candidates `tokens_RW` with log-probabilities
+    `steps_RW`, best first. `totals_BN` are those of all slots. With `diversity`, the k-th best continuation
+    of a hypothesis is ranked (k - 1) times this lower (Li et al. 2016).
     """
     (sentences, slots), width = totals_BN.shape, steps_RW.shape[1]
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
@@ -74,11 +67,10 @@ def _ranks(totals_BW: Tensor, width: int) -> Tensor:
 def drawn(
     log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
 ) -> Choice:
-    """Draw one continuation of each hypothesis by its random number in [0, 1).
+    """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
 
-    It stays in its slot, or finishes if its token is `end`. `rows_R` are the numbers of the slots, and
-    `totals_BN` the totals of all slots. `temperature`, `top_k` and `top_p` of `config` change the
-    probabilities of the draw. Totals add the unchanged log-probabilities.
+    `temperature`, `top_k` and `top_p` of `config` change the probabilities of the draw. Totals add the
+    unchanged log-probabilities. `totals_BN` are those of all slots.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)
@@ -106,10 +98,7 @@ def drawn(
 def random_draws(
     seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
 ) -> NDArray[np.float32]:
-    """Return a random number in [0, 1) for each row, which does not depend on other rows.
-
-    It is a hash of `seed` and of the row's entries in `keys` (of sentences), `slots` and `ages`.
-    """
+    """Return a random number in [0, 1) for each row: a hash of `seed` and the row's key, slot and age."""
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
         mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))

@@ -81,10 +81,7 @@ class BatchItem:
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:
-        """Return the only token that may be next: `end` at the cap, before that the next token of the prefix.
-
-        Return None if every token is possible, or if the sentence is done.
-        """
+        """Return the only possible token: `end` at the cap, else from the prefix. None if free or done."""
         if self.done:
             return None
         if self.age >= self.cap:

@@ -21,17 +21,13 @@ class LengthRule:
     exponent: float
 
     def score(self, total: Tensor, length: Tensor) -> Tensor:
-        """Return `total` divided by the penalty at `length`, elementwise.
-
-        `total` is the sum of log-probabilities of each hypothesis.
-        """
+        """Return scores: `total`, the sum of log-probabilities, divided by the penalty at `length`."""
         base = (5 + length) / 6 if self.name == "gnmt" else length.to(torch.float32)
         return total / base**self.exponent
 
     def bound(self, total: Tensor, shortest: Tensor, longest: Tensor) -> Tensor:
-        """Return the best score that a live hypothesis can reach at a length from `shortest` to `longest`.
+        """Return the best score of a live hypothesis at a length from `shortest` to `longest`.
 
-        Log-probabilities are negative, so further tokens only lower `total`. At an unchanged total, the score
-        is monotonic in the length, so its maximum is at one end of the range.
+        Further tokens only lower `total`. At an equal total, the score is highest at one end of the range.
         """
         return torch.maximum(self.score(total, shortest), self.score(total, longest))

@@ -38,10 +38,9 @@ class Forced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything that one step needs.
+    """Everything that one step needs. A field with the default None is a rule, which None turns off.
 
-    Each field with the default None is a rule. None means that the rule is not in force. A stepper lists the
-    rules that it applies, and declines a plan with any other rule in force. So a new rule is never ignored.
+    A stepper lists the rules that it applies, and declines a plan with any other rule in force.
     """
 
     rows_R: Tensor
@@ -85,10 +84,7 @@ class Planner:
     """Makes the plans of one search."""
 
     def __init__(self, config: SearchConfig, end: int, everywhere: bool) -> None:
-        """Make a planner. `end` is the id of the end mark.
-
-        With `everywhere`, every slot is a row, in use or not. Then the host does not wait for the device.
-        """
+        """Make a planner. With `everywhere`, all slots are rows, so the host need not wait for the device."""
         self._config, self._end, self._everywhere = config, end, everywhere
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
@@ -111,10 +107,7 @@ class Planner:
         )
 
     def _forced(self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]) -> Forced | None:
-        """Return the forced tokens of the rows of `sentences_R`, with -1 for a row without one.
-
-        Return None if no sentence has one.
-        """
+        """Return the forced token of each row, or -1. Return None if no sentence has one."""
         tokens = [item.forced_token(self._end) for item in items]
         if all(token is None for token in tokens):
             return None
@@ -125,21 +118,14 @@ class Planner:
     def _too_early(
         self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.bool_] | None:
-        """Return [R]: whether the sentence of a row has fewer tokens than `min_length` and is not done.
-
-        Return None if this holds for no sentence.
-        """
+        """Return [R]: whether the end is too early by `min_length`. Return None if it is for no sentence."""
         early = [item.age < self._config.min_length and not item.done for item in items]
         return np.array(early)[sentences_R] if any(early) else None
 
     def _history(
         self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
     ) -> History | None:
-        """Return the rules that depend on earlier tokens, with the tokens of each row, or None without rules.
-
-        The rules are the penalty for repetition, no repeated n-grams, banned sequences and placeholders, in
-        this order.
-        """
+        """Return the rules about earlier tokens, with the tokens of each row, or None without rules."""
         config, rules = self._config, list[Rule]()
         if config.repetition_penalty > 1:
             rules.append(RepetitionPenalty(config.repetition_penalty))
@@ -158,7 +144,6 @@ class Planner:
     def _draws(
         self, items: Sequence[BatchItem], slots_R: NDArray[np.int64], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Return [R]: a random number in [0, 1) for each row, from the seed, sentence key, slot and age."""
         items_R = [items[number] for number in sentences_R.tolist()]
         keys, ages = [item.sentence.key for item in items_R], [item.age for item in items_R]
         return random_draws(self._config.seed, keys, slots_R % self._config.slots, ages)

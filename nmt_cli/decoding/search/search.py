@@ -24,10 +24,9 @@ class Search:
     """Searches for the translations of a batch of sentences. Each sentence has its own age."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
-        """Start with an empty batch.
+        """Start with an empty batch. The host looks for finished sentences every `look_every` steps, 1 to 8.
 
-        The host checks for finished sentences every `look_every` steps, from 1 to 8. If this is more than 1,
-        all slots take each step, in use or not. Then the host does not wait to learn which slots are in use.
+        If this is more than 1, all slots take each step, in use or not. Then the host need not wait.
         """
         assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
@@ -78,11 +77,7 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Extend each hypothesis by a token. Return sentences that are newly done, and their hypotheses.
-
-        The list is empty if none is done, or if the host does not check in this step. Sentences that are done
-        are removed from the batch before the step, once they are a quarter of it.
-        """
+        """Extend each hypothesis by a token. Return sentences that are newly done, if it is time to check."""
         assert self._beams is not None
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
@@ -95,11 +90,7 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Return the sentences that are newly done, with their hypotheses, and mark them as done.
-
-        Return an empty list unless this is the `look_every`-th call since the last check, or a sentence is
-        beyond its cap.
-        """
+        """Return and mark newly done sentences, at every `look_every`-th call or when one exceeds its cap."""
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)
@@ -121,10 +112,7 @@ class Search:
         ]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
-        """Remove sentences that are done from batch, beams and caches.
-
-        Append to each model's cache its cache of new sentences in `joining`, if there is one.
-        """
+        """Remove sentences that are done from batch, beams and caches. Append `joining` to the caches."""
         stay = [i for i, item in enumerate(self._items) if not item.done]
         stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
         beams.take(stay_B)

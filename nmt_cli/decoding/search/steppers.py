@@ -29,10 +29,7 @@ Caches = Sequence[DecodingCache]
 
 
 def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
-    """Carry out the plan with the first of `steppers` that applies all of its rules.
-
-    `beams` and `caches` change. Raise `AssertionError` if no stepper applies all rules.
-    """
+    """Carry out the plan with the first of `steppers` that applies all of its rules."""
     in_force = plan.in_force
     stepper = next((one for one in steppers if in_force <= one.rules), None)
     assert stepper, f"no stepper applies all of {sorted(in_force)}"
@@ -40,10 +37,7 @@ def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, ca
 
 
 def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
-    """Return the steppers for the ensemble's device, fastest first: compiled, if possible, then PyTorch.
-
-    The compiled one needs a CPU, Numba and a `look_every` of 1. The last one applies every rule.
-    """
+    """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
     steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
     if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
         steppers.insert(0, CompiledStepper(ensemble, config, kernels))
@@ -59,10 +53,7 @@ class TorchStepper:
     """Names of the rules that it can apply: the optional fields of `StepPlan`."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
-        """Make a stepper. If `waits` is false, the host does not wait for the device.
-
-        Tokens that are never written are banned and, unless `config.unknown`, the unknown token.
-        """
+        """Make a stepper. If `waits` is false, the host does not wait for the device."""
         self._ensemble, self._config, self._waits = ensemble, config, waits
         self._length_rule = LengthRule(config.length_rule, config.length_penalty)
         vocabulary = ensemble.vocabulary
@@ -71,11 +62,7 @@ class TorchStepper:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend each hypothesis by a token according to any plan. Change `beams` and `caches`.
-
-        With random draws in the plan, sample one continuation of each. Otherwise take the best of each
-        sentence.
-        """
+        """Carry out any plan, by draws or by the best of each sentence. Change `beams` and `caches`."""
         log_probs_RV = self._log_probs(plan, caches)
         if plan.draws_R is None:
             choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
@@ -114,8 +101,7 @@ class TorchStepper:
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
         """Extend the hypotheses in `beams` as chosen, and reorder the caches.
 
-        Except in sampling, drop hypotheses that cannot win. With `stop_early`, also drop those of sentences
-        with `beam` finished ones.
+        Except in sampling, drop those that cannot win and, by `stop_early`, those of finished sentences.
         """
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
@@ -127,10 +113,9 @@ class TorchStepper:
             cache.reorder(choice.live_parents, beams.in_use)
 
     def _coverage(self, penalty: float, caches: Caches) -> Tensor:
-        """Return [B, N]: the penalty, at most 0, for source tokens that got little attention.
+        """Return [B, N]: `penalty` times the sum of log(min(c, 1)) over source tokens without end marks.
 
-        It is `penalty` times the sum of log(min(c, 1)) over source tokens. c is the attention to a token so
-        far, as the weighted mean of the models. End marks do not count.
+        c is the attention to a token so far, as the weighted mean of the models.
         """
         weighted = zip(self._ensemble.weights, caches, strict=True)
         covered = [weight * cache.mean_coverage() for weight, cache in weighted]
@@ -156,11 +141,7 @@ class CompiledStepper(TorchStepper):
         )
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses of each sentence by its best continuations. Change `beams` and `caches`.
-
-        The plan has no sampling, diversity or coverage penalty. Without rules, a single model with few rows
-        also gets a compiled softmax.
-        """
+        """Carry out a plan without sampling, diversity and coverage penalty. Change `beams` and `caches`."""
         # Without rules and for few rows, it computes the softmax too.
         raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
         if raw:

@@ -31,11 +31,7 @@ def _sum_of_squares(x_D, mean):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
-    """Write the layer norm of the row `x_D` to `out_D`, which may be the same array.
-
-    `weight_D`, `bias_D` and `epsilon` belong to the norm. The fixed order of factors gives all callers the
-    same bits.
-    """
+    """Write the layer norm of a row to `out_D`, which may be `x_D`. All callers get the same bits."""
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):
@@ -51,10 +47,7 @@ def normed(x_TD, out_TD, weight_D, bias_D, epsilon):
 
 @njit(void(float32[:, ::1], float32[:, ::1], *NORM), **OPTIONS)
 def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
-    """Replace each row of `y_TD` by the layer norm of its sum with the row of `x_TD`.
-
-    `weight_D`, `bias_D` and `epsilon` belong to the norm.
-    """
+    """Replace each row of `y_TD` by the layer norm of its sum with the row of `x_TD`."""
     for t in range(len(x_TD)):
         y_D = y_TD[t]
         for d in range(len(y_D)):

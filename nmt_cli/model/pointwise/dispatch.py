@@ -14,10 +14,7 @@ def implementation(device: torch.device) -> str:
 
 
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` with a bias or a module that replaces it.
-
-    A GPU computes an `nn.Linear` by a fused kernel, in the dtype of autocast.
-    """
+    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` with a bias or a module that replaces it."""
     if implementation(x.device) == "plain" or not isinstance(linear, nn.Linear):
         # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
@@ -29,11 +26,10 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 
 
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
-    """Return [..., D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
+    """Return [..., D]: layer norm(x + dropout(y)), in the dtype of x, computed in that of the weights.
 
-    Each element of y is dropped with probability `drop`. In training on a GPU, a fused kernel is used if x
-    and y have the same dtype and the weights another. With the dtype of the weights, `torch.compile` is
-    faster. It also writes the copy that matrix products need.
+    If x has the dtype of the weights, no fused kernel is used. Then `torch.compile` is faster, because it
+    also writes the copy that matrix products need.
     """
     exact = norm.weight.dtype
     if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():

@@ -54,8 +54,7 @@ def _relu_backward_kernel(
 def _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
     """Return two fp32 tiles: x + dropout(y), and the factors by which dropout multiplied y.
 
-    `offsets` are those of the tile in memory. `rows` and `columns` are its indices. `state` is that of the
-    dropout hash after the seed. Elements that are not `inside` read as 0.
+    The tile has these `offsets`, `rows` and `columns`. `state` is the dropout hash after the seed.
     """
     ones = tl.full(offsets.shape, 1.0, tl.float32)
     if DROPOUT:
@@ -72,10 +71,7 @@ def _normed_sum_kernel(
     tokens, epsilon, threshold, amplified,
     D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write layer norm(x + dropout(y)) of ROWS tokens to `out`, and their `means` and `scales` [T].
-
-    `weight`, `bias` and `epsilon` belong to the norm. The backward pass reads the means and scales.
-    """
+    """Write layer norm(x + dropout(y)) of ROWS tokens to `out`, and their `means` and `scales` [T]."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
     inside = (rows < tokens)[:, None] & (columns < D)[None, :]
@@ -101,8 +97,7 @@ def _normed_sum_backward_kernel(
 ):  # fmt: skip
     """Write the gradients `dx` and `dy` of PART tokens, and the sums of their gradients of weight and bias.
 
-    The sums are a row of `d_weights` and of `d_biases` [P, D]. `d_out` is the gradient of the output. `means`
-    and `scales` [T] come from the forward pass.
+    The sums are a row of `d_weights` and of `d_biases` [P, D]. `d_out` is the gradient of the output.
     """
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
@@ -149,10 +144,7 @@ def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a ReLU's input [T, F] and of the bias [F] that was added before the ReLU.
-
-    `out_TF` is the output of the ReLU. Repeated calls give the same bits.
-    """
+    """Return the gradients of a ReLU's input and of the bias in it. Repeated calls give the same bits."""
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)
@@ -211,10 +203,9 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the layer norm of x + dropout(y), [T, D], and each token's mean [T] and inverse deviation [T].
+    """Return [T, D]: layer norm(x + dropout(y)), and the mean and inverse deviation of each token, [T].
 
-    One pass over memory computes it, in fp32. `seed` determines the dropout mask, and may be None if `drop`
-    is 0. Only the norm has gradients.
+    Compute in fp32. `seed` determines dropout, None if `drop` is 0. Only the norm has gradients.
     """
     x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
     out_TD, means_T, scales_T = _normed(x_TD)
@@ -237,10 +228,7 @@ def _normed_sum_backward(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of x, y, weight and bias. `d_out_TD` is that of the norm.
-
-    `means_T` and `scales_T` are results of `normed_sum`, the other arguments are its own.
-    """
+    """Return the gradients of x, y, weight and bias. `means_T` and `scales_T` are from `normed_sum`."""
     d_out_TD, x_TD, y_TD = (x.contiguous() for x in (d_out_TD, x_TD, y_TD))
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     with torch.cuda.device_of(x_TD):
@@ -254,10 +242,7 @@ def _normed_sum_backward(
 
 
 def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
-    """Return the keyword arguments that both kernels of a normed sum have, for tokens [T, D].
-
-    They are the threshold and factor of dropout, the widths, the rows of a tile, and the warps.
-    """
+    """Return keyword arguments for both kernels of a normed sum: dropout, widths, rows of a tile, warps."""
     width = x_TD.shape[1]
     padded = triton.next_power_of_2(width)
     return {

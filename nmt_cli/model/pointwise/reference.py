@@ -13,10 +13,7 @@ def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a ReLU's input and of the bias that was added before the ReLU.
-
-    `out_TF` is the output of the ReLU. The gradient of the bias is at least fp32.
-    """
+    """Return the gradients of a ReLU's input and, at least in fp32, of the bias added before the ReLU."""
     d_in_TF = d_out_TF.masked_fill(out_TF <= 0, 0.0)
     exact = torch.promote_types(d_out_TF.dtype, torch.float32)
     return d_in_TF, d_in_TF.sum(0, dtype=exact)

@@ -49,8 +49,7 @@ ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), 
 def _find_free(paths_BNM, used, free_BN):
     """Write to `free_BN` the first N nodes of each sentence that are on no path.
 
-    Return False if fewer than N of the first `used` nodes of a sentence are free. Then `free_BN` is
-    incomplete.
+    Return False, with `free_BN` incomplete, if fewer of the first `used` nodes of a sentence are free.
     """
     sentences, slots, _ = paths_BNM.shape
     for sentence in range(sentences):
@@ -92,9 +91,8 @@ def take_nodes(tree, used, reach, rows):
     """Add a new node to the path of each of the first P rows. List the nodes that each row attends to.
 
     Slot n of a sentence takes the n-th of its first `used` nodes that are free. Return False, without a
-    change, if a sentence has less than N free ones, else True. A row attends to the nodes of its path that
-    are less than `reach` tokens back. Results in `rows` are written. Nodes are listed by depth, because node
-    numbers depend on other sentences.
+    change, if a sentence has less than N free ones, else True. A row attends to nodes of its path less than
+    `reach` tokens back. Their order is by depth, because numbers depend on other sentences.
     """
     sentences, slots, nodes = tree.paths_BNM.shape
     free_BN = np.empty((sentences, slots), np.int64)

@@ -88,8 +88,7 @@ class TokenTree:
         """Add a new node to the path of each of the first `count` rows, by kernels. The others are dummies.
 
         Return the new nodes' indices [count, H] among the cached keys [B x H x M]. Also return lists of
-        visible nodes [R, `used`] and their lengths [R]. Visible nodes are on the path and up to `window` // 2
-        tokens back, or all if `window` is 0. More nodes are reserved if necessary.
+        visible nodes [R, `used`], as in `mask_nodes`, and their lengths [R].
         """
         row_slots = rows.from_slots.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
@@ -115,20 +114,14 @@ class TokenTree:
             self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def _free_nodes(self) -> Tensor:
-        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up.
-
-        If no step is left, reserve more by `get_ready`.
-        """
+        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up."""
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
         # False sorts before True, so free nodes come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Reserve nodes for `ahead` steps, in more memory if necessary. Wait for the device.
-
-        Return [B, `used`]: True for nodes on a path.
-        """
+        """Wait for the device and reserve nodes for `ahead` steps. Return [B, `used`]: True on a path."""
         alive = self._alive()
         # All sentences get the number of nodes that the largest one needs.
         live = int(alive.sum(1).max())
@@ -146,10 +139,7 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Keep only `sentences`, in this order. Move their live nodes to new memory with more free nodes.
-
-        Append empty trees for `joining` sentences. `move_nodes` does the same to the data of the nodes.
-        """
+        """Keep `sentences`, in this order, in memory with more free nodes. Append `joining` empty trees."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)
@@ -168,10 +158,7 @@ class TokenTree:
         self.move_nodes(sentences, order, joining)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep the data of the nodes `order_BM` of `sentences`, in these orders.
-
-        Append zeros for `joining` sentences.
-        """
+        """Keep the data of nodes `order_BM` of `sentences`. Append zeros for `joining` sentences."""
         raise NotImplementedError
 
 
