@@ -44,7 +44,7 @@ class Case:
     """The folder with undamaged files. Each mutation damages a copy of the folder."""
 
     command: str
-    """The arguments of `nmt`. {copy} stands for the path of the copy."""
+    """The arguments of `nmt`. {copy} is replaced by the path of the copy."""
 
     result: Result
     weight: int

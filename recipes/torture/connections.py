@@ -125,7 +125,7 @@ KINDS: dict[str, tuple[Callable[[Streams, Random], Coroutine[Any, Any, None]], i
     "not HTTP": (malformed, 200),
     "WebSocket handshake": (websocket, 200),
     "broken chunk": (bad_chunk, 200),
-    "client gone": (disconnect, 20),
+    "client disconnects": (disconnect, 20),
 }
 """Each kind of connection, and the number of connections per round."""
 

@@ -78,15 +78,15 @@ def test_an_overwritten_dataset_is_the_old_or_the_new_one(
     out = tmp_path / "parent" / "out"
     make(out, [toy])
     recording = Recording(out.parent, lambda: make(out, [toy], "filter.max_words=5", overwrite=True))
-    seen = set()
+    limits = set()
     for state in recording.states(tmp_path / "states"):
         if can_exchange:
             assert (state / "out" / "dataset.json").exists()
         recover(state / "out")
         dataset = open_dataset(state / "out")
         verify(dataset)
-        seen.add(dataset.manifest["settings"]["filter"]["max_words"])
-    assert len(seen) == 2
+        limits.add(dataset.manifest["settings"]["filter"]["max_words"])
+    assert len(limits) == 2
 
 
 def test_settings_and_log_of_a_run_are_the_old_or_the_new_ones(tmp_path: Path) -> None:
@@ -132,15 +132,15 @@ def test_a_run_has_the_old_or_the_new_checkpoint(
     run = tmp_path / "run"
     run.mkdir()
     save(run, 1)
-    seen = set()
+    steps = set()
     for state in Recording(run, lambda: save(run, 2)).states(tmp_path / "states"):
         assert read_model(find_model(state)).description["step"] in (1, 2)
         sweep(state)
         for step, checkpoint in checkpoints(state).items():
             assert read_state(checkpoint)["step"] == step
             assert len(read_tensors(checkpoint / OPTIMIZER)["x"]) == step
-        seen.add((*checkpoints(state),))
-    assert seen == {(1,), (1, 2), (2,)}
+        steps.add((*checkpoints(state),))
+    assert steps == {(1,), (1, 2), (2,)}
 
 
 def test_an_average_is_the_old_or_the_new_model(
