@@ -126,7 +126,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Choose the columns as `chosen` does. A field of a struct is a column "outer.inner"."""
+    """Return the columns that `chosen` takes. A field of a struct is a column "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:

@@ -181,9 +181,7 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """Return the corpus of a pipe, file or folder. Return None for a missing path and a folder without rows
-    or the files train.LANG. Raise `UserError` for an unknown ending.
-    """
+    """Return the corpus that `spec` names, without languages and settings. Raise `UserError` for none."""
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
@@ -197,9 +195,8 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of a pipe, a file or a folder. Raise `UserError` for a file with an unknown ending.
-    Return None if `path` does not exist. Also return None for a folder with neither dataset rows nor the
-    files train.LANG of both sides.
+    """Return the corpus of a pipe, file or folder. Return None for a missing path, and for a folder without
+    rows or the files train.LANG. Raise `UserError` for an unknown ending.
     """
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")

@@ -70,8 +70,8 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread at batch `number` of `epoch`. It calls `look` before each batch. Every later call
-        of `next` raises an error of the thread or of `look`.
+        """Start the thread at batch `number` of `epoch`. It calls `look` before each batch. `next` raises the
+        errors of the thread and of `look`, also in every later call.
         """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0

@@ -39,7 +39,7 @@ class Stage:
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the time at which the run has taken `count` pairs of a corpus, given by number. Its share
+        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. Its share
         must be above 0. The result is right only if this stage lasts until then.
         """
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])

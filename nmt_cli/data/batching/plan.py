@@ -76,8 +76,8 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
     """Return the batches of shard `number` in random order. A batch has pairs of similar length, and at most
-    `config.tokens` tokens per side. Pairs with over `config.max_length` tokens on a side are dropped and
-    counted. The shards of an epoch together have every other pair once.
+    `config.tokens` tokens per side. Drop and count pairs with over `config.max_length` tokens on a side. The
+    shards of an epoch together have each of the remaining pairs once.
     """
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)

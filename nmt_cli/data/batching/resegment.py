@@ -231,7 +231,7 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. A `draw` samples subwords by line. Without it, nothing is random."""
+    """Return the ids of `lines`. A `draw` samples with a seed per line. None segments without sampling."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))

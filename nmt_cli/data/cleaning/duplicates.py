@@ -54,9 +54,9 @@ def find_repeated(
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield, in several arrays, the numbers of hashes that repeat another, from 0 over all files. `hashes`
-    are files of concatenated hashes. `qualities` has, for each quality, the most important one first, an
-    array file per hash file. Of equal hashes, the best, else the first, stays. Ignore hashes whose entry in
-    `left_out` is not 0. Write bucket files to `work`. One bucket at a time is in memory.
+    are files of concatenated hashes. `qualities` has, for each quality, the most important first, an array
+    file per hash file. Of equal hashes, do not yield the one with the best qualities, or else the first.
+    Ignore hashes whose entry in `left_out` is not 0. Bucket files go to `work`, one at a time in memory.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())

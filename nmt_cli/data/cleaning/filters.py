@@ -138,8 +138,8 @@ class Filters:
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the ASCII digits of each number above `SPELLED_OUT`, sorted as text. 1,000 and 1.000 are equal.
-    A decimal point ends a number.
+    """Return the digits of each number above `SPELLED_OUT`, sorted as text. Leave out thousands separators
+    and leading zeros, and use ASCII digits. A decimal point ends a number.
     """
     numbers = []
     for match in NUMBER.finditer(text):
@@ -174,8 +174,8 @@ def _letter_share(text: str) -> float:
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a check that at least half of a text's letters are in script `name`. No letters and "" as `name`
-    pass. Raise `UserError` about filter.`setting` for an unknown script.
+    """Return a check: at least half of a text's letters are in script `name`. No letters also pass. If `name`
+    is "", all text passes. Raise `UserError` about filter.`setting` for an unknown script.
     """
     if not name:
         return lambda text: True

@@ -109,7 +109,9 @@ def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) 
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """Return `SUBWORDS` for each pair over `max_subwords` (0: no limit), else `UNKNOWNS` or None."""
+    """Return a reason per pair: `SUBWORDS` for a side of over `max_subwords` tokens, else `UNKNOWNS` for an
+    unknown token, else None. A `max_subwords` of 0 means no limit.
+    """
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     has_unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():

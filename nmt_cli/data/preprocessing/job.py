@@ -131,7 +131,9 @@ def _refuse_no_training(job: Job) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` for a `min_score` if no training corpus, or the corpus of its section, has scores."""
+    """Raise `UserError` if `filter.min_score` is set and no training corpus has scores. Also raise it if a
+    `[[corpus]]` section sets `min_score` for a corpus without scores.
+    """
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:

@@ -213,8 +213,8 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether to make `out` again, because it is damaged or of another job. If so, raise `UserError`
-    unless `overwrite` is true.
+    """Return whether to make `out` again: it is damaged or comes from another job. In these cases, raise
+    `UserError` unless `overwrite` is true.
     """
     try:
         manifest = read_manifest(out)

@@ -99,9 +99,8 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
-    """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for files of two
-    kinds, and for a setting that they decide. Also raise it for a file in a tokenizer folder that was
-    changed.
+    """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for two kinds of
+    files, and a setting that they decide. Also raise it for a file in a changed tokenizer folder.
     """
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]

@@ -43,7 +43,7 @@ def parts_of(inputs: Sequence[Input]) -> int:
 
 def clean_parts(run: Run, share: Share) -> None:
     """Clean the missing parts of `share` in parallel. Write the prepared text of kept pairs, their numbers,
-    hashes to find repetitions, and drops by reason. Pairs of the other inputs drop if a filter asks for it.
+    hashes to find repetitions, and counts of drops. If a filter asks for it, drop pairs of the other inputs.
     """
     work, training = run.work, run.training
     owners = _owners(training)
