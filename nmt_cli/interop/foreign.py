@@ -51,11 +51,8 @@ class ImportOptions:
     positions: PositionRule | None = None
 
     def languages(self, source: str, target: str, where: Path) -> tuple[str, str]:
-        """Return the source and the target language: the option, or else `source` or `target`, from the
-        model.
-
-        Raise `UserError`, which names the model path `where`, if either language is empty.
-        """
+        """Return the source and target language: the option, or else `source` or `target` from the model.
+        Raise `UserError`, which names the model path `where`, if either is empty."""
         languages = self.source_lang or source, self.target_lang or target
         if not languages[0] or not languages[1]:
             raise UserError(f"{where} does not record its languages. Add --source-lang and --target-lang.")
@@ -88,19 +85,15 @@ class Foreign:
 
     @property
     def identity(self) -> Identity:
-        """Return the description for the model folder: settings, tokenisers and training record.
-
-        Add `longest` to the record if it is not None or 0.
-        """
+        """Return the description for the model folder: settings, tokenisers and training record. The record
+        includes `longest`, unless it is None or 0."""
         longest = {"longest": self.longest} if self.longest else {}
         return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return `foreign` without the search settings that are out of `BOUNDS`, and those that depend on them.
-
-    Add a note for each setting out of bounds.
-    """
+    """Return `foreign` without search settings out of `BOUNDS`, and those that depend on them. Add a note for
+    each setting out of bounds."""
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -116,10 +109,8 @@ def check_free(out: Path) -> None:
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out` with `train.toml`, the settings for further training.
-
-    The description records the toolkit and its search settings. The folder appears complete or not at all.
-    """
+    """Write the model folder `out`, completely or not at all, with `train.toml` for further training. Record
+    the toolkit and its search settings in it."""
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)
@@ -129,11 +120,8 @@ def write(foreign: Foreign, out: Path) -> None:
 
 
 def _for_training(config: ModelConfig) -> str:
-    """Return the text of `train.toml`: `config` as settings with which `nmt train` continues to train the
-    model.
-
-    Leave out `longest` unless positions are learned, because it has no effect otherwise.
-    """
+    """Return the text of `train.toml`, with which `nmt train` continues to train the model. Leave out
+    `longest`, unless positions are learned."""
     settings = asdict(config)
     if config.positions != "learned":
         del settings["longest"]  # it has no effect with other positions, and would be refused

@@ -13,10 +13,8 @@ Choice = TypeVar("Choice")
 
 
 class ForeignSettings:
-    """Settings of another toolkit by name. Null counts as missing.
-
-    Reading a value of the wrong type raises `UserError`, which names `where`.
-    """
+    """Settings of another toolkit by name. Null counts as missing. Reading a value of the wrong type raises
+    `UserError`, which names `where`."""
 
     def __init__(self, values: Any, where: str) -> None:
         """Keep the parsed settings. Raise `UserError` if `values` is not a mapping."""
@@ -32,49 +30,32 @@ class ForeignSettings:
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, or `default` if the setting is missing.
-
-        Raise `UserError` for another type, or for a missing setting without a default.
-        """
+        """Return a whole number, or `default` if it is missing. Raise `UserError` if both are missing."""
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
-        """Return a finite number, or `default` if the setting is missing. Raise `UserError` for another
-        value.
-        """
+        """Return a finite number, or `default` if it is missing. Raise `UserError` for another value."""
         return cast(float, self._read(name, float, default))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or `default` if the setting is missing. Raise `UserError` for any other
-        value.
-        """
+        """Return true or false, or `default` if it is missing. Raise `UserError` for another value."""
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or `default` if the setting is missing.
-
-        Raise `UserError` for another type, for text that is not Unicode, or for a missing setting without a
-        default.
-        """
+        """Return a text, or `default` if it is missing. Raise `UserError` if both are missing, or for text
+        that is not Unicode."""
         return cast(str, self._read(name, str, default))
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers. It is empty for a missing setting or "". Raise `UserError` for
-        another type.
-        """
+        """Return a list of whole numbers, empty if missing or "". Raise `UserError` for another type."""
         return list(self._read(name, tuple[int, ...], ()))
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts. It is empty for a missing setting or "". Raise `UserError` for another
-        type.
-        """
+        """Return a list of texts, empty if missing or "". Raise `UserError` for another type."""
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings in each object of a JSON list. The list is empty for a missing setting.
-
-        Raise `UserError` if the setting is not a list, or an item is not an object.
-        """
+        """Return the settings of each object in a list, empty if missing. Raise `UserError` for others."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
@@ -86,10 +67,8 @@ class ForeignSettings:
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value in `choices` whose key is the setting, or `default` if the setting is missing.
-
-        Raise `UserError` if the setting is not a text, or not a key of `choices`.
-        """
+        """Return the value in `choices` for the setting, or for `default` if it is missing. Raise `UserError`
+        if it is not a text, or not a key of `choices`."""
         key = self.text(name, default)
         if key not in choices:
             raise UserError(f"{self.where}: {name} is {key}. nmt supports {', '.join(choices)}.")
@@ -103,11 +82,8 @@ class ForeignSettings:
             raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
 
     def _read(self, name: str, kind: Any, default: object) -> Any:
-        """Return a setting as type `kind`, or `default` if it is missing. An empty text counts as missing for
-        a list.
-
-        Raise `UserError` for another type, or for a missing setting if `default` is None.
-        """
+        """Return a setting as type `kind`, or `default` if it is missing. "" counts as missing for a list.
+        Raise `UserError` for another type, or if both are missing."""
         value = self._values.get(name)
         if value is None or (value == "" and default == ()):  # an empty list in YAML
             if default is None:
@@ -122,10 +98,8 @@ class ForeignSettings:
 
 
 def read_json(path: Path) -> Any:
-    """Return the parsed content of a JSON file.
-
-    Raise `UserError` if the file is missing, too large, not an ordinary file, or not JSON.
-    """
+    """Return the parsed content of a JSON file. Raise `UserError` if it is missing, too large, not an
+    ordinary file, or not JSON."""
     try:
         return parsed_json(read_ordinary(path))
     except FileNotFoundError as error:

@@ -80,11 +80,11 @@ def to_halves(rows: Tensor) -> Tensor:
 def import_tensors(
     tensors: Mapping[str, Tensor], where: str, config: ModelConfig, source: int, target: int
 ) -> dict[str, Tensor]:
-    """Return our tensors in fp32, by our names, for vocabularies of `source` and `target` entries.
+    """Return our tensors in fp32 by our names, for vocabularies of `source` and `target` entries.
 
-    `tensors` have common names. Ignore an embedding that `config.tie` makes equal to the output matrix. Raise
-    `UserError`, which names the file `where`, for a missing or unexpected tensor. Also raise it for a number
-    that is not finite, or another shape.
+    `tensors` have common names. Ignore embeddings that `config.tie` makes equal to the output matrix. Raise
+    `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or of
+    another shape.
     """
     order = channel_order(config.width)
     imported: dict[str, Tensor] = {}
@@ -102,10 +102,8 @@ def import_tensors(
 
 
 def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: str) -> Tensor:
-    """Remove a tensor from `tensors`, and return it in fp32.
-
-    Raise `UserError`, which names the file `where`, if the tensor is missing, not finite, or not of `shape`.
-    """
+    """Remove a tensor from `tensors`, and return it in fp32. Raise `UserError`, which names the file `where`,
+    if it is missing, not finite, or not of `shape`."""
     if name not in tensors:
         raise UserError(f"{where} has no {name}, so nmt does not support this model.")
     tensor = tensors.pop(name).detach()
@@ -148,10 +146,8 @@ def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names, without an output bias of zeros.
-
-    Leave out the biases of attention if all of them are zero.
-    """
+    """Return `tensors`, by common names, without an output bias of zeros. If all biases of attention are
+    zero, leave them out, too."""
     attention = [name for name in tensors if name.endswith("_proj.bias")]
     zero = set() if any(tensors[name].any() for name in attention) else {*attention}
     zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
@@ -159,11 +155,8 @@ def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
-    """Yield a correspondence for each tensor of our model of `config`.
-
-    `source` and `target` are the numbers of entries of the vocabularies. Leave out embeddings that are tied
-    to the output matrix.
-    """
+    """Yield a correspondence for each tensor of our model, except embeddings tied to the output matrix.
+    `source` and `target` are vocabulary sizes."""
     width = config.width
     yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
     if config.output_bias:
@@ -196,10 +189,8 @@ def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspo
 
 
 def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
-    """Yield the weight of each module in a layer of a stack, and whether the module has a bias.
-
-    The stack is "encoder" or "decoder". Names are those within the layer. A bias has the rows of its weight.
-    """
+    """Yield the weight of each module in a layer of `stack`, "encoder" or "decoder", by its names in the
+    layer. Also yield whether the module has a bias, with the rows of the weight."""
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention

@@ -71,11 +71,9 @@ class Scores:
 
 
 def evaluate(evaluation: Evaluation) -> Scores:
-    """Read all texts, and return every system's scores, with notes and warnings.
-
-    Raise `UserError` for repeated texts, texts of different lengths, or an option without effect. Also raise
-    it if a metric cannot be computed for the language, or lines are too long for TER.
-    """
+    """Read all texts, and return every system's scores, with notes and warnings. Raise `UserError` for
+    repeated texts, different lengths, or an option without effect. Also raise it for a metric that the
+    language lacks, or lines too long for TER."""
     _refuse_repeats(evaluation)
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
@@ -106,10 +104,8 @@ def evaluate(evaluation: Evaluation) -> Scores:
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    """Return each system with its scores in every measure, for the whole text.
-
-    If requested, add scores of each line, except for BLEU by the paper's protocol.
-    """
+    """Return each system's scores of the whole text and, if requested, of each line. BLEU by the paper's
+    protocol has no scores of lines."""
     scored = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
@@ -127,9 +123,7 @@ def _systems(
 def _scored(
     evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
 ) -> tuple[list[Score], list[significance.Finding]]:
-    """Return the score of each system, and the result of its significance test. Without a test, the second
-    list is empty.
-    """
+    """Return the score and significance test of each system. Without a test, the second list is empty."""
     counts = measure.counts(systems)
     if not evaluation.significance:
         return measure.scores_of(counts), []
@@ -141,11 +135,8 @@ def _scored(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
-    """Return the distinct metrics to compute, and a note if BLEU by the paper's protocol is left out.
-
-    It is left out if the language is unknown or the Moses tokeniser cannot split it. If the user requested
-    it, raise `UserError` instead.
-    """
+    """Return the distinct metrics to compute, and a note if BLEU by the paper's protocol is left out. The
+    language is then unknown, or Moses cannot split it. Raise `UserError` instead if the user requested it."""
     metrics = list(dict.fromkeys(evaluation.metrics or DEFAULT))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
@@ -161,10 +152,7 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 
 
 def _refuse_repeats(evaluation: Evaluation) -> None:
-    """Raise `UserError` if a path occurs twice among references or among hypotheses.
-
-    Also raise it if stdin occurs twice in both together.
-    """
+    """Raise `UserError` if a path occurs twice among references or hypotheses, or stdin in both together."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
     for paths in (evaluation.references, evaluation.hypotheses):
         for path in paths:
@@ -173,11 +161,8 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
-    """Raise one `UserError` that lists all settings and options without effect on `metrics`.
-
-    Check settings of BLEU and of significance, a test of one system, `--sentences` for the paper's protocol
-    only, and `--target-lang`.
-    """
+    """Raise one `UserError` that lists all options without effect on `metrics`: settings of BLEU and
+    significance, a test of one system, `--sentences` for only the paper's protocol, and `--target-lang`."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
@@ -216,11 +201,8 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text with lines that are not UTF-8, or with carriage returns inside lines.
-
-    Also warn of each system with at least `LOOKS_TOKENIZED` lines that look tokenised. Do this for
-    "paper-bleu", and for "bleu" unless its tokeniser is "none".
-    """
+    """Yield a warning for each text with lines that are not UTF-8, or with carriage returns inside lines. For
+    BLEU, except with tokeniser "none", warn of systems with `LOOKS_TOKENIZED` lines that look tokenised."""
     for text in (*references, *systems):
         if text.invalid:
             yield (

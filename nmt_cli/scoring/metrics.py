@@ -69,11 +69,9 @@ def score(
     config: ScoreConfig | None = None,
     lang: str = "",
 ) -> list[Score]:
-    """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings.
-
-    Each of `references` has one line per hypothesis. "paper-bleu" needs `lang`, the target language, and it
-    chooses the tokeniser of "bleu".
-    """
+    """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings. Each
+    of `references` has one line per hypothesis. "paper-bleu" needs the target language `lang`, by which
+    "bleu" chooses its tokeniser."""
     measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
     return [result for measure in measures for result in measure.scores([hypotheses])]
 
@@ -82,10 +80,8 @@ class Measure:
     """A metric with its references, for any number of systems. Each has one line per reference line."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
-        """Prepare sacrebleu's metric. Raise `UserError` if BLEU's tokeniser cannot be used.
-
-        `lang` is the target language. It chooses the tokeniser of "bleu" and of "paper-bleu".
-        """
+        """Prepare sacrebleu's metric. The target language `lang` chooses BLEU's tokeniser. Raise `UserError`
+        if that cannot be used."""
         self.metric = metric
         self._references = references
         self._config = config
@@ -99,10 +95,8 @@ class Measure:
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """Return the score of each system, from the sum of its counts over all lines.
-
-        `counts` has an item per line: the counts of each system. Without lines, the result is empty.
-        """
+        """Return the score of each system. `counts` has an item per line: the counts of each system. Without
+        lines, the result is empty."""
         totals: list[Counts] = []
         for line in counts:
             totals = totals or [[0] * len(system_counts) for system_counts in line]
@@ -111,35 +105,27 @@ class Measure:
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield an item for each line: the counts of each system, in the same order. `scores_of` sums them.
-
-        Lines are read in blocks. Each block replaces the references in the cache of `counter`.
-        """
+        """Yield an item for each line: the counts of each system, which `scores_of` sums. Each block of lines
+        replaces the references in the cache of `counter`."""
         for lines in _together([*self._references, *systems]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
             yield from zip(*(self._counted(block) for block in hypotheses), strict=True)
 
     def _counted(self, block: list[str]) -> list[Counts]:
-        """Return the counts of each line in a block of one system, against the references in the cache of
-        `counter`.
-        """
+        """Return the counts of each line of a system's block, against the cached references of `counter`."""
         ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
         counts: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
         return counts
 
     def _score(self, total: Counts) -> Score:
-        """Return the score of a system from `total`, its counts added up over all lines."""
         result = self.counter._compute_score_from_stats(total)
         # sacrebleu prints the parts of a score after the number, and has no attribute for them.
         detail = str(result.format(signature="").partition(" = ")[2].partition(" ")[2])
         return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line. There must be at least one line.
-
-        BLEU of a line ignores n-grams that are longer than the line.
-        """
+        """Return the score of each line, at least one. BLEU ignores n-grams longer than the line."""
         # BLEU of single sentences needs another object, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
@@ -150,10 +136,8 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def signature(self, signature: object = None) -> str:
-        """Return `signature`, or else sacrebleu's signature of the latest score, as text.
-
-        For BLEU by the paper's protocol, the steps of the protocol replace "tok:none".
-        """
+        """Return `signature`, or else that of sacrebleu's latest score, as text. For BLEU by the paper's
+        protocol, its steps replace "tok:none"."""
         text = str(signature or self.counter.get_signature())
         if not self._protocol:
             return text
@@ -161,10 +145,7 @@ class Measure:
         return text.replace("tok:none", steps)
 
     def _ready(self, reference: list[str]) -> list[str]:
-        """Return lines of a reference as the metric compares them.
-
-        For BLEU by the paper's protocol, split them into words. Otherwise return them unchanged.
-        """
+        """Return lines of a reference, split into words for BLEU by the paper's protocol, else unchanged."""
         return [self._protocol.reference(line) for line in reference] if self._protocol else reference
 
     def _kind(self) -> str:
@@ -179,18 +160,14 @@ class Measure:
 
 
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
-    """Return the name of the BLEU tokeniser in `config`. "auto" becomes the tokeniser of `lang`, or else
-    "13a".
-    """
+    """Return the BLEU tokeniser's name. "auto" in `config` becomes the tokeniser of `lang`, or else "13a"."""
     chosen = config.bleu.tokenizer
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Return a message why BLEU should count characters, or None if it need not.
-
-    It should if the tokeniser is "auto", and sacrebleu's tokeniser for `lang` cannot be used.
-    """
+    """Return why BLEU should count characters, or None if it need not. The reason is that the tokeniser is
+    "auto", and sacrebleu's tokeniser for `lang` cannot be used."""
     if config.bleu.tokenizer != "auto":
         return None
     try:
@@ -205,9 +182,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def perplexity(nll: float, units: int) -> float:
-    """Return exp(`nll` / `units`) of a total loss over tokens or words. It is infinite for a mean of 700 or
-    more.
-    """
+    """Return exp(`nll` / `units`) of a total loss over tokens or words. A mean from 700 on gives infinity."""
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf
@@ -235,12 +210,8 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
 
 
 def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for "bleu" or "paper-bleu". Raise `UserError` if the tokeniser cannot be
-    used.
-
-    With `for_sentences`, "bleu" ignores n-grams longer than a line. "paper-bleu" takes text that is already
-    tokenised.
-    """
+    """Return sacrebleu's object for "bleu" or "paper-bleu", which takes tokenised text. With `for_sentences`,
+    "bleu" ignores n-grams longer than a line. Raise `UserError` if the tokeniser cannot be used."""
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":

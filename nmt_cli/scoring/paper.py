@@ -48,15 +48,11 @@ class PaperProtocol:
 
     def _words(self, line: str) -> str:
         # The original also escapes `&` as `&amp;`. It does so on both sides, which changes no score.
-        """Return `line` in words, tokenised like Moses, with hyphens between characters split off."""
         return split_compounds(self._moses.tokenize(line))
 
 
 def replace_punctuation(line: str) -> str:
-    """Return `line` with full-width and typographic punctuation and digits replaced by ASCII, as Moses does.
-
-    Low quotes stay.
-    """
+    """Replace full-width and typographic punctuation and digits by ASCII, as Moses does. Low quotes stay."""
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 
@@ -66,9 +62,7 @@ def straighten_quotes(line: str) -> str:
 
 
 def split_compounds(line: str) -> str:
-    """Return `line` with hyphens between characters split off: `rich-text` becomes `rich ##AT##-##AT## text`.
-
-    Matches do not overlap, so `a-b-c` is split once. They are matches of bytes, as in the original. A
-    one-letter part outside ASCII has two bytes, and is split on both sides.
-    """
+    """Split off hyphens between characters: `rich-text` becomes `rich ##AT##-##AT## text`. Matches do not
+    overlap, so `a-b-c` is split once. They are of bytes, as in the original, so that a one-letter part
+    outside ASCII is split on both sides."""
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

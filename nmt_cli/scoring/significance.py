@@ -59,16 +59,13 @@ def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, sa
 
 
 def _finding(result: Any, signature: str) -> Finding:
-    """Return sacrebleu's result of one system as a `Finding`."""
     p_value = None if result.p_value is None else float(result.p_value)
     return Finding(p_value, float(result.mean), float(result.ci), signature)
 
 
 @contextmanager
 def _default_seed() -> Iterator[None]:
-    """Set the environment variable of sacrebleu's seed to its default within the block. Restore it
-    afterwards.
-    """
+    """Set sacrebleu's seed in the environment to its default within the block. Restore it afterwards."""
     before = os.environ.get(SEED_VARIABLE)
     os.environ[SEED_VARIABLE] = SEED
     try:

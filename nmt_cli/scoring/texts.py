@@ -55,10 +55,7 @@ class FileLines(Collection[str]):
         return any(line == other for other in self)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield each line, read from the file again.
-
-        Raise `UserError` at the end if the number of lines has changed.
-        """
+        """Read the lines from the file again. Raise `UserError` at the end if their number has changed."""
         count = 0
         for raw in files.blocks(self._path, LINES_AT_ONCE):
             count += len(raw)
@@ -68,10 +65,8 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Return a reference. In a WMT XML file, read the reference in `lang`, or any language if it is empty.
-
-    `lang` has no effect on other files. Raise `UserError` for a damaged WMT file.
-    """
+    """Return a reference. `lang` selects that of a WMT XML file, any if empty, and has no effect on other
+    files. Raise `UserError` for a damaged WMT file."""
     return _read(path, lang, "target")
 
 
@@ -87,10 +82,8 @@ def refuse_second_stdin(paths: Sequence[Path]) -> None:
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both texts have equal numbers of lines, at least one.
-
-    If both are WMT test sets, also raise it unless all documents and segments agree. Case does not count.
-    """
+    """Raise `UserError` unless both texts have equal numbers of lines, at least one. In two WMT test sets,
+    all documents and segments must also agree, apart from case."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -116,11 +109,7 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
     """Return the one of `languages` in which the names of `paths` end: `ref.de`, `ref.de-AT.gz`,
-    `ref.de.sgm`.
-
-    Ignore other endings, and endings with two languages, such as `ref.en-de`. Return "" for no language or
-    several.
-    """
+    `ref.de.sgm`. Return "" for none or several. Ignore an ending with two languages, such as `ref.en-de`."""
     endings = {_ending(path) for path in paths}
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
     candidates = {without_region(ending) for ending in plain} & languages
@@ -136,10 +125,8 @@ def _ending(path: Path) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file.
-
-    Copy a pipe or stdin to a temporary file that exists as long as `Text.lines`. Errors name the original.
-    """
+    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file. A copy
+    of a pipe or stdin exists as long as `Text.lines`."""
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
@@ -160,10 +147,8 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file. `side` and `lang` select the segments of a WMT file. `name` is for messages.
-
-    The segments of a WMT file are in memory. Lines of other files are read again for each iteration.
-    """
+    """Return the text in a file. `side` and `lang` select the segments of a WMT file, which are in memory.
+    Other files are read for each iteration. `name` is for messages."""
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
@@ -174,10 +159,7 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Return the lines as text without trailing whitespace. Invalid UTF-8 becomes U+FFFD.
-
-    Also return the number of lines with invalid UTF-8.
-    """
+    """Return lines as text without trailing whitespace, and the number with invalid UTF-8, now U+FFFD."""
     lines = [line.decode(errors="replace") for line in raw]
     # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
@@ -186,5 +168,4 @@ def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
 
 
 def _suffixes(path: Path) -> list[str]:
-    """Return the last two endings of a file name, or fewer, in lower case and with dots."""
     return [suffix.lower() for suffix in path.suffixes[-2:]]

@@ -40,11 +40,8 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: Model) -> list[str]:
-    """Return one message for each feature of the model that CTranslate2 lacks. Empty if none.
-
-    These are the settings of `model_losses`, with any epsilon allowed, and different end tokens of the two
-    sides.
-    """
+    """Return a message for each feature of the model that CTranslate2 lacks. These are settings in
+    `model_losses`, with any epsilon, and different end tokens of the two sides."""
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
@@ -53,10 +50,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the model, the SentencePiece models and a README into `folder`. Return no notes.
-
-    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed.
-    """
+    """Write the model, the SentencePiece models and a README into `folder`. Return no notes. `precision` is
+    fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     spec = specification(model)
     spec.validate()
     spec.optimize(quantization=KINDS[precision])
@@ -67,11 +62,8 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def filled(model: Transformer) -> Any:
-    """Return CTranslate2's specification of the layers, with copies of the weights, without vocabularies.
-
-    Entries that search never produces get the output bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2
-    is not installed.
-    """
+    """Return CTranslate2's specification with copies of the weights, without vocabularies. Entries that
+    search never produces get the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
     specs = _package().specs
     config = model.config
     activation = getattr(specs.common_spec.Activation, config.activation.upper())
@@ -115,7 +107,6 @@ def specification(model: Model) -> Any:
 
 
 def _package() -> Any:
-    """Return the module `ctranslate2`. Raise `UserError` if it is not installed."""
     try:
         return importlib.import_module("ctranslate2")
     except ImportError as error:
@@ -123,10 +114,8 @@ def _package() -> Any:
 
 
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
-    """Set the weights of `stack`, an encoder or decoder of a specification, to those of our stack `name`.
-
-    `name` is "encoder" or "decoder". Include the table of positions, and the final norm of a pre-norm model.
-    """
+    """Set the weights of `stack`, part of a specification, to those of our stack `name`, "encoder" or
+    "decoder". Include positions and the final norm of a pre-norm model."""
     table = tensors_by_name.get(f"{'source' if name == 'encoder' else 'target'}_embedding.positions.table")
     if table is None:
         table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()
@@ -164,17 +153,13 @@ def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return the translation of each line by the export in `folder`, with a beam of 4, as CTranslate2's users
-    do.
-    """
+    """Translate lines by the export in `folder`, with a beam of 4, as CTranslate2's users do."""
     return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
 
 
 def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
-    """Return the best translation of each line by the model in `folder`, with a beam of 4 on the CPU.
-
-    `folder` also has the SentencePiece models. `kind` is the compute type. `options` go to `translate_batch`.
-    """
+    """Translate lines by the models in `folder`, with a beam of 4 on the CPU. `kind` is the compute type.
+    `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())

@@ -31,11 +31,8 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return one message for each feature of the tokenisers that no other toolkit supports. Empty if none.
-
-    These are another kind than SentencePiece, Moses, split rare pieces, and symbols that do not begin with
-    ">>".
-    """
+    """Return a message for each tokeniser feature that no other toolkit supports. These are kinds other than
+    SentencePiece, Moses, split rare pieces, and symbols that do not begin with ">>"."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -50,12 +47,9 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
-    """Return one message for each setting that another toolkit's models cannot have. Empty if none.
-
-    `d_k` and `d_v` must be width / heads, the windows 0, and `decoder_history` "attention". Each setting in
-    `supported` must have its value there. Unless `any_epsilon` is set, the epsilon of layer norm must be at
-    most `LARGEST_EPSILON`.
-    """
+    """Return a message for each setting that another toolkit's models cannot have. `d_k` and `d_v` must be
+    width / heads, the windows 0, and `decoder_history` "attention". Settings in `supported` must have its
+    values. Without `any_epsilon`, layer norm's epsilon must be at most `LARGEST_EPSILON`."""
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
     required |= {"decoder_history": "attention", **supported}
@@ -66,10 +60,7 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return the content of a side's SentencePiece model, with the normalisation of `recipe` added.
-
-    The model of `UNTOUCHED` text stays as it is.
-    """
+    """Return a side's SentencePiece model with the normalisation of `recipe`, unless it is `UNTOUCHED`."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model
@@ -77,9 +68,7 @@ def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
 
 
 def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:
-    """Write `source.spm` and `target.spm` into `folder`: each side's SentencePiece model with our
-    normalisation.
-    """
+    """Write `source.spm` and `target.spm`, SentencePiece models with our normalisation, into `folder`."""
     for side, name in SPMS.items():
         (folder / name).write_bytes(sentencepiece_with_rules(tokenizers.side(side), tokenizers.recipe))
 

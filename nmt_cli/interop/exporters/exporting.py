@@ -43,19 +43,14 @@ TOOLKITS: Mapping[str, Toolkit] = {
 
 
 def losses(model: Model, form: str) -> list[str]:
-    """Return one message for each feature that an export as `form` would lose. Empty if none.
-
-    `form` is a key of `TOOLKITS`. Features of the tokenisers count too.
-    """
+    """Return a message for each feature of the model and its tokenisers that an export as `form` would lose.
+    `form` is a key of `TOOLKITS`."""
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
-    """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`. Return notes for the user.
-
-    `out` appears complete or not at all. Raise `UserError` if the toolkit lacks a feature of the model, or
-    does not support `precision`.
-    """
+    """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return
+    notes for the user. Raise `UserError` if the toolkit lacks a feature of the model or `precision`."""
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
         raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}.")
@@ -67,10 +62,7 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return `count` lines for tests. Each is the text of 2 to 13 random pieces of `source`.
-
-    Equal counts give equal lines.
-    """
+    """Return `count` lines of 2 to 13 random pieces of `source`. Equal counts give equal lines."""
     generator = random.Random(count)
     pieces = sorted(source.numbering.pieces)
     return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

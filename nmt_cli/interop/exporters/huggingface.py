@@ -72,31 +72,21 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: Model) -> list[str]:
-    """Return one message for each feature of the model that `transformers` lacks. Empty if none.
-
-    These are the settings of `model_losses`, positions that are not "sinusoidal" from 0, and pre-norm without
-    tied embeddings.
-    """
+    """Return a message for each feature of the model that `transformers` lacks. These are settings in
+    `model_losses`, positions other than "sinusoidal" from 0, and pre-norm without tied embeddings."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the id of the target's first entry.
-
-    It is `source`, the size of the source vocabulary, if one matrix holds both vocabularies. Otherwise it is
-    0.
-    """
+    """Return the target's first id: `source`, the source size, if one matrix holds both sides, and else 0."""
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write weights, settings, tokenisers and a README into `folder`. `precision` is fp32 or fp16.
-
-    Also write our own settings and tokenisers. Return a note for models that CTranslate2's converter cannot
-    read.
-    """
+    """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. `precision` is
+    fp32 or fp16. Return a note for models that CTranslate2's converter cannot read."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
@@ -134,10 +124,8 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
-    """Write the vocabularies, the SentencePiece models and the settings of the tokeniser into `folder`.
-
-    The ids of the target's entries begin at `first`. It is not 0 if one matrix holds both vocabularies.
-    """
+    """Write vocabularies, SentencePiece models and tokeniser settings into `folder`. The target's ids begin
+    at `first`, which is not 0 if one matrix holds both vocabularies."""
     recipe = tokenizers.recipe
     source, target = (
         exported.named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target)
@@ -168,16 +156,12 @@ def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` to the file `path` as indented JSON in UTF-8."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our tensors under transformers' names, with a row for padding. Tied matrices appear once.
-
-    Padding gets the output bias `EXCLUDED_BIAS`. If one matrix holds both vocabularies, the source's entries
-    get it too.
-    """
+    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Padding,
+    and the source's entries in a matrix for both vocabularies, get the output bias `EXCLUDED_BIAS`."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
@@ -222,10 +206,8 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return the translation of each line by the export in `folder`, with a beam of 4.
-
-    A translation has at most 62 tokens. Raise `UserError` if `transformers` is not installed.
-    """
+    """Translate lines by the export in `folder`, with a beam of 4, to at most 62 tokens. Raise `UserError` if
+    `transformers` is not installed."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:

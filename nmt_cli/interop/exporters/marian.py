@@ -83,10 +83,8 @@ UNUSED: Mapping[str, Any] = {
 
 
 def losses(model: Model) -> list[str]:
-    """Return one message for each feature of the model that Marian lacks. Empty if none.
-
-    These are the settings of `model_losses`, positions that are not "marian" from 0, a start token, and gelu.
-    """
+    """Return a message for each feature of the model that Marian lacks. These are settings in `model_losses`,
+    positions other than "marian" from 0, a start token, and gelu."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
@@ -95,10 +93,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write weights, vocabularies and `decoder.yml` into `folder`. Return no notes.
-
-    The weights are always fp32, whatever `precision` is. Leave out rows without an entry in the vocabulary.
-    """
+    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return no notes. `precision` has no
+    effect. Leave out rows without an entry in the vocabulary."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)
@@ -116,11 +112,9 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
-    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first.
-
-    They are SentencePiece models if these number all pieces as our vocabularies do. Otherwise they are YAML
-    files, with the SentencePiece models beside them. A joint vocabulary is one file, named twice.
-    """
+    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. They are
+    SentencePiece models if these number all pieces as we do, otherwise YAML files with those models beside
+    them. A joint vocabulary is one file, named twice."""
     sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
     models = [exported.sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
     if all(map(_numbered_alike, sides)):
@@ -138,9 +132,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
 
 
 def _numbered_alike(side: Tokenizer) -> bool:
-    """Return whether each piece and special token has the same id in our vocabulary as in the SentencePiece
-    model.
-    """
+    """Return whether each piece and special token has the same id in our vocabulary and in SentencePiece."""
     vocabulary = side.vocabulary
     same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
@@ -151,11 +143,8 @@ def _numbered_alike(side: Tokenizer) -> bool:
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) for each tensor in Marian's names and layout. `common` has common names.
-
-    Matrices are transposed, except embeddings and the output matrix. Vectors become one row. Tied matrices
-    appear once.
-    """
+    """Yield (name, tensor) for each tensor of `common` in Marian's names and layout. Matrices are transposed,
+    except embeddings and the output matrix. Vectors become one row. Tied matrices appear once."""
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
         if match := COMMON_LAYER.fullmatch(name):
@@ -175,9 +164,7 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
 
 
 def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
-    """Return the settings that Marian stores in a model. `rows` has the vocabulary sizes of source and
-    target.
-    """
+    """Return the settings that Marian stores in a model. `rows` has the vocabulary sizes, source first."""
     pre = config.norm == "pre"
     return {
         **UNUSED,
@@ -198,7 +185,6 @@ def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
 
 
 def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each setting as YAML, sorted by name. A list takes several lines."""
     for name, value in sorted(settings.items()):
         if isinstance(value, list):
             items = "".join(f"  - {item}\n" for item in value) or "  []\n"
@@ -208,15 +194,12 @@ def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a bool, a number or a text as YAML. An empty text becomes two double quotes."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Return the translation of each line by the export in `folder`, with Marian's package and a beam of 4.
-
-    Raise `UserError` if the package is not installed, or if the vocabulary is YAML.
-    """
+    """Translate lines by the export in `folder`, with Marian's package and a beam of 4. Raise `UserError` if
+    it is not installed, or if the vocabulary is YAML."""
     try:
         from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:

@@ -54,11 +54,8 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a checkpoint, or of a folder with one. Raise `UserError` if nmt can't express it.
-
-    Also raise it for the option `positions`. Dictionaries and the subword model must be beside the
-    checkpoint.
-    """
+    """Return the model of a checkpoint, or of a folder with one. Dictionaries and the subword model must be
+    beside the checkpoint. Raise `UserError` if nmt can't express it, or for the option `positions`."""
     file = _checkpoint(path) if path.is_dir() else path
     if options.positions:
         raise UserError(
@@ -78,10 +75,8 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _checkpoint(folder: Path) -> Path:
-    """Return the only checkpoint in `folder`, or the first of several that is named in `BEST`.
-
-    Raise `UserError` if there is none, or if none of several is named in `BEST`.
-    """
+    """Return the only checkpoint in `folder`, or the first of several that is named in `BEST`. Raise
+    `UserError` if there is none."""
     checkpoints = sorted(folder.glob(f"*{ENDING}"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
     if len(checkpoints) == 1 or best:
@@ -108,10 +103,8 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side, from `options` or else from `settings`.
-
-    Raise `UserError` if a language is unknown, or if `folder` lacks its dictionary `dict.LANG.txt`.
-    """
+    """Return the language of each side, from `options` or else from `settings`. Raise `UserError` if it is
+    unknown, or if `folder` lacks its dictionary `dict.LANG.txt`."""
     languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
     for lang in languages:
         if not (folder / f"dict.{lang}.txt").is_file():
@@ -120,12 +113,8 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Return the vocabulary of a dictionary: the special tokens, and then the piece of each line before its
-    count.
-
-    Filler pieces and pieces spelt like special tokens become empty. Raise `UserError` for a malformed line or
-    a repeated piece.
-    """
+    """Return a dictionary's special tokens and its pieces, one per line before its count. Fillers and pieces
+    spelt like special tokens become empty. Raise `UserError` for a malformed line or a repeated piece."""
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -142,11 +131,8 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
-    """Return a vocabulary of `entries`, which begin with `MARKS`.
-
-    Search never produces `<s>`, padding, and the entries in `never`. Raise `UserError`, which names the path
-    `where`, for a repeated entry.
-    """
+    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding, and
+    those in `never`. Raise `UserError`, which names the path `where`, for a repeated entry."""
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
         raise UserError(f"{where} has a piece twice. Copy it again.")
     ids = (START, PADDING, *(i for i, entry in enumerate(entries) if entry in never))
@@ -154,11 +140,8 @@ def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = 
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint under their common names, without version numbers.
-
-    Add the output projection, which is the target embedding if the checkpoint has no other. Raise `UserError`
-    for an unknown norm of an old version.
-    """
+    """Return a checkpoint's tensors under their common names, without version numbers. Add a missing output
+    projection, which is the target embedding. Raise `UserError` for an unknown norm of an old version."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
@@ -175,11 +158,8 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) with the current name. An old joint matrix of attention yields three: queries,
-    keys and values.
-
-    Raise `UserError` for a numbered norm of an old version that is unknown.
-    """
+    """Yield (name, tensor) with the current name. An old joint attention matrix yields queries, keys and
+    values. Raise `UserError` for an unknown numbered norm of an old version."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
         for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
@@ -197,10 +177,8 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. For learned positions, cut the position tables in `tensors`.
-
-    Raise `UserError` for a setting that nmt does not support, or sides that differ in size or norm.
-    """
+    """Return the architecture. For learned positions, cut the position tables in `tensors`. Raise `UserError`
+    for an unsupported setting, or sides that differ in size or norm."""
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
@@ -241,10 +219,8 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Cut the position tables of both sides in `tensors` to the same rows, without those for padding.
-
-    Return the number of rows that are left. Raise `UserError` if a table is missing or not a matrix.
-    """
+    """Cut both position tables in `tensors` to the same rows, without padding rows. Return the number of rows
+    left. Raise `UserError` if a table is missing or not a matrix."""
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
         raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
@@ -256,10 +232,8 @@ def _cut_positions(tensors: dict[str, Tensor]) -> int:
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
     """Return tokenisers with the subword models in `folder`. SentencePiece takes precedence over codes.
-
-    `names` has the language of each side, and `sides` its vocabulary. A vocabulary is shared if both sides
-    have equal entries. Raise `UserError` if a side has no subword model or several.
-    """
+    `names` has the language of each side, and `sides` its vocabulary. Equal vocabularies are shared. Raise
+    `UserError` if a side has no subword model or several."""
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
@@ -286,11 +260,8 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
-    """Return each side's file: the only one of `files`, or the one with the side's language in its name.
-
-    `names` has the languages. A language must be a part of the name between dots. Raise `UserError` if a side
-    has no such file or several.
-    """
+    """Return each side's file: the only one of `files`, or the one with its language between dots in the
+    name. Raise `UserError` if a side has none or several."""
     if len(files) == 1:
         return dict.fromkeys(SIDES, files[0])
     chosen: dict[Side, Path] = {}
@@ -306,8 +277,6 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
 
 
 def _alphabet(entries: Iterable[str]) -> bytes:
-    """Return the different characters of `entries`, sorted, in UTF-8. Leave out `@@` at the end, spaces and
-    newlines.
-    """
+    """Return the characters of `entries`, sorted, in UTF-8, without final `@@`, spaces and newlines."""
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

@@ -57,11 +57,8 @@ NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in `folder`. Raise `UserError` if nmt cannot express it.
-
-    If nmt exported it, and there are no `options`, restore its settings and tokenisers. Two vocabularies in
-    one matrix can be imported only then.
-    """
+    """Return the model in `folder`. Raise `UserError` if nmt cannot express it. Without `options`, restore
+    the settings and tokenisers of our own export. Only this can import two vocabularies in one matrix."""
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
     if kind not in NORMS:
@@ -97,11 +94,9 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
-    """Return a model that nmt exported: settings and tokenisers of the export, with weights from `tensors`.
-
+    """Return a model that nmt exported, with its settings and tokenisers, and with weights from `tensors`.
     `kind` is the toolkit's name. Remove padding rows from `tensors`. If the model has biases, missing ones
-    are zero. Raise `UserError` if our settings are damaged.
-    """
+    are zero. Raise `UserError` for damaged settings."""
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
@@ -129,11 +124,8 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
-    """Split each matrix of both vocabularies in `tensors` at the target's first entry.
-
-    The source embedding keeps the rows before it, and the others keep the rest. This entry has the lowest id
-    in the file `vocabulary`.
-    """
+    """Split each matrix of both vocabularies in `tensors` at the target's first entry, the lowest id in the
+    file `vocabulary`. The source embedding keeps the rows before it, the others the rest."""
     first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
     tensors[SOURCE] = tensors[SOURCE][:first]
     for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
@@ -141,10 +133,8 @@ def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """Return the tensors in `folder` by their names there, from safetensors or else from the pickled file.
-
-    Raise `UserError` if both files are missing, or the file is damaged.
-    """
+    """Return the tensors in `folder` by name, from safetensors or else from the pickled file. Raise
+    `UserError` if both are missing, or the file is damaged."""
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
     if not (folder / PICKLED).is_file():
@@ -156,11 +146,8 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without position tables.
-
-    Add missing embeddings from the shared matrix, and a missing output projection from the target embedding.
-    Leave out an output bias of zeros, and the biases of attention if all of them are zero.
-    """
+    """Return the tensors under their common names, without position tables and zero biases. Missing
+    embeddings are the shared matrix, and a missing output projection is the target embedding."""
     tensors_by_name = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -180,10 +167,8 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture. It has biases if `tensors`, which have common names, contain any.
-
-    Raise `UserError` for a setting that nmt does not support, or sides that differ in size.
-    """
+    """Return the architecture. It has biases if `tensors`, by common names, contain any. Raise `UserError`
+    for an unsupported setting, or sides that differ in size."""
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
         settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))
@@ -212,11 +197,9 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return the source and target vocabularies: the same object twice if the sides share one.
-
-    `tensors` gives the numbers of entries. A zero vector at the decoder's start id means that the target has
-    no start token. Raise `UserError` if a file or an id is invalid.
-    """
+    """Return source and target vocabularies: the same object twice if the sides share one. `tensors` gives
+    their sizes. A zero vector at the decoder's start id means that the target has no start token. Raise
+    `UserError` for an invalid file or id."""
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
     ids = _ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
@@ -238,15 +221,12 @@ def _vocabularies(
 
 
 def _separate(folder: Path) -> bool:
-    """Return whether each side of the model in `folder` has its own vocabulary, by its tokeniser settings."""
     return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
 
 
 def _ids(path: Path, rows: int) -> dict[str, int]:
-    """Return the id of each piece in a JSON file. Raise `UserError` for a missing or damaged file.
-
-    Also raise it for an id that is negative, not below `rows`, or repeated.
-    """
+    """Return the id of each piece in a JSON file. Raise `UserError` if the file is missing or damaged, or an
+    id is negative, not below `rows`, or repeated."""
     values = read_json(path)
     if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
         raise UserError(f"{path} is not a vocabulary. Copy it again.")
@@ -260,11 +240,8 @@ def _ids(path: Path, rows: int) -> dict[str, int]:
 def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: the pieces in `ids` at their ids, and other entries empty.
-
-    Search never produces empty entries and those in `never`, except the end token. Raise `UserError`, which
-    names `folder`, if `<unk>` is missing or a piece contains a line break.
-    """
+    """Return a vocabulary of `rows` entries: the pieces in `ids`, others empty. Search never produces empty
+    entries and those in `never`, except the end. Raise `UserError` for a missing `<unk>` or a line break."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
@@ -281,10 +258,8 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return the three arguments without the last entry of each side that has padding there.
-
-    The converter to transformers appends such an entry.
-    """
+    """Return the arguments without each side's last entry if that is padding, as transformers' converter
+    appends it."""
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
     for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):
@@ -301,11 +276,8 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    """Return tokenisers with the SentencePiece models in `folder`.
-
-    Languages come from `options`, from the settings in `folder`, or from the name of `folder`, in this order.
-    Raise `UserError` if a language or a model is missing.
-    """
+    """Return tokenisers with the SentencePiece models in `folder`. Languages come from `options`, the
+    settings or the name of `folder`, in this order. Raise `UserError` if a language or model is missing."""
     files = {side: folder / name for side, name in SPMS.items()}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing. Download the whole folder.")
@@ -322,11 +294,8 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers for SentencePiece `models`, which are contents of files. Languages are source and
-    target.
-
-    The vocabulary is shared if both `sides` are one object. Source entries such as ">>de<<" become symbols.
-    """
+    """Return tokenisers for SentencePiece `models`, contents of files. `languages` are source and target.
+    Both share a vocabulary if `sides` are one object. Source entries such as ">>de<<" become symbols."""
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",
@@ -341,10 +310,8 @@ def tokenizers_from_models(
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:
-    """Return the search settings that `generate` uses, from `generation_config.json` or else from `settings`.
-
-    Raise `UserError` if they forbid repeated n-grams.
-    """
+    """Return the search settings of `generate`, from `generation_config.json` or else `settings`. Raise
+    `UserError` if they forbid repeated n-grams."""
     generation = read_settings(folder / GENERATION) if (folder / GENERATION).is_file() else settings
     for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"):
         generation.demand(name, 0)

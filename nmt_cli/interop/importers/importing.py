@@ -27,10 +27,8 @@ def read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model that `read` returns, with all its search settings.
-
-    Also raise `UserError` for a model of nmt, and for a toolkit that nmt does not import.
-    """
+    """Return the model that `read` returns, with all its search settings. Also raise `UserError` for a model
+    of nmt, or of a toolkit that nmt does not import."""
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
@@ -50,11 +48,8 @@ def _read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _from_hub(name: str) -> Path:
-    """Download the model `name` from the Hugging Face Hub, and return its folder.
-
-    Raise `UserError` if `name` is not owner/model, the download fails, or huggingface_hub is not installed.
-    Download pickled weights only if there are no others.
-    """
+    """Download `name` from the Hugging Face Hub, and return its folder. Prefer weights that are not pickled.
+    Raise `UserError` if it is not owner/model, the download fails, or huggingface_hub is not installed."""
     if not HUB_NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."

@@ -36,11 +36,8 @@ NOTE = (
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
     """Return the tokenisers in `folder`. Their shared vocabulary is padded to `rows`, the entries of the
-    model.
-
-    Raise `UserError` if files are missing or damaged, special ids differ from fairseq's, or there are over
-    `rows` entries. Also raise it if a language is missing.
-    """
+    model. Raise `UserError` for missing or damaged files, special ids other than fairseq's, a missing
+    language, or over `rows` entries."""
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
     if not (folder / SPM).is_file():
@@ -82,11 +79,8 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
-    """Return the codes of languages and the mask token, by id.
-
-    They come from `tokenizer.json` with their ids. Otherwise they come from the settings of the tokeniser,
-    numbered from `pieces` on. Raise `UserError` if no file in `folder` names a language.
-    """
+    """Return the language codes and the mask token by id, from `tokenizer.json`. Without it, number those of
+    the tokeniser's settings from `pieces` on. Raise `UserError` if no file in `folder` has a language."""
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).parts("added_tokens")
         by_id = {token.integer("id"): token.text("content") for token in added}
@@ -113,11 +107,8 @@ def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
 def _of_pair(
     folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
 ) -> Tokenizers:
-    """Return tokenisers whose sentences begin with the code of the source or target language.
-
-    `options` or the settings in `folder` give the languages. `codes` has the codes of all languages, and
-    `spm` is the SentencePiece file. Raise `UserError` for a missing language.
-    """
+    """Return tokenisers whose sentences begin with a language code, one of `codes`. `options` or the settings
+    in `folder` give both languages. `spm` is the SentencePiece file. Raise `UserError` if one is missing."""
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     recipe = Recipe(
@@ -134,10 +125,8 @@ def _of_pair(
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code in `codes` of `lang`: `lang` itself, or else `__lang__`.
-
-    Raise `UserError`, which lists similar languages, if neither is in `codes`.
-    """
+    """Return the code of `lang` in `codes`: `lang` itself, or else `__lang__`. Raise `UserError`, which lists
+    similar languages, if both are missing."""
     for code in (lang, f"__{lang}__"):
         if code in codes:
             return code

@@ -112,10 +112,8 @@ RECURRENT: Mapping[str, tuple[Any, ...]] = {
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it.
-
-    A zip is unpacked to a temporary folder. Marian's binary form is refused.
-    """
+    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it, and for
+    Marian's binary form."""
     if is_marian_binary(path):
         raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
@@ -129,24 +127,19 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form.
-
-    Return True also for a folder that contains an `.npz` or a file in the binary form.
-    """
+    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form. Return True also for a
+    folder with an `.npz` or such a file."""
     file_names = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
     return file_names or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
 
 
 def _binaries(folder: Path) -> list[Path]:
-    """Return the `.bin` files in `folder` that have Marian's binary form, sorted."""
     return [path for path in sorted(folder.glob("*.bin")) if is_marian_binary(path)]
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz`, or in a folder with one. Raise `UserError` if nmt cannot express it.
-
-    The vocabularies must be beside the `.npz`.
-    """
+    """Return the model in an `.npz` with its vocabularies beside it, or in a folder with these. Raise
+    `UserError` if nmt cannot express it."""
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
@@ -160,7 +153,6 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _of_browsers(path: Path) -> UserError:
-    """Return the error for the file `path` in Marian's binary form. It names the file to import instead."""
     return UserError(
         f"{path} is a binary of marian-conv for browsers and small machines, which nmt cannot "
         "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's "
@@ -169,10 +161,8 @@ def _of_browsers(path: Path) -> UserError:
 
 
 def _weights(folder: Path) -> Path:
-    """Return the only `.npz` file in `folder`, apart from those of optimisers.
-
-    Raise `UserError` for none or several, or if there is only Marian's binary form.
-    """
+    """Return the only `.npz` file in `folder`, apart from those of optimisers. Raise `UserError` for none or
+    several, or if there is only Marian's binary form."""
     if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
         raise _of_browsers(binaries[0])
     files = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(OPTIMIZER))
@@ -183,10 +173,8 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
-    """Return the tensors of an `.npz` file by Marian's names, and the settings in it.
-
-    Raise `UserError` if the file is damaged or not a model of Marian.
-    """
+    """Return the tensors of an `.npz` by Marian's names, and its settings. Raise `UserError` if it is damaged
+    or not of Marian."""
     check_whole(file)
     try:
         with numpy.load(file, allow_pickle=False) as arrays:
@@ -202,12 +190,9 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, as [outputs, inputs] matrices and vectors.
-
-    Marian's matrices are [inputs, outputs], and its vectors have one row. Leave out biases that are all zero.
-    A shared embedding is the source and the target embedding. The target embedding is also the output
-    projection if there is no other.
-    """
+    """Return the tensors under their common names, as [outputs, inputs] matrices and vectors, without zero
+    biases. In Marian, matrices are [inputs, outputs], and vectors have one row. A shared embedding serves
+    both sides. A missing output projection is the target embedding."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = _renamed(name)
@@ -231,10 +216,8 @@ def _renamed(name: str) -> str:
 
 
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names, with the weights of each decoder layer under its own names.
-
-    `settings` give the layer from which each decoder layer takes its weights. Without that, return `tensors`.
-    """
+    """Return `tensors`, by common names, with the weights of each decoder layer under its own names.
+    `settings` can give another layer from which a layer takes its weights."""
     origins = settings.integers("transformer-tied-layers")
     if not origins:
         return tensors
@@ -250,10 +233,8 @@ def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture. It has biases if `tensors`, which have common names, contain any.
-
-    Raise `UserError` for a setting that nmt does not support, or if the output matrix is missing.
-    """
+    """Return the architecture. It has biases if `tensors`, by common names, contain any. Raise `UserError`
+    for an unsupported setting, or without an output matrix."""
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
         settings.demand(name, *choices)
@@ -288,10 +269,8 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 
 
 def _decoder(file: Path) -> dict[str, Any]:
-    """Return the settings in the first decoder file beside `file`, or {} if there is none.
-
-    It tries `NAME.decoder.yml`, `decoder.yml` and `config.yml`, in this order.
-    """
+    """Return the settings in the first decoder file beside `file`, or {} if there is none. The order is
+    `NAME.decoder.yml`, `decoder.yml` and `config.yml`."""
     for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
         if path.is_file():
             return marian_yaml.settings(read_ordinary(path).decode(errors="replace"), str(path))
@@ -316,12 +295,8 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizers(
     folder: Path, decoder: Mapping[str, Any], options: ImportOptions, tensors: Mapping[str, Tensor]
 ) -> Tokenizers:
-    """Return tokenisers with the vocabularies in `folder`, cut or padded to the rows of the embeddings in
-    `tensors`.
-
-    A vocabulary is shared if both have equal entries. Raise `UserError` for missing or damaged files, or if
-    `options` lack a language.
-    """
+    """Return tokenisers with the vocabularies in `folder`, cut or padded to the embedding rows in `tensors`.
+    Share equal ones. Raise `UserError` for missing or damaged files, or a language missing in `options`."""
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms = {side: _spm(folder, side, files[side]) for side in SIDES}
@@ -335,12 +310,8 @@ def _tokenizers(
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return each side's vocabulary file. One file serves both sides. Raise `UserError` for no file or over
-    two.
-
-    They are the files in `folder` that `decoder` names. Otherwise they are `*vocab*.yml`, `*vocab*.spm` or
-    `*.spm`, the first that exist.
-    """
+    """Return each side's vocabulary file, perhaps the same: those in `folder` that `decoder` names. Otherwise
+    take the first of `*vocab*.yml`, `*vocab*.spm` and `*.spm`. Raise `UserError` for none or over two."""
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links
@@ -356,10 +327,8 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
 
 
 def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
-    """Return the content of a side's SentencePiece file: `vocabulary` if it ends in .spm, or else SIDE.spm.
-
-    Raise `UserError` if SIDE.spm is not in `folder`.
-    """
+    """Return a side's SentencePiece content, from `vocabulary` if it ends in .spm, or else from SIDE.spm in
+    `folder`. Raise `UserError` if SIDE.spm is missing."""
     path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
     if not path.is_file():
         raise UserError(f"{path} is missing, and {vocabulary.name} cannot segment text. Copy it there.")
@@ -367,11 +336,8 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
-    """Return the first `rows` entries of a vocabulary file, padded with empty entries. Search never produces
-    these.
-
-    The decoder starts with zeros, not with a token. Raise `UserError` if the file lacks </s> or <unk>.
-    """
+    """Return the first `rows` entries of a vocabulary file, padded with empty ones that search never
+    produces. There is no start token. Raise `UserError` if it lacks </s> or <unk>."""
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:

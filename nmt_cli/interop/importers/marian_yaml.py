@@ -12,10 +12,8 @@ ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
-    """Return each unindented key with its value or list. Ignore comments, empty lines and nested keys.
-
-    Raise `UserError`, which names `where` and the line, for an unindented line that is not a setting.
-    """
+    """Return each unindented key with its value or list. Ignore comments, empty lines and nested keys. Raise
+    `UserError`, which names `where` and the line, for another line."""
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -37,10 +35,8 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece, without quotes and escapes. Each line has a piece and its id.
-
-    Raise `UserError`, which names `where` and the line, for another line.
-    """
+    """Return the id of each piece, one per line, without quotes and escapes. Raise `UserError`, which names
+    `where` and the line, for another line."""
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):

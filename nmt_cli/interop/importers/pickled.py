@@ -27,12 +27,9 @@ REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 
 
 class Inert:
-    """Replacement for an object of another class. It keeps its unnamed arguments and its state, and does
-    nothing.
-    """
+    """Replacement for an object of another class, without behaviour. It keeps unnamed arguments and state."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
-        """Keep the unnamed arguments. Drop the named ones."""
         self.parts = parts
 
     def __setstate__(self, state: Any) -> None:
@@ -40,11 +37,9 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the value in a file that PyTorch pickled, with tensors on the CPU. Run no code from it.
-
-    Raise `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
-    PyTorch before 1.6 have no checksums, so some damage to them goes unnoticed.
-    """
+    """Return the value in a pickled file, with tensors on the CPU. Raise `UserError` if it is damaged, asks
+    to run code, or has over `MAX_CLASSES` classes. Some damage before PyTorch 1.6 (no checksums) goes
+    unnoticed."""
     refuse_special(path)
     with path.open("rb") as file:
         is_zip = file.read(len(LOCAL_HEADER)) == LOCAL_HEADER  # as PyTorch decides
@@ -73,9 +68,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def _numpys() -> list[tuple[Any, str]]:
-    """Return each class that pickled NumPy numbers need, with its name there. Old versions have further
-    names.
-    """
+    """Return each class of pickled NumPy numbers with its name there, also under names of old versions."""
     kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
     scalar = numpy.float64(0).__reduce__()[0]
     return [
