@@ -110,8 +110,7 @@ def setting(
 
 
 def check(section: Any) -> None:
-    """Raise `UserError` with a message for each value of `section` of a wrong type or out of bounds. Sections
-    call it in `__post_init__`."""
+    """Raise `UserError` with a message for each value of `section` of a wrong type or out of bounds."""
     problems = [
         problem
         for key, kind in _types(type(section))
@@ -122,8 +121,7 @@ def check(section: Any) -> None:
 
 
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return messages about a `value` of the setting `key` with a wrong type or out of bounds, or an empty
-    list. `kind` is the type of the setting, and `label` is its name in the messages."""
+    """Return messages about a wrong type or bounds of the setting `key`, named `label`, or none."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
         return [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
@@ -141,7 +139,6 @@ def changed(section: Any, *names: str) -> list[str]:
 
 
 def _default(key: "Field[Any]") -> object:
-    """Return the default of a setting."""
     return key.default if key.default_factory is MISSING else key.default_factory()
 
 
@@ -159,10 +156,9 @@ def read(
     note: Callable[[str], None] = lambda text: None,
     defaults: Mapping[str, object] | None = None,
 ) -> Config:
-    """Read a configuration of the type `config`. Values come from its defaults, `defaults`, `preset`, `file`,
-    `assignments` and `options`, and later ones override earlier ones. An assignment is a text
-    "section.key=value". `defaults` are a model's own values by full name. Skip removed settings without
-    effect, and call `note` with a message about them. Raise `UserError` with a message for each problem."""
+    """Read a configuration from defaults, `defaults`, `preset`, `file`, `assignments` and `options`. Later
+    ones override earlier ones. An assignment is "section.key=value". `defaults` are a model's own values.
+    Skip removed settings without effect, with a message to `note`. Raise `UserError` for each problem."""
     problems: list[str] = []
     entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
     entries += from_file(preset) if preset else []
@@ -187,8 +183,7 @@ def read(
 
 
 def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) -> object | None:
-    """Return the value of an entry as type `kind`. `key` is the field of the setting. If the value has a
-    wrong type or is out of bounds, add messages to `problems` and return None."""
+    """Return the value of an entry of `key` as type `kind`. If invalid, add to `problems` and return None."""
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
     raw = str(entry.value) if as_text else entry.value
@@ -214,9 +209,8 @@ def preset_names() -> list[str]:
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """Return a section of the type `section` from `values`, the result of `asdict`. A missing setting gets
-    its default, which must mean the behaviour from before the setting existed. Raise `ValueError` if `values`
-    is not a mapping, or has an unknown name or a value of a wrong type."""
+    """Return a section of the type `section` from `values`, the result of `asdict`. A missing setting has its
+    default, as before it existed. Raise `ValueError` for no mapping, an unknown name or a wrong type."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}
@@ -248,8 +242,7 @@ def describe(config: type[object]) -> list[Setting]:
 def given_names(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
 ) -> frozenset[str]:
-    """Return the full names of the settings in `file`, `assignments` and `options`, even with their default
-    values. Ignore invalid assignments. Raise `UserError` if `file` is not TOML."""
+    """Return the full names of all settings that the user gave. Raise `UserError` if `file` is not TOML."""
     # Invalid assignments are left to `read`.
     return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
 
@@ -266,8 +259,7 @@ def as_toml(config: Any) -> str:
 
 def as_commented_toml(config: Any) -> str:
     """Return `config` as the text of a TOML file with all settings, each after its meaning, bounds and
-    default. Values equal to their defaults are comments. So `given_names` of the file contains only settings
-    that differ."""
+    default. Values equal to their defaults are comments, which `given_names` ignores."""
     lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""
     for described in describe(type(config)):
@@ -285,8 +277,7 @@ def as_commented_toml(config: Any) -> str:
 
 
 def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Entry]:
-    """Return the entries. An entry of `[[section]]` gets the name of the setting that the section names in
-    `tables`."""
+    """Return the entries, with `[[section]]` renamed to the setting that the section names in `tables`."""
     tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
     return [
         replace(entry, name=tables[entry.name])
@@ -299,11 +290,8 @@ def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Ent
 def _without_gone(
     entries: Sequence[Entry], sections: Mapping[str, Any], problems: list[str], note: Callable[[str], None]
 ) -> list[Entry]:
-    """Return the entries of settings that still exist.
-
-    For a removed setting whose value would change results, add a message to `problems`. For each origin, call
-    `note` with a message about its other removed settings.
-    """
+    """Return the entries of settings that still exist. Add a message to `problems` for each removed setting
+    whose value would change results. Call `note` with a message about the others of each origin."""
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
         for section, cls in sections.items()
@@ -326,17 +314,15 @@ def _without_gone(
 def _entries(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
 ) -> list[Entry]:
-    """Return the entries in `file`, `assignments` and `options`, in this order. Later entries take
-    precedence. Add a message to `problems` for each assignment without "=". Raise `UserError` if `file` is
-    not TOML."""
+    """Return the entries of the user. Later ones take precedence. Add to `problems` for assignments without
+    "=". Raise `UserError` if `file` is not TOML."""
     entries = list(from_file(file)) if file else []
     entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
     return [*entries, *options]
 
 
 def from_file(file: Path) -> Iterator[Entry]:
-    """Yield the entries of a TOML file, even for unknown settings. A value outside of sections is an entry
-    with its bare name. Raise `UserError` if the file is not TOML."""
+    """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` if it is not TOML."""
     try:
         # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
@@ -374,8 +360,7 @@ def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
 
 
 def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
-    """Return the message about an entry whose name is not in `keys`. It has a suggestion, the reason why nmt
-    lacks the setting, or the names of all settings."""
+    """Return the message about an unknown entry, with a suggestion, a reason or all names in `keys`."""
     section, _, name = entry.name.partition(".")
     if similar := named_here(name or section, keys):
         needed = {keys[one.partition("=")[0]][0].metadata.get("needs") for one in similar} - {"", None}

@@ -24,14 +24,12 @@ JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # `
 
 
 def printable(text: object) -> str:
-    """Return `text` as one line. Replace characters that a terminal would obey, and surrogates, by escapes
-    such as "\\x1b"."""
+    """Return `text` as one line, with escapes for surrogates and characters that a terminal would obey."""
     return str(text).translate(ESCAPES)
 
 
 def printable_json(content: object, indent: int | None = None) -> str:
-    """Return `content` as JSON, on one line unless `indent` is given. Characters that a terminal would obey,
-    and surrogates, become escapes. Parsing restores them."""
+    """Return `content` as JSON. Escape surrogates and characters that a terminal would obey."""
     return json.dumps(content, ensure_ascii=False, indent=indent).translate(JSON_ESCAPES)
 
 

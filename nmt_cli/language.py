@@ -33,21 +33,18 @@ def without_region(lang: str) -> str:
 
 
 def iso_code(lang: str) -> str:
-    """Return `lang` in lower case without region or script, as a two-letter code if there is one: "de" for
-    "deu-AT"."""
+    """Return `lang` in lower case without region, as a two-letter code if there is one: "de" for "deu-AT"."""
     code = without_region(lang)
     return TWO_LETTERS.get(code, code)
 
 
 def fits(label: str, lang: str) -> bool:
-    """Return whether text labelled `label` can be used as language `lang`. Ignore case, treat "_" as "-", and
-    treat three-letter codes as two-letter codes. A region matters only if both have one: "de" and "deu" fit
-    "de-AT" and vice versa, "de-DE" does not."""
+    """Return whether text labelled `label` can be used as language `lang`. A region matters only if both have
+    one: "de" and "deu" fit "de_AT" and vice versa, "de-DE" does not. Case does not matter."""
     label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
     return label in (lang, without_region(lang)) or without_region(label) == lang
 
 
 def _with_iso_code(lang: str) -> str:
-    """Return `lang` with a two-letter code for its language, if there is one, and with its region."""
     language, dash, region = lang.partition("-")
     return iso_code(language) + dash + region

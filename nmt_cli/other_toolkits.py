@@ -15,18 +15,16 @@ def table() -> Mapping[str, Any]:
 
 
 def command_like(name: str, commands: Collection[str]) -> str | None:
-    """Return the command of nmt that other toolkits call `name`, with or without "_py" or "_pl" at the end.
-    Otherwise return the most similar of `commands`, or None if none is similar."""
+    """Return the command that other toolkits call `name`, or else the most similar of `commands`, or None."""
     plain = _plain(name).removesuffix("_py").removesuffix("_pl")
     named = (here for here, names in table()["commands"].items() if plain in names.split())
     return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
 
 
 def named_here(name: str, own_names: Collection[str]) -> list[str]:
-    """Return the option or setting that the table lists for `name` of another toolkit, if `own_names` has it.
-    It may have a value, as in "--device cpu". Otherwise return the flags in `own_names` that equal `name`.
-    Without such flags, return such settings, also those of which only the last part equals `name`. Ignore
-    case, and treat "-", "." and "_" as equal."""
+    """Return the option or setting that the table lists for `name` of another toolkit, if `own_names` has it,
+    perhaps with a value. Otherwise return equal flags in `own_names`, or else settings whose full name or
+    last part equals `name`. Ignore case, and treat "-", "." and "_" as equal."""
     plain = _plain(name)
     for here, names in table()["options"].items():
         if plain in names.split() and here.partition("=")[0].split()[0] in own_names:
@@ -36,8 +34,7 @@ def named_here(name: str, own_names: Collection[str]) -> list[str]:
 
 
 def not_here(name: str, own_names: Collection[str]) -> str | None:
-    """Return the reason in the table why a command lacks the option `name` of another toolkit. `own_names`
-    are its flags and settings, which choose the command's entries. Return None if no entry has `name`."""
+    """Return why a command with the flags and settings `own_names` lacks the option `name`, or None."""
     plain, missing = _plain(name), table()["missing"]
     return next(
         (one["reason"] for one in missing if one["in"] in own_names and plain in one["names"].split()), None
@@ -56,5 +53,4 @@ def spelt_like(name: str, own_names: Collection[str]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Return `name` in lower case, without leading hyphens, and with "_" for each "-" and "."."""
     return name.lower().lstrip("-").replace("-", "_").replace(".", "_")

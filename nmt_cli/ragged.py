@@ -21,10 +21,8 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The positions of segments in a flat tensor. It is made once per batch, on the host.
-
-    Its tensors are on the device of the tokens. Only `lengths` stays on the host, where reads never wait.
-    """
+    """The positions of segments in a flat tensor, made once per batch on the host. Its tensors are on the
+    device of the tokens, except `lengths`, which stays on the host."""
 
     starts: Tensor
     """[segments + 1], int32: segment i is tokens starts[i] to starts[i + 1]."""
@@ -49,10 +47,8 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
-        """Return the layout of segments with these lengths, on the host and without plans.
-
-        The attribute `longest` is the maximum length, or the argument `longest` if that is larger.
-        """
+        """Return the layout of segments with these lengths, on the host and without plans. The attribute
+        `longest` is the maximum length, or the argument `longest` if that is larger."""
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -63,8 +59,7 @@ class Layout:
         return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
 
     def to(self, device: torch.device | str) -> Layout:
-        """Return the layout with its tensors on `device`, except `lengths`. The host does not wait for copies
-        from pinned memory."""
+        """Return the layout with all tensors but `lengths` on `device`. Do not wait for pinned memory."""
         return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
@@ -72,8 +67,7 @@ class Layout:
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
-        """Return a layout in which `change` replaces every tensor that belongs on the device, which are all
-        but `lengths`."""
+        """Return a layout in which `change` replaces every tensor except `lengths`."""
         return replace(
             self,
             starts=change(self.starts),
@@ -84,8 +78,7 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield the token slice and the layout of each group of `segments` consecutive segments. The last
-        group may be smaller. Layouts are on the same device, without plans."""
+        """Yield the token slice and the layout of every `segments` segments, or fewer in the last part."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())
@@ -101,15 +94,13 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return an array [segments + 1] with the index of the first token of each segment. Its last item is the
-    total number of tokens."""
+    """Return [segments + 1]: the first token of each segment, and the total number of tokens."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts
 
 
 def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
-    """Return the token ids of all sentences, one after the other, in a tensor [tokens], int64. Also return
-    their layout. Both are on `device`."""
+    """Return the ids of all sentences in one tensor [tokens], int64, and their layout, both on `device`."""
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
     return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

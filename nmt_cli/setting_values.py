@@ -77,15 +77,12 @@ class Entry:
 
 
 def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
-    """Return a message of a section with the names that the user typed in place of bare names. The first
-    sentence ends with the files that contain the names. `entries` has the entries by bare name, which is
-    often an English word. A word counts as a name if it contains "_", begins the message, or follows a word
-    such as "set"."""
+    """Return a message of a section with the names that the user typed, and the files that contain them.
+    `entries` has the entries by bare name, which is often an English word. It counts as a name if it contains
+    "_", begins the message, or follows a word such as "set"."""
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:
-        """Return the matched text with the name that the user typed. Return it unchanged if it is an English
-        word rather than a name."""
         before, name = match["before"], match["name"]
         if not before and match.start() and "_" not in name:
             return match[0]
@@ -120,13 +117,11 @@ def toml_literal(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text for an error message. Scalars and lists are shown in TOML, and other values as
-    Python shows them."""
+    """Return a value as text for an error message: scalars and lists as in TOML, others as in Python."""
     return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
 
 
 def _key(name: str) -> str:
-    """Return a key for TOML, in quotation marks if it needs them."""
     return name if BARE.fullmatch(name) else toml_literal(name)
 
 
@@ -152,9 +147,8 @@ def converted(value: object, kind: Any) -> object | None:
 
 
 def _single(value: object, kind: Any) -> object | None:
-    """Return a scalar as type `kind`, or None if it is not valid. An int is valid as a float, but a bool is
-    not valid as a number. Infinity and NaN are invalid. A text must be Unicode, unless it is an absolute
-    path."""
+    """Return a scalar as type `kind`, or None if it is invalid, such as NaN, infinity or a bool as a number.
+    An int is valid as a float. A text must be Unicode, unless it is an absolute path."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which a bool is an int.
@@ -195,16 +189,14 @@ def _table(value: object, kind: Any) -> object | None:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return the end of an error message. It is "did you mean X?" with the choice most similar to `name`. If
-    none is similar, it lists all choices."""
+    """Return "did you mean X?" with the choice most similar to `name`. If none is, list all choices."""
     names = list(choices)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."
 
 
 def type_in_words(kind: Any) -> str:
-    """Return a description of the values of type `kind` for an error message, such as "a whole number". None
-    is not mentioned."""
+    """Return a type for an error message, such as "a whole number". None is not mentioned."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
@@ -221,7 +213,6 @@ def type_in_words(kind: Any) -> str:
 
 
 def _but_none(kind: Any) -> Any:
-    """Return the first type of a union that is not None."""
     return next(option for option in get_args(kind) if option is not NoneType)
 
 

@@ -7,8 +7,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as text in s, min or h, or in days from two days on. Below ten, it has one decimal: "47
-    s", "5.3 h", "2.3 days"."""
+    """Return seconds in s, min, h or, from two days on, days. Below ten it has a decimal: "47 s", "5.3 h"."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         # Two days are the first that read better than hours.
         if seconds >= size * (2 if unit == "days" else 1):
@@ -17,8 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as text in bytes, kB, MB or GB (powers of 1,000): "3.1 MB", "12 GB", "1,400
-    GB"."""
+    """Return a number of bytes as text in bytes, kB, MB or GB (powers of 1,000): "3.1 MB", "1,400 GB"."""
     power, unit = next(
         (10**n, unit)
         for n, unit in ((9, "GB"), (6, "MB"), (3, "kB"), (0, "bytes"))
@@ -28,5 +26,4 @@ def size(count: int) -> str:
 
 
 def _short(value: float) -> str:
-    """Return a number with at most one decimal if it is below ten, otherwise without decimals."""
     return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"

@@ -125,9 +125,8 @@ class Model:
         return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """Yield the best translation of each line in order, as soon as it is finished. Raises `UserError` for
-        a line that does not fit into memory. A thread reads `lines`, at most `input.window` lines ahead of
-        the output.
+        """Yield the best translation of each line in order, as soon as it is finished. Raises errors like
+        `translate`. A thread reads `lines`, at most `input.window` lines ahead of the output.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)
@@ -161,8 +160,7 @@ class Model:
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
-        """Return the translation of a text, sentence by sentence, with the whitespace between sentences as
-        `joined` keeps it.
+        """Return the translation of a text, sentence by sentence, with whitespace as `joined` keeps it.
 
         >>> model.translate_text("One is.  Two is.\\n\\n  Three is. ")
         'One is.  Two is.\\n\\n  Three is. '
@@ -181,9 +179,8 @@ class Model:
         return [sentence for sentence, _ in parts], [spaces for _, spaces in parts]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
-        """Return translations of sentences as one text of the target language. `blanks` is the whitespace
-        after each source sentence, as `sentences` returns it. Between two translations, a single space or
-        none becomes a space, or none for Chinese and Japanese.
+        """Return translations of sentences as one text. `blanks` is the whitespace after each source
+        sentence. Between translations, one space or none becomes a space, or none for Chinese and Japanese.
 
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
@@ -257,8 +254,7 @@ class Model:
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
     def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
-        """Return the tokens of each translation with their log-probabilities, the end token included. Pairs
-        are the same as for `score`.
+        """Return the tokens of each translation with their log-probabilities, the end token included.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
         >>> scored.tokens
@@ -296,8 +292,7 @@ class Model:
         return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
-        """Start the workers, which takes seconds. Otherwise the first translation starts them. Raises
-        `RuntimeError` for a closed model."""
+        """Start the workers before the first translation. Raises `RuntimeError` for a closed model."""
         self._started()
 
     @property
@@ -311,8 +306,7 @@ class Model:
 
     @property
     def restarts(self) -> int:
-        """The number of worker processes that died and were replaced. Their sentences were translated
-        again."""
+        """The number of worker processes that died. Replacements translated their sentences again."""
         return self._workers.restarts if self._workers else 0
 
     def close(self) -> None:
@@ -333,8 +327,7 @@ class Model:
         yield from translations
 
     def _started(self) -> Workers:
-        """Return the running workers. Start them if none run, if they failed, or in a forked process. Raises
-        `RuntimeError` for a closed model."""
+        """Return usable workers. Start them if there are none. Raise `RuntimeError` for a closed model."""
         from nmt_cli.translation.workers.pool import Workers
 
         with self._changing:
@@ -351,8 +344,7 @@ class Model:
 
 
 def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
-    """Return `lines`. Raise `TypeError` for a single text or bytes, and for a list with an item that is not a
-    text. The items of other iterables are not checked."""
+    """Return `lines`. Raise `TypeError` for a text or bytes, and for a list with an item that is no text."""
     if isinstance(lines, str | bytes):
         raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):

@@ -39,8 +39,7 @@ def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
 
 
 def _drawn(split: str, seed: int) -> Iterator[Pair]:
-    """Yield distinct random pairs of `split`. End after `PATIENCE` sentences in a row that are repeated or
-    belong to another set."""
+    """Yield distinct random pairs of `split`. End after `PATIENCE` sentences without a new one."""
     draw, seen, useless = RandomPhrases(f"{split} {seed}"), set[str](), 0
     while useless < PATIENCE:
         pair = sentence(draw)

@@ -73,12 +73,10 @@ _words = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 
 
 def _pairs(*tables: str) -> list[list[Pair]]:
-    """Return for each of the `tables` in `lexicon.toml` the list of its pairs."""
     return [[Pair(*row) for row in _words[table]] for table in tables]
 
 
 def _nouns(*tables: str) -> list[list[Noun]]:
-    """Return for each of the `tables` in `lexicon.toml` the list of its nouns."""
     return [[Noun(*row) for row in _words[table]] for table in tables]
 
 

@@ -4,13 +4,11 @@ from nmt_cli.demo.lexicon import CLOCK_TIMES, ENGLISH_ORDINALS, GERMAN_ORDINALS,
 
 
 def cardinal(number: int) -> Pair:
-    """Return a number from 0 to 999,999 in words: 121 is "one hundred and twenty-one",
-    "einhunderteinundzwanzig"."""
+    """Return a number from 0 to 999,999 in words: 21 is "twenty-one", "einundzwanzig"."""
     return Pair(_english(number), _german(number))
 
 
 def _english(number: int) -> str:
-    """Return a number from 0 to 999,999 in British English words."""
     if number < 20:
         return SMALL_NUMBERS[number].en
     if number < 100:
@@ -23,7 +21,6 @@ def _english(number: int) -> str:
 
 
 def _german(number: int) -> str:
-    """Return a number from 0 to 999,999 in German words, as one word."""
     if number < 20:
         return SMALL_NUMBERS[number].de
     if number < 100:
@@ -35,8 +32,7 @@ def _german(number: int) -> str:
 
 
 def _german_prefix(number: int) -> str:
-    """Return a number in German as it is before another word: "eins" becomes "ein", "hunderteins" becomes
-    "hundertein"."""
+    """Return a number in German as it is before another word: "eins" becomes "ein"."""
     return _german(number).removesuffix("s") if number % 100 == 1 else _german(number)
 
 
@@ -68,8 +64,7 @@ def clock(hour: int, minute: int) -> Pair:
 
 
 def price(euros: int, cents: int) -> Pair:
-    """Return a price of 1 euro or more in words, in the German accusative: "einen Euro", "zwei Euro fünfzig".
-    With 0 cents, only the euros are named."""
+    """Return a price of 1 euro or more, in the German accusative: "einen Euro", "zwei Euro fünfzig"."""
     english = "one euro" if euros == 1 else f"{_english(euros)} euros"
     german = "einen Euro" if euros == 1 else f"{_german(euros)} Euro"
     if cents:

@@ -32,20 +32,17 @@ class RandomPhrases:
         return numerals.cardinal(self.integer(*self.pick(ranges)))
 
     def _plural_number(self, low: int, high: int) -> int:
-        """Return a random integer from `low` to `high`. Add one if it ends in 01, such as 101: German has no
-        settled form of 101."""
+        """Return a random number from `low` to `high`, plus 1 for 101 and the like, unsettled in German."""
         number = self.integer(low, high)
         return number + 1 if number % 100 == 1 else number
 
     def price(self) -> Pair:
-        """Return a price from 1 to under 1,000 euros in words, in the German accusative. Cents are a multiple
-        of five."""
+        """Return a price from 1 to under 1,000 euros, in the German accusative. Cents divide by five."""
         euros = self.pick([1] + 30 * [self._plural_number(2, self.pick([20, 99, 999]))])
         return numerals.price(euros, self.pick([0, 5 * self.integer(1, 19)]))
 
     def clock(self) -> Pair:
-        """Return a twelve-hour time, a multiple of five minutes, for use after "at" and "um": "half past
-        seven", "halb acht"."""
+        """Return a time in steps of five minutes, to follow "at" and "um": "half past seven", "halb acht"."""
         return numerals.clock(self.integer(1, 12), 5 * self.integer(0, 11))
 
     def year(self) -> Pair:
@@ -53,8 +50,7 @@ class RandomPhrases:
         return numerals.year(self.integer(1900, 2024))
 
     def date(self) -> Pair:
-        """Return a day, 1 to 28, of any month with its preposition: "on the third of March", "am dritten
-        März"."""
+        """Return a date with its preposition: "on the third of March", "am dritten März"."""
         day, month = numerals.ordinal(self.integer(1, 28)), self.pick(lexicon.MONTHS)
         return Pair(f"on the {day.en} of {month.en}", f"am {day.de}n {month.de}")
 
@@ -64,8 +60,7 @@ class RandomPhrases:
         return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 
     def past(self) -> Pair:
-        """Return a time in the past: a date, a weekday, a word such as "yesterday", or a phrase such as
-        "three weeks ago"."""
+        """Return a time in the past: a date, a weekday, "yesterday" or "three weeks ago"."""
         count, span = numerals.cardinal(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
         ago = Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
         return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
@@ -99,8 +94,7 @@ class RandomPhrases:
         return Pair(f"{article} {adjective.en} {noun.en}", german)
 
     def several_things(self) -> Pair:
-        """Return two or more things, up to about 1,000, with the number in words: "three books", "drei
-        Bücher"."""
+        """Return two or more things, up to about 1,000, in words: "three books", "drei Bücher"."""
         count = numerals.cardinal(self._plural_number(2, self.pick([12, 99, 999])))
         noun = self.pick(lexicon.THINGS)
         return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")

@@ -12,8 +12,7 @@ HABEN = ("habe", "hat", "haben")
 
 
 def calculation(draw: RandomPhrases) -> Pair:
-    """Return a question like "how much is one plus two?" in both languages. German writes a number as one
-    word, ones before tens."""
+    """Return a question like "how much is one plus two?". German writes a number as one word."""
     first, second, operator = draw.cardinal(), draw.cardinal(), draw.pick(lexicon.OPERATORS)
     return Pair(
         f"how much is {first.en} {operator.en} {second.en}?",
@@ -22,8 +21,8 @@ def calculation(draw: RandomPhrases) -> Pair:
 
 
 def departure(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "the train to Berlin leaves on Monday evening at seven o'clock." in both
-    languages. The prefix of the verb "abfahren" moves to the end."""
+    """Return a sentence like "the train to Berlin leaves at one.". The prefix of "abfahren" moves to the
+    end."""
     vehicle, city = draw.pick(lexicon.VEHICLES), draw.pick(lexicon.CITIES)
     day, time = draw.weekday(), draw.clock()
     return Pair(
@@ -33,8 +32,7 @@ def departure(draw: RandomPhrases) -> Pair:
 
 
 def hurry(draw: RandomPhrases) -> Pair:
-    """Return a sentence about an errand, with the reason "because the train leaves at seven o'clock", in both
-    languages. The German verb is last after a modal verb and after "weil"."""
+    """Return a sentence about an errand. The German verb is last after a modal verb and after "weil"."""
     subject, modal, errand = draw.subject(), draw.pick(lexicon.MODALS), draw.pick(lexicon.ERRANDS)
     vehicle, time = draw.pick(lexicon.VEHICLES), draw.clock()
     return Pair(
@@ -45,8 +43,7 @@ def hurry(draw: RandomPhrases) -> Pair:
 
 
 def action(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "she sold three books yesterday." in both languages. The German participle is
-    last, and the time precedes the object."""
+    """Return a sentence like "she sold a book yesterday." in both languages. The participle is last."""
     subject, verb, things, day = draw.subject(), draw.pick(lexicon.VERBS), draw.several_things(), draw.past()
     return Pair(
         f"{subject.en} {verb.en} {things.en} {day.en}.",
@@ -55,8 +52,7 @@ def action(draw: RandomPhrases) -> Pair:
 
 
 def present(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "yesterday he bought my brother an old chair for ten euros." in both languages.
-    After the time, the German verb precedes the subject. The receiver is in the dative."""
+    """Return a sentence like "he bought my brother a chair.". In German, the receiver is in the dative."""
     day, subject, receiver = draw.past(), draw.person(), draw.receiver()
     thing, cost = draw.a_thing(), draw.price()
     return Pair(
@@ -66,8 +62,7 @@ def present(draw: RandomPhrases) -> Pair:
 
 
 def condition(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "if the red book costs less than ten euros, he will buy it." in both languages.
-    German "it" has the gender of the thing, and the German main clause begins with its verb."""
+    """Return a sentence like "if it costs less, he will buy it.". German "it" has the thing's gender."""
     (noun, thing), cost, subject = draw.the_thing(), draw.price(), draw.subject()
     buys = subject.agree(("kaufe", "kauft", "kaufen"))
     return Pair(
@@ -77,8 +72,7 @@ def condition(draw: RandomPhrases) -> Pair:
 
 
 def relative_clause(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "the red book that he bought yesterday cost ten euros." in both languages. The
-    German relative pronoun has the gender of the thing."""
+    """Return a sentence like "the book that he bought cost ten euros.", with the right German pronoun."""
     (noun, thing), subject, day, cost = draw.the_thing(), draw.subject(), draw.past(), draw.price()
     bought = f"{noun.gender.relative_pronoun} {subject.de} {day.de} gekauft {subject.agree(HABEN)}"
     return Pair(
@@ -88,8 +82,7 @@ def relative_clause(draw: RandomPhrases) -> Pair:
 
 
 def birth(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "she was born on the third of March nineteen oh five." in both languages. The
-    German day is in the dative."""
+    """Return a sentence like "she was born on the third of March nineteen oh five." in both languages."""
     subject, day, year = draw.subject(), draw.date(), draw.year()
     was, wurde = subject.agree(("was", "was", "were")), subject.agree(("wurde", "wurde", "wurden"))
     return Pair(

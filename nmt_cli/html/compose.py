@@ -24,10 +24,9 @@ def compose(
     policy: str = POLICY,
     layout: Literal["report", "tool"] = "report",
 ) -> str:
-    """Return a complete HTML page with `title`, made of `body.html`, `style.css` and `scripts` in the folder
-    `parts`. The shared style of `nmt_cli.html` and the style of `layout` precede `style.css`. The page
-    contains `data` as JSON, which `pageData()` returns to the scripts. `policy` is a Content-Security-Policy.
-    Replace its "{style}" and "{script}" by hashes, so that no other style or script can run."""
+    """Return an HTML page made of `body.html`, `style.css` and `scripts` in the folder `parts`. The styles of
+    `nmt_cli.html` and `layout` come first. The scripts get `data` from `pageData()`. Replace "{style}" and
+    "{script}" in `policy`, a Content-Security-Policy, by hashes, so that nothing else can run."""
     kit = files("nmt_cli.html")
     style = _joined(kit / "base.css", kit / f"{layout}.css", parts / "style.css")
     code = script(parts, scripts)
@@ -48,17 +47,14 @@ def script(parts: Traversable, scripts: Sequence[str]) -> str:
 
 
 def escaped(data: object) -> str:
-    """Return `data` as JSON that is safe in a script element, with escapes for "<", ">" and "&". Raise
-    `ValueError` for NaN and infinity."""
+    """Return `data` as JSON that is safe in a script element. Raise `ValueError` for NaN and infinity."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).translate(ESCAPES)
 
 
 def _hash(content: str) -> str:
-    """Return the SHA-256 of an element as browsers compute it for a Content-Security-Policy. The page has a
-    line break before and after `content`."""
+    """Return the SHA-256 of `content` between line breaks, for a Content-Security-Policy."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(f"\n{content}\n".encode()).digest()).decode() + "'"
 
 
 def _joined(*parts: Traversable) -> str:
-    """Return the texts of the files `parts`, stripped and joined by line breaks."""
     return "\n".join(part.read_text("utf-8").strip() for part in parts)

@@ -33,13 +33,9 @@ SECONDS_TO_LOCK = 60
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
-    `out`.
-
-    After an error the folder is removed, and `out` is unchanged. Unfinished folders of earlier runs are
-    removed first. Raise `UserError` if another run is writing `out` or the disk is full. Raise it also if
-    `out` can't be written or is a mount point.
-    """
+    """Yield an empty hidden folder beside `out`. If the block ends without an error, it replaces `out`.
+    Otherwise it is removed. Before, remove unfinished folders of earlier runs. Raise `UserError` if another
+    run is writing `out`, if `out` can't be written or is a mount point, or if the disk is full."""
     recover(out)
     target = resolved(out)
     staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
@@ -66,8 +62,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
 
 def check_writable(out: Path) -> None:
-    """Raise `UserError` if a folder beside `out`, or its parents, can't be created, or if `out` is a mount
-    point. Remove the folders created for this test."""
+    """Raise `UserError` if no test folder can be made beside `out`, or if `out` is a mount point."""
     created: list[Path] = []
     try:
         recover(out)
@@ -84,11 +79,9 @@ def check_writable(out: Path) -> None:
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
-    """Raise `UserError` if `out` is a file, or a folder with entries of which none is named `marker`.
-
-    Without a `marker`, refuse every folder with entries. Unless `hidden`, a folder whose entries all begin
-    with a dot counts as empty. The error says that `out` is not a `kind`.
-    """
+    """Raise `UserError` if `out` is a file, or a folder with entries of which none is named `marker`. Without
+    a `marker`, refuse every folder with entries. Unless `hidden`, a folder whose entries all begin with a dot
+    counts as empty. The error says that `out` is not a `kind`."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
     if not out.is_dir() or not any(hidden or not path.name.startswith(".") for path in out.iterdir()):
@@ -108,13 +101,11 @@ def resolved(out: Path) -> Path:
 
 
 def _not_writable(out: Path, error: OSError) -> UserError:
-    """Return the error to raise if `out` can't be written, with the reason in `error`."""
     return UserError(f"{out} can't be written: {error.strerror}. Choose another path.")
 
 
 def recover(out: Path) -> None:
-    """Move the folder at `out` back if a stopped run moved it away and `out` does not exist. Raise
-    `UserError` if `out` is a mount point."""
+    """Move the folder at `out` back if a stopped run moved it away. Raise `UserError` for a mount point."""
     target = resolved(out)
     if target.is_mount():
         raise UserError(f"{out} is a mount point and can't be replaced. Choose a folder below it.")
@@ -144,10 +135,8 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock the folder `staging`, and return the open descriptor that holds the lock until it is closed.
-
-    Raise `UserError` that names `out` if another run holds the lock, or has replaced the folder.
-    """
+    """Lock `staging`, and return the open descriptor that holds the lock until it is closed. Raise
+    `UserError` that names `out` if another run holds the lock, or has replaced the folder."""
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
@@ -163,12 +152,10 @@ def _lock(staging: Path, out: Path) -> int:
 
 
 def _busy(out: Path) -> UserError:
-    """Return the error to raise if another run is writing `out`."""
     return UserError(f"another run is writing {out} now. Wait for it, or choose another path.")
 
 
 def _empty(folder: Path) -> None:
-    """Remove all files and folders in `folder`, but not `folder` itself."""
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -186,8 +173,7 @@ def reach_disk(path: Path) -> None:
 
 
 def _swap(staging: Path, target: Path, replaced: Path) -> None:
-    """Rename an existing `target` to `replaced`, and `staging` to `target`. If this fails, restore `target`.
-    Wait until the names are safe from a power failure."""
+    """Rename `target`, if it exists, to `replaced`, and `staging` to `target`. An error restores `target`."""
     if target.exists() and exchanged(staging, target):
         staging.rename(replaced)
     else:
@@ -202,8 +188,7 @@ def _swap(staging: Path, target: Path, replaced: Path) -> None:
 
 
 def exchanged(folder: Path, other: Path) -> bool:
-    """Exchange the names of two folders on one disk atomically. Return True if this worked. Return False if
-    the system could not do it, so that nothing has changed."""
+    """Exchange the names of two folders atomically. Return False, with no change, if the system can't."""
     names = os.fsencode(folder), os.fsencode(other)
     library = ctypes.CDLL(None)
     try:
@@ -221,12 +206,9 @@ def exchanged(folder: Path, other: Path) -> bool:
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file, open for writing. If the block ends without an error, it replaces the file at
-    `path` and takes its permissions. After an error, `path` is unchanged.
-
-    If the name of `path`, after links, ends in .gz, compress the content. Write to a pipe or a device at
-    `path` directly. First remove unfinished files of killed processes. Raise `UserError` if the file can't be
-    created or the disk is full.
-    """
+    `path` and takes its permissions. Otherwise `path` is unchanged. Compress the content if the name of
+    `path`, after links, ends in .gz. Write to a pipe or device directly. First remove unfinished files of
+    killed processes. Raise `UserError` if the file can't be created or the disk is full."""
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
             yield file
@@ -255,8 +237,7 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
-    """Yield a file that compresses what is written to it into `raw`, if the name of `target` ends in .gz.
-    Otherwise yield `raw`."""
+    """Yield a file that compresses into `raw` if the name of `target` ends in .gz. Else yield `raw`."""
     if target.suffix != ".gz":
         yield raw
         return
@@ -265,8 +246,7 @@ def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Remove unfinished copies of `target` that killed processes left. Keep copies of running processes,
-    which are locked."""
+    """Remove unfinished copies of `target` by killed processes. Running processes lock their copies."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\d+\.unfinished")
     siblings = [*target.parent.iterdir()] if target.parent.is_dir() else []
     for leftover in [path for path in siblings if pattern.fullmatch(path.name)]:
@@ -296,11 +276,8 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder in the system's folder for temporary files. Its name begins with `prefix`. It is
-    removed at the end of the block.
-
-    First remove folders of killed processes with this prefix.
-    """
+    """Yield a new folder for temporary files, which is removed at the end of the block. Its name begins with
+    `prefix`. First remove folders of killed processes with this prefix."""
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)
@@ -315,8 +292,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder if it is older than `SECONDS_TO_LOCK`, otherwise leave it. Raise `OSError` if it is
-    locked or can't be opened."""
+    """Remove a folder older than `SECONDS_TO_LOCK`. Raise `OSError` if it is locked or can't be opened."""
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         # A younger one is not locked even for a moment. Its owner could be about to lock it.

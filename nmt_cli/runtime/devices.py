@@ -18,11 +18,8 @@ Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str) -> list[torch.device]:
-    """Return the devices of a kind. "cpu" gives the CPU and "cuda" gives all GPUs. "auto" gives all GPUs, or
-    the CPU if there is no GPU.
-
-    Raise `UserError` for "cuda" without a GPU.
-    """
+    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". Raise
+    `UserError` for "cuda" without a GPU."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if kind == "cpu" or (kind == "auto" and not gpus):
         return [torch.device("cpu")]
@@ -32,8 +29,7 @@ def usable_devices(kind: str) -> list[torch.device]:
 
 
 def first_devices(kind: str, count: int) -> list[torch.device]:
-    """Return the first `count` devices of a kind: "cpu", "cuda" or "auto". Raise `UserError` if there are
-    fewer."""
+    """Return the first `count` of `usable_devices(kind)`. Raise `UserError` if there are fewer."""
     devices = usable_devices(kind)
     if count > len(devices):
         if not is_gpu(devices[0]):
@@ -43,12 +39,9 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
 
 
 def device_of_rank(kind: str, local_rank: int) -> torch.device:
-    """Return the device of this process: a GPU of its own, or the CPU for all processes. `kind` is "cpu",
-    "cuda" or "auto".
-
+    """Return the device of this process: its own GPU, or the CPU for all. `kind` is "cpu", "cuda" or "auto".
     `local_rank` numbers the processes of this machine from 0. A GPU becomes the current device of this
-    process. Raise `UserError` if there is no GPU for the process.
-    """
+    process. Raise `UserError` if there is no GPU for the process."""
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
         return devices[0]
@@ -80,8 +73,7 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can train with: fp32, fp16 on GPUs only, and bf16. A GPU
-    without bf16 instructions lacks bf16."""
+    """Return the number formats for training: fp32, on GPUs fp16, and bf16 unless a GPU lacks it."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -89,16 +81,14 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 
 def usual_training_precision(device: torch.device) -> Precision:
-    """Return the default number format of training. On a GPU it is bf16, or fp16 if the GPU lacks bf16. On a
-    CPU it is fp32."""
+    """Return the default number format of training. On a GPU it is bf16, else fp16. On a CPU it is fp32."""
     # The last one is bf16 if available, which needs no loss scale.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats that a device can translate with. All devices have fp32. GPUs also have fp16,
-    and bf16 if PyTorch supports it. CPUs also have bf16 and int8, each if the CPU or PyTorch has fast
-    products for it."""
+    """Return the number formats for translation: always fp32, and fp16 on a GPU. A GPU has bf16 if PyTorch
+    supports it. A CPU has bf16 and int8, each if its products are fast."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     precisions: list[Precision] = ["fp32"]
@@ -115,17 +105,13 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Return whether PyTorch can reorder weights on this device to make matrix products faster. On a CPU,
-    this needs oneDNN. On a GPU it can't."""
+    """Return whether PyTorch can reorder weights to make products faster: on a CPU with oneDNN."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which a CPU may compute fp32 products by oneDNN. For a GPU it has no effect.
-
-    For a CPU, also set environment variables that limit the memory for kernels, unless they are set. So call
-    this before the first product.
-    """
+    """Return a context in which a CPU may compute fp32 products by oneDNN. A GPU is not affected. For a CPU,
+    also limit its memory for kernels by environment variables. So call this before the first product."""
     if is_gpu(device):
         return nullcontext()
     torch_private.keep_few_kernels()
@@ -144,8 +130,7 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which `device`, if it is a GPU, is PyTorch's current device. For a CPU it has no
-    effect."""
+    """Return a context in which `device` is PyTorch's current GPU. For a CPU it has no effect."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 
@@ -156,12 +141,10 @@ def synchronize(device: torch.device) -> None:
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Return whether `torch.compile` saves more time on this kind of device than it takes. It does on GPUs
-    only."""
+    """Return whether `torch.compile` saves more time than it takes on this device, which holds for GPUs."""
     return is_gpu(device)
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Return whether a process can fork after computing on this device, so that the child can compute too.
-    This holds on a CPU under Linux."""
+    """Return whether a child forked after computing on this device can compute too: on a CPU under Linux."""
     return not is_gpu(device) and sys.platform == "linux"

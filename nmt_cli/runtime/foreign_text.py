@@ -15,8 +15,7 @@ MAX_BYTES = 1 << 28
 
 
 def read_ordinary(path: Path) -> bytes:
-    """Return the content of a file. Raise `UserError` for a pipe, a device, a folder, or more than
-    `MAX_BYTES`. Raise `OSError` if it can't be opened."""
+    """Return a file's content. Raise `UserError` for a pipe, device or folder, or over `MAX_BYTES`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # by default, opening a pipe waits for a writer
     try:
         status = os.fstat(descriptor)
@@ -33,26 +32,21 @@ def read_ordinary(path: Path) -> bytes:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise `UserError` if `path` exists and is a folder, a pipe or a device. Reading a pipe could wait
-    forever."""
+    """Raise `UserError` if `path` exists and is a folder, a pipe or a device."""
     if not path.is_file() and path.exists():
         raise UserError(f"{path} is not an ordinary file, so it can't be the original. Copy it again.")
 
 
 def read_if_exists(path: Path) -> bytes:
-    """Return the content of a file of any size, or b"" if the file is missing. Raise `UserError` for a pipe,
-    a device or a folder."""
+    """Return a file's content, b"" if it is missing. Raise `UserError` for a pipe, a device or a folder."""
     refuse_special(path)
     return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """Yield a name for the file `path` that is printable and valid UTF-8, as some libraries require.
-
-    Yield `path` itself if it is such a name. Otherwise yield a name in /dev/fd, which is valid within the
-    block. Raise `UserError` for a pipe, a device or a folder.
-    """
+    """Yield a name for the file `path` that is printable and valid UTF-8, as some libraries require. It is
+    `path` or, within the block, a name in /dev/fd. Raise `UserError` for a pipe, a device or a folder."""
     refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8
         yield str(path)
@@ -70,8 +64,7 @@ def parsed_json(content: bytes) -> Any:
 
 
 def is_inside(name: object) -> bool:
-    """Return whether `name` is a string that is a path inside a folder: relative, without ".." and without a
-    zero byte."""
+    """Return whether `name` is a string and a relative path without ".." or a zero byte."""
     return (
         isinstance(name, str)
         and not name.startswith("/")

@@ -13,12 +13,9 @@ UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 def take_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open folder without waiting. `descriptor` is its open file descriptor, which holds the lock
-    until it is closed.
-
-    Raise `BlockingIOError` if another process holds the lock. If the file system has no locks, as some
-    network file systems, only give a `Caution` that names `folder`. Raise other `OSError`s.
-    """
+    """Lock an open `folder` by its `descriptor`, without waiting. Closing the descriptor unlocks it. Raise
+    `BlockingIOError` if another process holds the lock. If the file system has no locks, only give a
+    `Caution` that names `folder`. Raise other `OSError`s."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -33,10 +30,8 @@ def take_lock(descriptor: int, folder: Path) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process, also this one, holds the lock on a folder.
-
-    Return True also if locks do not work there, and False if the folder does not exist.
-    """
+    """Return whether a process, also this one, holds the lock on a folder. Return True also if locks do not
+    work there, and False if the folder does not exist."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

@@ -26,8 +26,7 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the peak memory of this process in bytes. For a GPU, it is the memory that PyTorch reserved
-    there, otherwise main memory."""
+    """Return this process's peak memory in bytes: main memory, or what PyTorch reserved on a GPU."""
     if has_own_memory(device):
         return torch.cuda.max_memory_reserved(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -36,13 +35,11 @@ def peak_memory(device: torch.device) -> int:
 
 
 def has_own_memory(device: torch.device) -> bool:
-    """Return whether a device has memory apart from main memory, as GPUs have. Copies to it are faster from
-    pinned memory."""
+    """Return whether a device has its own memory, as GPUs have. Pinned memory makes copies to it faster."""
     return device.type == "cuda"
 
 
 def release_unused(device: torch.device) -> None:
-    """Free GPU memory that PyTorch keeps for later use, which is often in small fragments. For a CPU, do
-    nothing."""
+    """Free GPU memory that PyTorch keeps for later use, often in small fragments. Ignore a CPU."""
     if has_own_memory(device):
         torch.cuda.empty_cache()

@@ -29,11 +29,8 @@ Progress = Callable[[str, int, int], None]
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """Yield the result of `work` for each task, in the order of the tasks, computed by `workers` processes.
-
     With 1 worker, the calling process computes. Raise the error of a task in place of its result, and
-    `UserError` if a worker was killed. Each worker has one task at a time, so memory holds at most `workers`
-    tasks and results.
-    """
+    `UserError` if a worker was killed. Memory holds at most `workers` tasks and results."""
     if workers == 1:
         yield from map(work, tasks)
         return
@@ -47,19 +44,16 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 def crew(
     work: Callable[[Task], Result], workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
-    """Start `workers` processes for several rounds of tasks, and kill them at the end of the block.
-
-    Yield a function that takes the tasks of a round and yields the results of `work` in order. Use all its
-    results before the next call.
-    """
+    """Start `workers` processes for several rounds of tasks, and kill them at the end of the block. Yield a
+    function that takes the tasks of a round and yields the results of `work` in order. Use all its results
+    before the next call."""
     with ExitStack() as stack:
         connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
         yield lambda tasks: _shared(connections, iter(tasks))
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
-    """Yield the results of the `waiting` tasks in order. Each worker gets the next task in turn, and has one
-    task at a time."""
+    """Yield the results of the `waiting` tasks in order. Each worker in turn has one task at a time."""
     busy = deque[Connection]()
     for worker, task in zip(workers, waiting, strict=False):
         _send(worker, task)
@@ -76,10 +70,8 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
     """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
-    `work`, and `UserError` if the process was killed.
-
-    Use this for libraries that compute for long without reacting to Ctrl-C, or that never free their memory.
-    """
+    `work`, and `UserError` if the process was killed. Use this for libraries that ignore Ctrl-C for long or
+    never free their memory."""
     with _worker(work) as worker:
         _send(worker, task)
         result: Result = _receive(worker)
@@ -88,8 +80,7 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """Start a process that does `work` on tasks. Yield the connection to it. Kill the process at the end of
-    the block."""
+    """Start a process that does `work` on tasks until the end of the block. Yield the connection to it."""
     resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
@@ -99,12 +90,8 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`. At the end of the block, kill it and wait for its end. `ours` and `theirs` are the
-    ends of one pipe.
-
-    Close `theirs` in this process after the start, and `ours` at the end. A forked copy of this process does
-    not kill.
-    """
+    """Start `process`, and kill it at the end of the block, unless in a forked copy of this process. `ours`
+    and `theirs` are the ends of one pipe. Close `theirs` here after the start, and `ours` at the end."""
     owner = os.getpid()
     try:
         with _signals_held():
@@ -129,8 +116,7 @@ def _send(worker: Connection, task: object) -> None:
 
 
 def _receive(worker: Connection) -> Any:
-    """Wait for a worker, and return the result of its task. Raise the error of the task, and `UserError` if
-    the worker was killed."""
+    """Return the result of a worker's task. Raise its error, or `UserError` if the worker was killed."""
     try:
         result, error = worker.recv()
     except (EOFError, OSError) as closed:
@@ -149,8 +135,7 @@ def _killed() -> UserError:
 
 
 def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
-    """Do `work` on tasks from the parent, until the parent kills this process. Send back pairs of a result
-    and an error, of which one is None."""
+    """Do `work` on tasks of the parent. Send pairs of a result and an error, of which one is None."""
     obey_parent()
     while True:
         task = parent.recv()
@@ -163,8 +148,7 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Add the current traceback to `error` as a note, and return `error`. If it cannot be pickled and
-    unpickled, return a `RuntimeError` with its type and text instead."""
+    """Return `error` with its traceback as a note, or as a `RuntimeError` if it can't be pickled."""
     error.add_note(traceback.format_exc())
     try:
         # Errors whose __init__ has other parameters can be pickled, but not unpickled.
@@ -175,8 +159,7 @@ def portable(error: BaseException) -> BaseException:
 
 
 def obey_parent() -> None:
-    """Let SIGTERM end this child process without a traceback. Start a thread that ends the process when its
-    parent ends or is killed."""
+    """Let this child process end on SIGTERM, without a traceback, and when its parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Both signals were blocked by `_signals_held`. Ctrl-C stays blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -185,8 +168,7 @@ def obey_parent() -> None:
 
 
 def _end_with(sentinel: int) -> None:
-    """Wait until the parent has ended, then end this process with exit code 1. `sentinel` is ready when the
-    parent ends."""
+    """Wait for `sentinel`, the end of the parent. Then end this process with exit code 1."""
     wait([sentinel])
     # sys.exit would end only this thread.
     os._exit(1)
@@ -194,8 +176,7 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in the block, in which a child is started. The child inherits this, so Ctrl-C
-    later reaches the parent only."""
+    """Block SIGINT and SIGTERM while a child is started, so that Ctrl-C later reaches the parent only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -224,12 +205,9 @@ class SharedCount:
 
 
 def close_sockets(needed: Collection[int]) -> None:
-    """Close the sockets that this forked process inherited, except those whose file descriptors are in
-    `needed`.
-
+    """Close the sockets that this forked process inherited, except the file descriptors in `needed`.
     Otherwise a connection stays open after the parent closes it. Each closed number becomes /dev/null, since
-    Python objects still refer to it. Do nothing on a system without /proc.
-    """
+    Python objects still refer to it. Do nothing without /proc."""
     with suppress(OSError), Path(os.devnull).open("rb") as null:
         numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
         for number in filter(_is_socket, {*numbers}.difference(needed)):

@@ -29,12 +29,9 @@ def available_cores() -> int:
 
 
 def default_threads(processes: int) -> int:
-    """Return the default number of threads that `processes` processes on this machine have together, at most
-    the number of cores.
-
-    A valid OMP_NUM_THREADS limits the threads of each process. With several processes, ignore
-    OMP_NUM_THREADS=1, as torchrun sets it without being asked.
-    """
+    """Return the default number of threads of `processes` processes together, at most the number of cores. A
+    valid OMP_NUM_THREADS limits the threads of each. With several processes, ignore OMP_NUM_THREADS=1, as
+    torchrun sets it without being asked."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
     is_valid = re.fullmatch("[1-9][0-9]*", limit) and (processes == 1 or limit != "1")
@@ -42,8 +39,7 @@ def default_threads(processes: int) -> int:
 
 
 def set_own_threads(count: int) -> None:
-    """Let PyTorch compute with `count` threads when the calling thread of Python calls it. Other threads keep
-    their number."""
+    """Let PyTorch compute with `count` threads in the calling thread of Python, and in no other."""
     import torch
 
     of_new_threads = _in_new_thread(torch.get_num_threads)
@@ -68,11 +64,8 @@ def restored_threads() -> Iterator[None]:
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
     """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all calls.
-    Raise the error of a call.
-
-    There are as many parts as PyTorch has threads, at most `count`. The calling thread does the first part.
-    `work` must release Python's lock. With 0 for `count`, call `work(0, 0)`.
-    """
+    There are as many parts as PyTorch has threads, at most `count`, or `work(0, 0)` for 0. The calling thread
+    does the first part. `work` must release Python's lock. Raise the error of a call."""
     import torch
 
     threads = max(min(torch.get_num_threads(), count), 1)
@@ -86,18 +79,14 @@ def in_threads(work: Callable[[int, int], object], count: int) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return a pool of `threads` threads. `process` is the id of this process, since a forked process needs a
-    new pool."""
+    """Return a pool of threads. `process` is the id of this process, as a fork needs a new pool."""
     return ThreadPoolExecutor(threads, thread_name_prefix="nmt-kernels")
 
 
 def join_wholly(thread: threading.Thread) -> None:
-    """Wait until Python has ended a thread. On Linux, also wait until the system has, for up to
-    `MAX_SECONDS_TO_END`.
-
+    """Wait until Python has ended a thread. On Linux, also wait for the system, up to `MAX_SECONDS_TO_END`.
     When `join` returns, MKL still frees the thread's memory. A process that is forked at that moment gets a
-    copy of a locked lock of MKL, and its next product waits forever.
-    """
+    copy of a locked lock of MKL, and its next product waits forever."""
     thread.join()
     task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MAX_SECONDS_TO_END
     while task.exists() and time.monotonic() < deadline:

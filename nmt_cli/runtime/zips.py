@@ -24,8 +24,7 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield an open zip file. Raise `UserError` if it is not an ordinary file or is damaged. Turn errors of
-    damage that the block raises into `UserError`, too."""
+    """Yield an open zip file. Raise `UserError` if it is no file or is damaged, also within the block."""
     refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -37,8 +36,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def check_whole(path: Path) -> None:
-    """Raise `UserError` if a zip file is damaged or hostile, or if a member does not match its CRC-32.
-    PyTorch does not check this."""
+    """Raise `UserError` if a zip file is hostile, or damaged by its CRC-32s, which PyTorch does not check."""
     with opened(path) as archive:
         refuse_hostile(path, archive.infolist())
         if damaged := archive.testzip():
@@ -46,9 +44,8 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` for a member with a path outside the archive, a link, a device, an encrypted member
-    or a zip bomb. A zip bomb is a member, or a total, of more than `SMALL` bytes and `DENSEST` times its
-    compressed size."""
+    """Raise `UserError` for a path outside the archive, a link, a device, an encrypted member or a zip bomb.
+    A bomb is a member, or a total, of more than `SMALL` bytes and `DENSEST` times its compressed size."""
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16
