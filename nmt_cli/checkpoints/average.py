@@ -26,9 +26,7 @@ NO_FACTS = About()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A model to average: its folder, its descriptions and the types and shapes of its tensors. The weights
-    are not loaded.
-    """
+    """A model to average: its folder, descriptions, and types and shapes of tensors, without the weights."""
 
     folder: Path
     identity: Identity
@@ -65,9 +63,8 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Return a description of the averaged weights for the model card. With a step in each model it is "step
-    5" or "mean of steps 1, 2". Otherwise it is "mean of 2 models", or "those of another model" for one. For
-    EMA files, "mean" is replaced by "moving average (EMA) of weights".
+    """Describe the averaged weights for the model card: "step 5" or "mean of steps 1, 2". Without steps, it
+    is "mean of 2 models". For EMA files, "mean" is replaced by "moving average (EMA) of weights".
     """
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
@@ -79,17 +76,14 @@ def _weights_text(parts: Sequence[Part]) -> str:
 
 
 def common_search(parts: Sequence[Part]) -> dict[str, Any]:
-    """Return {"search": settings} if all models have equal search settings of an imported model. Return {} if
-    one differs or has none.
-    """
+    """Return {"search": settings} if all models have equal imported search settings, else {}."""
     first, *others = (part.description.get("search") for part in parts)
     return {"search": first} if first and all(search == first for search in others) else {}
 
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
-    """Read and verify the description of each model in `folders`, without its weights. `file` names the
-    weights file in each folder. Raise `UserError` for a model that is damaged or lacks the file. Also raise
-    it if settings, vocabulary, or names, types or shapes of tensors differ from those of the first model.
+    """Read and verify the models' descriptions, where `file` names each weights file. Raise `UserError` if
+    one is damaged, or differs from the first in settings, vocabulary or tensors.
     """
     parts: list[Part] = []
     for folder in folders:
@@ -104,9 +98,7 @@ def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
 
 
 def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
-    """Return the mean of each tensor over all models, by name, in the dtype of the files. The sums are
-    float64. Raise `UserError` for a weight that is not finite.
-    """
+    """Return the mean of each tensor, by name, in its own dtype. Raise `UserError` for inf or nan."""
     shapes = {name: shape for name, (_, shape) in parts[0].tensors.items()}
     # The largest first: its float64 sum is freed before most of the result exists.
     return {
@@ -115,9 +107,6 @@ def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
 
 
 def _mean(parts: Sequence[Part], name: str) -> Tensor:
-    """Return the mean of the tensor `name` over all `parts`. It is summed in float64, and returned in the
-    dtype of the tensor. Raise `UserError` if a value is not finite.
-    """
     total = _read(parts[0], name)
     dtype = total.dtype
     total = total.double()
@@ -127,18 +116,14 @@ def _mean(parts: Sequence[Part], name: str) -> Tensor:
 
 
 def _add(total: Tensor, tensor: Tensor) -> None:
-    """Add `tensor` to `total` in place, `PIECE` numbers at a time. Adding all at once would first convert a
-    copy of `tensor` to the dtype of `total`.
-    """
+    """Add `tensor` to `total` in place, in pieces, so that no full copy of `tensor` is made."""
     flat, more = total.view(-1), tensor.view(-1)
     for start in range(0, len(flat), PIECE):
         flat[start : start + PIECE] += more[start : start + PIECE]
 
 
 def _read(part: Part, name: str) -> Tensor:
-    """Return the tensor `name` of `part` from its weights file. Raise `UserError` if the file is missing or
-    damaged, or if a value is not finite.
-    """
+    """Return a tensor from its file. Raise `UserError` if it is missing, damaged or not finite."""
     # Opened for each tensor, because the pages of an open file stay in memory.
     with _opened(part.folder / part.file) as file:
         tensor: Tensor = file.get_tensor(name)
@@ -148,9 +133,7 @@ def _read(part: Part, name: str) -> Tensor:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Yield an open safetensors file, and close it after the block. Raise `UserError` if it is missing or
-    damaged.
-    """
+    """Yield an open safetensors file. Raise `UserError` if it is missing or damaged."""
     try:
         with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
             yield file
@@ -159,9 +142,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Raise `UserError` for the first difference that prevents averaging `part` with `first`. Compare the
-    settings for shapes and use of weights, the vocabulary, and the name, dtype and shape of each tensor.
-    """
+    """Raise `UserError` if settings, vocabulary, or a tensor's name, dtype or shape prevent averaging."""
     problem = f"{part.folder} cannot be averaged with {first.folder}"
     config, expected = part.identity.config, first.identity.config
     for key in disagreements(config, expected, "shape", "use"):
@@ -177,9 +158,8 @@ def _check_alike(first: Part, part: Part) -> None:
 
 
 def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of `part` for `config.json`: the SHA-256 of its weights file, and its step if it has
-    one. Add the parts if it is an average itself, and "ema" for an EMA file. Add its training record unless
-    it equals `trained_on`, that of the new average.
+    """Return the record of `part` for `config.json`: its SHA-256 and step, and "ema" for an EMA file. Add the
+    parts of an average, and the training record unless it equals `trained_on`.
     """
     origin = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
@@ -188,9 +168,7 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
-    """Raise `UserError` if `out` exists and `average` must not replace it. It may replace an empty folder, or
-    an earlier average without other files. It replaces none of `folders`, the models to average.
-    """
+    """Raise `UserError` unless `out` is new, empty or only an earlier average, and none of `folders`."""
     if not out.exists():
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):
@@ -201,9 +179,7 @@ def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
 
 
 def _is_average(folder: Path) -> bool:
-    """Return whether `folder` has a `config.json` that lists averaged models, and only files that `average`
-    writes.
-    """
+    """Return whether `folder` has a `config.json` of an average, and only files that `average` writes."""
     try:
         description = parsed_json(read_ordinary(folder / CONFIG))
     except (OSError, UserError, ValueError):

@@ -32,9 +32,7 @@ class About:
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """Return the model card in Markdown. `origin` is a text about the weights, such as "step 500".
-    `parameters` is their number. `about.settings` adds a section if it is not empty.
-    """
+    """Return a Markdown card. `origin` is a text such as "step 500", and `parameters` a number of weights."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
@@ -67,9 +65,7 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
 
 
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
-    """Return a Markdown table of scores, one row per set and metric. Without scores, return the sentence
-    `UNSCORED` about how to compute them.
-    """
+    """Return a Markdown table with a row per set and metric, or the sentence `UNSCORED` without scores."""
     rows = [
         (_text(name), _text(score.name), f"{score.value:.2f}", _code(score.signature))
         for name, set_scores in scores.items()
@@ -89,9 +85,7 @@ class _Input:
 
 
 def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
-    """Return the corpora in the `inputs` of a training record. Return [] if there are none or one has another
-    form.
-    """
+    """Return the corpora in the `inputs` of a training record, or [] if missing or of another form."""
     try:
         return [
             _Input(part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
@@ -102,9 +96,7 @@ def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
 
 
 def _data(inputs: Sequence[_Input], licence: str) -> str:
-    """Return a Markdown table of the corpora, or "Unknown." without any. A sentence with the licence of the
-    data follows, "not stated" if `licence` is empty.
-    """
+    """Return a Markdown table of corpora, or "Unknown.", and a sentence with `licence`, or "not stated"."""
     rows = [
         (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
         for part in inputs
@@ -127,15 +119,12 @@ def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table. The cells of `head` and `rows` are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _text(text: object) -> str:
-    """Return `text` on one line. Escape control characters, and put a backslash before Markdown
-    characters.
-    """
+    """Return `text` on one line, with control characters and Markdown characters escaped."""
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#!|~" else c for c in printable(text))
 
 

@@ -27,9 +27,7 @@ REQUIRED: Mapping[str, Mapping[str, type]] = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors of any device to a safetensors file, with the usual permissions of new files. Replace an
-    existing file. Raise `OSError` if it cannot be written, such as on a full disk.
-    """
+    """Write tensors of any device to a safetensors file, or replace it. Raise `OSError` if that fails."""
     path.touch()
     mode = path.stat().st_mode  # safetensors makes its files private
     try:
@@ -48,18 +46,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor of a safetensors file by name. Read only its header. Raise as
-    `read_tensors` does.
-    """
+    """Return the shape of each tensor by name, from the header only. Raise as `read_tensors` does."""
     with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
         return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Simplify errors of safetensors or PyTorch within the block. An error with the number of a system error
-    in its message becomes `OSError`. Other errors become `UserError`: the file `path` is damaged. If the
-    library reports it as missing, raise the `OSError` of opening it.
+    """Turn errors of libraries in the block into `OSError` if the message has a system's error number. Other
+    errors become `UserError`: the file `path` is damaged. A missing file is an `OSError`.
     """
     try:
         yield
@@ -71,17 +66,13 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def _of_system(error: Exception, path: Path) -> OSError | None:
-    """Return the `OSError` whose number is in a library's message, such as "(os error 28)". Return None if
-    the message has no number.
-    """
+    """Return the `OSError` whose number the message has, as in "(os error 28)", or None without number."""
     number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write `description` as JSON to the file `name` in `folder`. Add the size and hash of each file in
-    `covers`, and a checksum of the whole description.
-    """
+    """Write `description` as JSON, with its checksum, and the size and hash of each file in `covers`."""
     files = {covered: size_and_hash(folder / covered) for covered in covers}
     complete = {**description, "files": files}
     text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
@@ -89,9 +80,8 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return the content of the JSON file `name` in `folder`, without its checksum. Raise `UserError` if the
-    file is missing or damaged, or lacks a key in `REQUIRED`. Also raise it for a format other than
-    `format_version`, and for a covered file that is missing or has another size or hash.
+    """Return the content of the JSON file `name`, without its checksum. Raise `UserError` if it or a covered
+    file is missing or damaged. Also raise it for another format or a missing key of `REQUIRED`.
     """
     path = folder / name
     try:
@@ -120,7 +110,6 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
 
 
 def _digest(description: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of `description` as JSON with sorted keys, in hexadecimal."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
@@ -130,18 +119,14 @@ def damaged(path: Path, reason: str) -> UserError:
 
 
 def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
-    """Raise `UserError` if a value of `tensor` is infinite or nan. `path` and `name` are its file and its
-    name, for the message.
-    """
+    """Raise `UserError`, which names `path` and `name`, if a value of `tensor` is infinite or nan."""
     # The sum is a quick test. It may overflow although all values are finite.
     if not math.isfinite(tensor.sum()) and not tensor.isfinite().all():
         raise UserError(f"{path}: {name} has values that are not finite. Use another checkpoint.")
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
-    """Raise `UserError` if the file at `path` is missing, or has another size or hash. `written` has those at
-    the time of writing, as from `size_and_hash`.
-    """
+    """Raise `UserError` if the file is missing, or its size or hash is not that in `written`."""
     if not path.is_file():
         raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
     # Compare the size first: hashing reads the whole file.

@@ -17,9 +17,7 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """Return the folders of a run's complete checkpoints by step, in ascending order. Return {} if there are
-    none, or if `run` is not a run folder.
-    """
+    """Return a run's complete checkpoints by step, in ascending order. Return {} if there are none."""
     try:
         paths = list((run / CHECKPOINTS).iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -29,9 +27,8 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 
 def find_model(path: Path) -> Path:
-    """Return `path` if it is a model folder with a `config.json`. For a run, return the link `best`, else the
-    link `last`, else the newest checkpoint. Raise `UserError` for anything else, also for a model of another
-    toolkit.
+    """Return `path` if it is a model folder. For a run, return the link `best`, else `last`, else the newest
+    checkpoint. Raise `UserError` for anything else, also for a model of another toolkit.
     """
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):
@@ -46,9 +43,7 @@ def find_model(path: Path) -> Path:
 
 
 def own_search(path: Path) -> dict[str, Any]:
-    """Return the search settings in the `config.json` of an imported model. Return {} for other models, and
-    for a path that cannot be read as a model.
-    """
+    """Return the search settings of an imported model, or {} for other models and unreadable paths."""
     try:
         search = parsed_json(read_ordinary(find_model(path) / CONFIG)).get("search", {})
     except (UserError, OSError, ValueError, AttributeError):

@@ -25,9 +25,7 @@ PICKLE_BYTES = 1 << 24
 
 
 def refuse_foreign_model(path: Path) -> None:
-    """Raise `UserError` if `path` is another toolkit's model. The error names the toolkit. It advises `nmt
-    import` if that reads its models, and otherwise a model of nmt.
-    """
+    """Raise `UserError` if `path` is another toolkit's model. Advise `nmt import` if that reads it."""
     if toolkit := foreign_kind(path):
         remedy = "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
         if toolkit in IMPORTED:
@@ -36,9 +34,7 @@ def refuse_foreign_model(path: Path) -> None:
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Return the toolkit that wrote the model at `path`, a file or a folder with such a file. Return None for
-    our models and anything else.
-    """
+    """Return the toolkit of the model file or folder at `path`, or None for ours and anything else."""
     tests: Mapping[ForeignKind, Callable[[Path], bool]] = {
         "Hugging Face": _is_huggingface,
         "CTranslate2": _is_ctranslate2,
@@ -51,9 +47,7 @@ def foreign_kind(path: Path) -> ForeignKind | None:
 
 
 def _is_huggingface(path: Path) -> bool:
-    """Return whether `path` is a `config.json` with the key "model_type" or "architectures" of
-    transformers.
-    """
+    """Return whether `path` is a `config.json` with "model_type" or "architectures" of transformers."""
     if path.name != "config.json" or not path.is_file():
         return False
     try:
@@ -64,24 +58,17 @@ def _is_huggingface(path: Path) -> bool:
 
 
 def _is_ctranslate2(path: Path) -> bool:
-    """Return whether `path` is a .bin file that has CTranslate2's "TransformerSpec" after four bytes of
-    version.
-    """
     return path.suffix == ".bin" and _start(path, 4 + len(CTRANSLATE2_MARK))[4:] == CTRANSLATE2_MARK
 
 
 def _is_marian(path: Path) -> bool:
-    """Return whether `path` is a model of Marian. This is a .npz file with one of two names of its arrays, or
-    its binary form.
-    """
+    """Return whether `path` is a model of Marian: a .npz file with its arrays, or its binary form."""
     is_npz = path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
     return is_npz or is_marian_binary(path)
 
 
 def is_marian_binary(path: Path) -> bool:
-    """Return whether `path` is a .bin file in Marian's binary form. It begins with version 1 and names
-    Marian's settings or one of its weights in the first 256 KiB.
-    """
+    """Return whether `path` is a .bin file of Marian: it has version 1 and names settings or a weight."""
     if path.suffix != ".bin":
         return False
     start = _start(path, MARIAN_HEADERS)
@@ -89,25 +76,17 @@ def is_marian_binary(path: Path) -> bool:
 
 
 def _is_fairseq(path: Path) -> bool:
-    """Return whether `path` is a pickled file of fairseq. It has the key "optimizer_history", or the
-    encoder's embeddings together with "args" or "cfg".
-    """
     keys = _pickled_names(path, "optimizer_history", "args", "cfg", "encoder.embed_tokens.weight")
     return "optimizer_history" in keys or ("encoder.embed_tokens.weight" in keys and len(keys) > 1)
 
 
 def _is_opennmt(path: Path) -> bool:
-    """Return whether `path` is a pickled file that has all of the keys "generator", "vocab" and "opt" of
-    OpenNMT-py.
-    """
     names = ("generator", "vocab", "opt")
     return _pickled_names(path, *names) == set(names)
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Return those of `names` that occur as strings in the first 16 MiB of a pickled .pt or .pth file. The
-    file may be zipped. Nothing is unpickled. Return the empty set for other files.
-    """
+    """Return those of `names` in the first 16 MiB of a pickled .pt or .pth file, zipped or not."""
     if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
     pickled = _zipped_start(path) if _start(path, 4) == LOCAL_HEADER else _start(path, PICKLE_BYTES)
@@ -116,9 +95,7 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
 
 
 def _members(path: Path) -> set[str]:
-    """Return the names of the files in a zip file. Return the empty set for anything else, or if it is
-    damaged.
-    """
+    """Return the names of the files in a zip file, or the empty set for anything else."""
     if not path.is_file():
         return set()
     try:
@@ -129,9 +106,7 @@ def _members(path: Path) -> set[str]:
 
 
 def _zipped_start(path: Path) -> bytes:
-    """Return the first `PICKLE_BYTES` bytes of the unpacked `data.pkl` in a zip file. Return b"" if there is
-    none or it is damaged.
-    """
+    """Return the first `PICKLE_BYTES` of the unpacked `data.pkl` in a zip file, or b"" if damaged."""
     member = next((name for name in _members(path) if name.endswith("/data.pkl")), "")
     try:
         with ZipFile(path) as archive, archive.open(member) as stream:
@@ -141,9 +116,7 @@ def _zipped_start(path: Path) -> bytes:
 
 
 def _start(path: Path, size: int) -> bytes:
-    """Return the first `size` bytes of a file, fewer if it is shorter. Return b"" if it is not an ordinary
-    file or cannot be read.
-    """
+    """Return up to `size` first bytes of a file, or b"" if it is not ordinary or cannot be read."""
     if not path.is_file():  # opening a pipe would block
         return b""
     try:

@@ -70,9 +70,7 @@ class Model:
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the live parameters of the model by name. A parameter with several names appears once, under its
-    first name.
-    """
+    """Return the live parameters by name. One with several names appears once, under the first."""
     return dict(model.named_parameters())
 
 
@@ -83,9 +81,8 @@ def write_model(
     origin: Mapping[str, Any],
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write `config.json`, the tokenisers, `tensors` as weights, and `ema` as their moving average, if there
-    is one. `folder` must exist. `origin` has more keys for `config.json`, such as the training step or the
-    averaged models.
+    """Write `config.json`, the tokenisers, the weights `tensors` and their moving average `ema` to `folder`,
+    which exists. `origin` has more keys for `config.json`, such as the training step.
     """
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
@@ -123,17 +120,13 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
 
 
 def _without_weights(identity: Identity) -> Transformer:
-    """Return the model on PyTorch's meta device. It has shapes, but no memory and no values for
-    its weights.
-    """
+    """Return the model on PyTorch's meta device, where weights have shapes, but no memory or values."""
     with torch.device("meta"), _SkipInitialization():
         return identity.build()
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """Return the shape of each weight of the model by name. Build one layer of each stack, and repeat its
-    shapes for the other layers.
-    """
+    """Return the shape of each weight by name, without building more than one layer of each stack."""
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
@@ -151,25 +144,19 @@ class _SkipInitialization(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call `func`, a function of PyTorch. For `uniform_` and `normal_`, return the tensor unchanged
-        instead.
-        """
         if func in (Tensor.uniform_, Tensor.normal_):
             return args[0]
         return func(*args, **(kwargs or {}))
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
-    """Return the path of the weights to translate with. This is the moving average if `description` covers
-    one, else the weights.
-    """
+    """Return the path of the moving average if `description` covers one, else that of the weights."""
     return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
-    """Return the identity of the model in `folder`. `description` is its `config.json`, already verified.
-    Raise `UserError` if settings or training record are invalid, or if the tokenisers are damaged or of
-    another model.
+    """Return the identity of the model in `folder`, whose verified `config.json` is `description`. Raise
+    `UserError` if its settings, training record or tokenisers are invalid.
     """
     try:
         config = section_of(ModelConfig, description["model"])
@@ -187,9 +174,8 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 
 def _check_trained_on(record: Any) -> None:
-    """Raise `ValueError` if the limits in a training record are invalid. `longest` must be an integer of at
-    least 2, null or missing. `length_ratio` must be a finite float of at least 0, or missing. A record that
-    is not a dict is invalid.
+    """Raise `ValueError` unless the record is a dict, and its limits are valid or missing. `longest` is an
+    integer of at least 2 or null, and `length_ratio` a finite float of at least 0.
     """
     record = record if isinstance(record, dict) else {"longest": 0}
     longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
@@ -201,9 +187,8 @@ def _check_trained_on(record: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors`, by name, into `model` as fp32. On the meta device, use the tensors themselves. Raise
-    `UserError`, which names `path`, if a name is missing or additional, or a shape differs. Also raise it for
-    a dtype outside `REAL` and for a value that is not finite.
+    """Copy `tensors` by name into `model` as fp32, or use them themselves on the meta device. Raise
+    `UserError` if names, shapes or dtypes do not fit, or a value is not finite.
     """
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
@@ -221,16 +206,13 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) 
 
 
 def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
-    """Return the shape of each tensor by name."""
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _refuse_other_shapes(
     expected: Mapping[str, Sequence[int]], actual: Mapping[str, Sequence[int]], path: Path
 ) -> None:
-    """Raise `UserError` for the first weight that is missing or additional in `actual`, or has another shape.
-    Both mappings have shapes by name. The message names `path`, the file of `actual`.
-    """
+    """Raise `UserError` for the first weight that is missing, surplus or of another shape in `actual`."""
     if differing := sorted(expected.keys() ^ actual.keys()):
         problem = "has no" if differing[0] in expected else "has an additional"
         raise UserError(f"{path} {problem} {differing[0]}, so it belongs to another model.")

@@ -51,9 +51,7 @@ class Checkpoint:
     """Moving average of the weights. Empty if the run has none."""
 
     def copied(self) -> Checkpoint:
-        """Return a checkpoint whose tensors are copies on the CPU. Further training steps do not change them.
-        `progress` is the same object.
-        """
+        """Return a checkpoint with copies of the tensors on the CPU, and the same `progress` object."""
         parts = (self.weights, self.optimizer, self.ema)
         weights, optimizer, ema = (
             {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()} for part in parts
@@ -62,9 +60,8 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint to its folder in `run`, completely or not at all. Replace an earlier one of the same
-    step. Point the link `last` to it, and return its folder. Raise `UserError` if the disk is full or the
-    folder cannot be written.
+    """Write a checkpoint completely or not at all, and replace one of the same step. Point the link `last` to
+    it, and return its folder. Raise `UserError` if it cannot be written.
     """
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
@@ -74,9 +71,8 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return its size in
-    bytes. Raise `UserError` if the disk is full, or if weights or optimiser are read with other values than
-    were written.
+    """Write a checkpoint to a temporary folder, read it back and remove it. Return its size in bytes. Raise
+    `UserError` if the disk is full, or if other values are read.
     """
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):
@@ -96,9 +92,6 @@ def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
 
 
 def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> None:
-    """Write the model, its moving average, the optimiser's tensors and `state.json` into `folder`, which
-    exists.
-    """
     write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step}, checkpoint.ema)
     write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
     state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
@@ -106,16 +99,14 @@ def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> No
 
 
 def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise `UserError` if a tensor in the file at `path` has other values than in `tensors`."""
     stored = read_tensors(path)
     if any(not torch.equal(stored[name], tensor.detach().cpu()) for name, tensor in tensors.items()):
         raise UserError(f"{path.parent.parent} returns other bytes than were written. Use another disk.")
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's `state.json`. Raise `UserError` if it is missing or damaged, or
-    has an invalid value. Also raise it if its step differs from the step in `config.json` or in the folder's
-    name. A `config.json` that cannot be read is not an error here.
+    """Return the content of a checkpoint's `state.json`. Raise `UserError` if it is missing or invalid, or
+    has another step than `config.json` or the folder's name.
     """
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
@@ -140,8 +131,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def _makes_sense(key: str, value: Any) -> bool:
     """Return whether `value` is valid for `key` in `state.json`. Counts are integers from 0, durations are
-    numbers. `scores` has a number by step, and `judged` has numbers by metric by step. Unknown keys can have
-    any value.
+    numbers. `scores` and `judged` have numbers by step. Unknown keys can have any value.
     """
     if key in WHOLE_NUMBERS:
         return type(value) is int and 0 <= value < 2**53
@@ -159,16 +149,12 @@ def _makes_sense(key: str, value: Any) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether `value` is a float, or an integer below 2^53, which a float represents exactly. True and
-    False are not numbers.
-    """
+    """Return whether `value` is a float or an integer below 2^53. True and False are not numbers."""
     return type(value) is float or (type(value) is int and abs(value) < 2**53)
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """Create or replace the link `name` in `run`. It points to the checkpoint `folder` by a relative path. A
-    process that reads the link meanwhile sees the old or the new target.
-    """
+    """Create or replace, atomically, the relative link `name` in `run` to the checkpoint `folder`."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
     # A relative link, so that a run can be moved.
@@ -177,9 +163,7 @@ def point(run: Path, name: str, folder: Path) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Remove the hidden folders and files of killed saves from the checkpoints of `run`. First restore a
-    checkpoint that a killed save had moved away to replace it.
-    """
+    """Remove the leftovers of killed saves. First restore a checkpoint that one had moved away."""
     for remains in (run / CHECKPOINTS).glob(".step-*"):
         recover(remains.with_name(remains.stem.removeprefix(".")))
         if remains.is_dir() and not remains.is_symlink():
@@ -189,9 +173,7 @@ def sweep(run: Path) -> None:
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:
-    """Rename `best` and `last` in `run` if they are folders instead of links, as in some copies of runs. The
-    new names are unused ones such as "best.1". Return the new path by the old one.
-    """
+    """Rename folders `best` and `last` to unused names such as "best.1". Return new paths by old ones."""
     folders = (run / BEST, run / LAST)
     moved = {folder: unused(folder) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     for folder, now in moved.items():

@@ -10,9 +10,7 @@ class Clock:
     """A clock of the whole run. It continues from the seconds that the position of a resumed run has."""
 
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
-        """Start the clock at the seconds in `position`. `devices` is the number of devices of all ranks in
-        this process's part of the run.
-        """
+        """Start at the seconds in `position`. `devices` is the number of devices of all ranks now."""
         self._position, self._limits, self._devices = position, limits, devices
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up
@@ -25,17 +23,13 @@ class Clock:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Seconds and device seconds of the run so far. Device seconds multiply each resumed part by its own
-        number of devices.
-        """
+        """Seconds and device seconds so far. Each resumed part counts its own number of devices."""
         position, seconds = self._position, self.seconds
         return seconds, position.device_seconds + (seconds - position.seconds) * self._devices
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds until the first limit (steps, epochs or hours), at the mean pace of the whole run
-        so far. Epochs count only after the first one has ended.
-        """
+        """Estimated seconds until the first limit, at the mean pace. Ignore epochs during the first one."""
         position, seconds = self._position, self.seconds
         # The number of steps in an epoch is not known before one has ended.
         epoch_steps = (position.step - position.batch) / position.epoch if position.epoch else 0
@@ -53,18 +47,15 @@ class Clock:
         return self.share_used > 1
 
     def note(self) -> None:
-        """Store the duration so far in the position, as seconds and device seconds. Call this before a
-        checkpoint is made.
-        """
+        """Store the seconds and device seconds in the position. Call this before each checkpoint."""
         self._position.seconds, self._position.device_seconds = self.spent
 
 
 def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds that are left until the first of the limits on steps, epochs and
-    hours. `pace` is in seconds per step. `step` and `seconds` are the steps and seconds so far. `epoch_steps`
-    is the number of steps of an epoch. If it is 0, ignore the limit on epochs.
+    """Return the estimated steps and seconds until the first limit: steps, epochs or hours. `pace` is in
+    seconds per step. `step` and `seconds` are those so far. 0 `epoch_steps` means no limit on epochs.
     """
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:

@@ -247,9 +247,8 @@ class TrainConfig:
         return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:
-        """Raise `UserError` for settings of several sections that do not fit together. Refuse patience or a
-        plateau schedule without validation, and linear or cosine with max_epochs. Refuse a bf16 residual
-        stream in fp32 or fp16, and longer sentences than the model has positions.
+        """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
+        max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions.
         """
         if self.watches and not self.validation.every_steps:
             raise UserError(

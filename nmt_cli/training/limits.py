@@ -18,9 +18,7 @@ GIVE_UP_AFTER = 10
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Decides when a run ends or saves, from its settings, its position and its clock. `stop_wanted` returns
-    whether the user asked this process to stop.
-    """
+    """Decides when a run ends or saves. `stop_wanted` returns whether the user asked this process to stop."""
 
     config: TrainConfig
     position: Position
@@ -29,18 +27,16 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        `next_epoch` is the epoch of the next batch, from 0. Hours that are used up later cause the request
-        `TIME_UP` instead.
+        `next_epoch` is the epoch of the next batch, from 0.
         """
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def requests(self, first: bool, unsaved: float) -> int:
-        """Return the requests of this rank as a sum of bits. `STOP` means that the user wants to stop. Only
-        the `first` rank looks at the clock. It adds `SAVE` if checkpoints.every_minutes have passed and
-        checkpoints.every_steps is 0, and `TIME_UP` after training.max_hours. `unsaved` is the seconds since
-        the last save began.
+        """Return this rank's requests as a sum of bits. `STOP` means that the user wants to stop. Only the
+        `first` rank adds `SAVE` after checkpoints.every_minutes, and `TIME_UP` after training.max_hours.
+        `unsaved` is the seconds since the last save.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -50,22 +46,17 @@ class Limits:
         return requests
 
     def save_due(self, requests: int) -> bool:
-        """Return whether to save after this step: `requests` has the bit `SAVE`, or the step is a multiple of
-        checkpoints.every_steps.
-        """
+        """Return whether `requests` has `SAVE`, or the step is a multiple of checkpoints.every_steps."""
         every_steps = self.config.checkpoints.every_steps
         return bool(requests & SAVE) or (every_steps > 0 and self.position.step % every_steps == 0)
 
     def line_due(self) -> bool:
-        """Return whether a progress line is due after this step: its number is a multiple of
-        training.log_every.
-        """
+        """Return whether the number of this step is a multiple of training.log_every."""
         return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Count, in the position, the latest steps in a row that were left out because loss or gradient were
-        not finite. `lines` are the log lines of the steps since the last call. Raise `UserError` if the count
-        is at least `GIVE_UP_AFTER`.
+        """Count, in the position, the latest steps in a row that were left out, from their log `lines`. Raise
+        `UserError` if the count is at least `GIVE_UP_AFTER`.
         """
         for line in lines:
             # A step that was taken resets the count to 0.

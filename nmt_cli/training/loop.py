@@ -152,9 +152,8 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate the last step, unless done already or `stopped` by the user. Save it, unless saved
-        already. Raise an error if saving fails. Report the state. Return whether the run is complete: not
-        `stopped`, or all steps done. `first_step` is the step at which this process began.
+        """Validate the last step unless done or `stopped`, save it unless saved, and report the state. Return
+        whether the run is complete. `first_step` is the step at which this process began.
         """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped

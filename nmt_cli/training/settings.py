@@ -22,17 +22,14 @@ FIXED = frozenset(
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
-    """Write all settings, defaults included, to `config.toml` in the run folder. `nmt train --config` with
-    that file repeats the run.
-    """
+    """Write all settings, with defaults, to `config.toml` in `run`, which can be used to repeat the run."""
     with file_written_whole(run / CONFIG) as file:
         file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
-    """Return a text for each setting that differs from the `config.toml` in `run`. Return one also for each
-    stored setting that nmt no longer has. Return [] if the file is missing. Raise `UserError` if a setting
-    differs that cannot change (`FIXED`), or if the file cannot be read.
+    """Return a text for each setting that differs from `config.toml` in `run`, or that nmt no longer has.
+    Raise `UserError` if one in `FIXED` differs, or if the file cannot be read.
     """
     path = run / CONFIG
     if not path.exists():
@@ -45,9 +42,7 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
-    """Return "name: old -> new" for each setting that differs between `before` and `config`. Raise a
-    `UserError` about the folder `run` if a setting in `FIXED` differs. Its message ends with `remedy`.
-    """
+    """Return "name: old -> new" for each difference. Raise `UserError` with `remedy` for one in `FIXED`."""
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
     if fixed := "; ".join(text for name, text in changed.items() if name in FIXED):

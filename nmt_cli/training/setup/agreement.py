@@ -44,9 +44,7 @@ def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
-    """Raise `UserError` if a rank's facts, by name, differ from those of rank 0. The message names that rank,
-    up to `SHOWN` differences, and `remedy`.
-    """
+    """Raise `UserError`, with up to `SHOWN` differences and `remedy`, if a rank differs from rank 0."""
     first = all_facts[0]
     for rank, facts in enumerate(all_facts):
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]

@@ -41,9 +41,8 @@ CORES_PER_WORKER = 4
 
 
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
-    """Return the identity of the model to train: model settings, the dataset's tokenisers and the training
-    record. The record has the inputs and hashes of the training data, its length ratio and the maximum length
-    in tokens.
+    """Return the identity of the model to train: settings, tokenisers and training record. The record has the
+    inputs, hashes, length ratio and maximum tokens of the training data.
     """
     manifest = dataset.manifest
     trained_on = {
@@ -72,9 +71,8 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model on the device of `group`, and its trainer. Its random weights are the same on each rank.
-    If `fresh`, the weights of start.model, if set, replace them. Freeze the parameters in start.freeze.
-    Report notes and warnings. Raise `UserError` if start.model, start.freeze or the precision do not fit.
+    """Build a model, equal on all ranks, and its trainer. If `fresh`, copy start.model. Freeze start.freeze.
+    Report notes and warnings. Raise `UserError` if start settings or precision do not fit.
     """
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
@@ -92,9 +90,8 @@ def build_trainer(
 
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Report up to three warnings. The first is for a CPU with fewer cores than `ranks`, the number of local
-    processes. The second is for training.precision=bf16 on a CPU without instructions for it. The third is
-    for heads that the fused kernel of a GPU does not take: too wide, or not multiples of 8.
+    """Warn of a CPU with fewer cores than `ranks`, the local processes, or without instructions for bf16.
+    Warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8.
     """
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
@@ -139,9 +136,8 @@ def build_loader(
     position: Position,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of this rank's batches, from the epoch and batch in `position` on. `stack` closes it.
-    All ranks call this. The first process of a machine writes the order of each epoch to a temporary folder,
-    which its others read.
+    """Return a loader of this rank's batches from `position` on. `stack` closes it. All ranks call this. The
+    first process of a machine writes the order of each epoch for the others.
     """
     process = group.process
     planner = process.local_rank == 0
@@ -162,9 +158,8 @@ def build_loader(
 
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
-    """Return training pairs that each epoch segments differently. Return None if neither sampling nor
-    augmentation is on. The pairs are stored in `folder`. Only the `planner` process of a machine has workers
-    that segment them.
+    """Return training pairs that each epoch segments differently, or None if neither sampling nor
+    augmentation is on. Only the `planner` of a machine has workers. `folder` holds the pairs.
     """
     if not (config.sampling.enabled or config.augment.enabled):
         return None

@@ -17,9 +17,8 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 
 @contextmanager
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Allow only deterministic operations of PyTorch within the block. Do nothing without
-    training.deterministic. Raise `UserError` for an operation whose results vary. On a GPU, also raise it at
-    once if training.max_tokens_per_device is 0. Set CUBLAS_WORKSPACE_CONFIG, unless it is set.
+    """Allow only deterministic operations in the block, if training.deterministic is on. Raise `UserError`
+    for others, and on a GPU if training.max_tokens_per_device is 0. Set CUBLAS_WORKSPACE_CONFIG.
     """
     if not config.training.deterministic:
         yield

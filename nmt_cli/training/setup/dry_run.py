@@ -97,9 +97,8 @@ class Forecast:
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
-    """Return a forecast of `train` with these settings on `devices` devices. Try the longest batch on
-    `device`, but write no files. Report notes and warnings, such as the step of an existing run. Raise
-    `UserError` if `train` would refuse the settings, dataset or folder, or if a pair does not fit the memory.
+    """Forecast `train` on `devices` devices. Try the longest batch on `device`, but write no files. Report
+    notes. Raise `UserError` if `train` would refuse to start, or if a pair does not fit the memory.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -134,9 +133,7 @@ def forecast(
 
 
 def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | None) -> Iterator[Shard]:
-    """Return an iterator over the planned shards of the first epoch. `mixed` is the plan of mixed corpora, or
-    None. With it, a shard is a round of the mixture.
-    """
+    """Return the planned shards of the first epoch. With `mixed`, a shard is a round of the mixture."""
     if mixed:
         return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
     return (plan_shard(split, config, seed, 0, number) for number in range(shard_count(len(split), config)))

@@ -15,9 +15,8 @@ from nmt_cli.training.settings import CONFIG
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Create the run folder `run`, or remove the leftovers of a killed run. Hold its lock for the block.
-    Raise `UserError` if another process holds the lock, if the folder cannot be written, or if it has other
-    files.
+    """Create the run folder, or remove a killed run's leftovers, and lock it for the block. Raise `UserError`
+    if it is locked, cannot be written, or has other files.
     """
     refuse_foreign(run)
     try:
@@ -39,9 +38,7 @@ def claimed(run: Path) -> Iterator[None]:
 
 
 def refuse_foreign(run: Path) -> None:
-    """Raise `UserError` if `run` is a file, or a folder with visible files but neither a checkpoint nor
-    `config.toml`.
-    """
+    """Raise `UserError` if `run` is a file, or has visible files but no checkpoint or `config.toml`."""
     if not checkpoints(run):
         refuse_other_files(run, "run", CONFIG, hidden=False)
 

@@ -33,11 +33,9 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
-    """Copy the weights of `config.model`, a model, checkpoint or run, into `model`. Return a message about
-    what was copied. From a model with another vocabulary, copy the rows of shared entries, so that the other
-    rows stay random. Raise `UserError` for parameters that are missing, surplus or of another shape, unless
-    `config.allow` names them. Also raise it for a pattern in `config.allow` that names none of these, and for
-    other settings of the use of weights.
+    """Copy the weights of `config.model`, a model or run, into `model`. Return a message about them. With
+    another vocabulary, copy only rows of shared entries. Raise `UserError` if parameters differ that
+    `config.allow` does not name, if it names others, or if weights are used differently.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
@@ -61,9 +59,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Exclude the parameters whose names match one of `patterns`, such as "encoder.*", from training. Return
-    a message with their number. A tied matrix has a name for each use, and each of its names freezes it.
-    Raise `UserError` if a pattern matches no name, or if nothing is left to train.
+    """Exclude parameters from training if any of their names matches. Return a message with their number.
+    Raise `UserError` if one of `patterns` matches no name, or if nothing is left to train.
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -78,9 +75,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 
 def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
-    """Raise `UserError` if a setting differs that changes the use of weights, but not their shapes. Compare
-    `parent`, the model in `folder`, with `identity`, the new model.
-    """
+    """Raise `UserError` if `parent` and `identity` differ in a setting for the use of weights."""
     if differences := [
         f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
         for key in disagreements(parent.config, identity.config, "use")
@@ -93,9 +88,8 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` by name, with matrices in `ROWS` fitted to the vocabulary of `own`, the
-    new tokenisers. In these, rows of shared entries come from `parent`, and all other rows from `new`. A
-    matrix whose rows have another width stays as it is.
+    """Return the tensors of `parent` by name, with matrices in `ROWS` fitted to the vocabulary of `own`. Rows
+    of entries that are not shared come from `new`.
     """
     tensors = dict(parent)
     for name, side in ROWS.items():
@@ -107,9 +101,7 @@ def _by_entry(
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Map the id of each shared entry in `parent` to its id in `own`. Special tokens (end, unknown, start)
-    are shared by meaning, other entries by text.
-    """
+    """Map ids in `parent` to ids in `own` for shared entries. Special tokens are shared by meaning."""
     marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
     # If our start token is our end token, it has the row of the parent's end already.
     if parent.start is not None and own.start not in (None, own.end):
@@ -138,9 +130,7 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a text for each parameter that differs, by its name. It may be missing in `parent`, be in
-    `parent` only, or have another shape there.
-    """
+    """Return a text by name for parameters that `parent` lacks, has alone, or has in another shape."""
     differences = {name: f"{name} is missing" for name in own if name not in parent}
     differences |= {name: f"{name} is surplus" for name in parent if name not in own}
     return differences | {
@@ -152,8 +142,7 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
     """Raise `UserError` if a parameter in `differing` matches none of the patterns in `allowed`. Also raise
-    it if a pattern matches none of these parameters. `differing` has a text by parameter name for the
-    message, and `folder` is the other model.
+    it if a pattern matches none of these parameters.
     """
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:

@@ -23,9 +23,8 @@ def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
     """Run `nmt` with `arguments` in one process per device, and wait for all. Return 0, or the exit code of
-    the first failure. If a process fails, end the others, and kill those that take too long. `stop_wanted`
-    returns the number of a signal to pass on to all once, or 0. `report` receives a line about a process that
-    a signal ended.
+    the first failure. Then end the others, or kill those that take too long. `stop_wanted` returns a signal
+    to pass on, or 0. `report` receives a line about a process that a signal ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -54,9 +53,7 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return `code`, the exit code of the process of `rank`, if it is positive. A negative code means that a
-    signal ended the process. Then report a line, and return 128 plus the number of the signal.
-    """
+    """Return a positive `code`. If a signal ended the process, report that and return 128 plus its number."""
     if code > 0:
         return code
     report(f"process {rank} was ended by {signal.Signals(-code).name}. The others end too.")
@@ -64,7 +61,6 @@ def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
 
 
 def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
-    """Send the signal `number` to each process."""
     for process in processes:
         process.send_signal(number)
 

@@ -26,9 +26,8 @@ def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, trial: Trial, report: Report
 ) -> None:
     """Try a validation on a few sentences and a checkpoint, which is removed. Report a note with their cost,
-    the cost of the longest batch and the length of the run. `trial` is the trial of the longest batch of
-    `split`. All ranks call this, but only the first writes and reports. Raise `UserError` if the disk is too
-    small for all checkpoints.
+    that of `trial`, the longest batch, and that of the run. All ranks call this, but only the first writes
+    and reports. Raise `UserError` if the disk is too small for all checkpoints.
     """
     start = time.perf_counter()
     if validator.enabled:

@@ -22,9 +22,8 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """Return the step of the newest checkpoint of `run`, or 0 for a new run. Raise `UserError` if `train`
-    would refuse to resume it. Reasons are changed settings that cannot change, another dataset, and a damaged
-    checkpoint. Others are a folder of other files, and a step above training.max_steps.
+    """Return the step of the newest checkpoint, 0 for a new run. Raise `UserError` for changed fixed
+    settings, another dataset, a damaged checkpoint, other files, or a step above training.max_steps.
     """
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
@@ -37,10 +36,9 @@ def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Restore weights, optimiser and loss scale of `trainer` from `checkpoint`, and return its position.
-    Report a note for each setting that has changed, and a warning if `config.toml` is missing. Raise
-    `UserError` if the checkpoint is damaged or of another dataset. Also raise it for a changed setting that
-    cannot change, or a step above training.max_steps.
+    """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
+    changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
+    another dataset, a changed fixed setting, or a step above training.max_steps.
     """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
@@ -63,9 +61,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the moving average of the weights, or None if optimizer.ema is 0. It comes from `checkpoint` if
-    that has one. Otherwise it starts as a copy of the current weights.
-    """
+    """Return the average from `checkpoint`, else a copy of the weights, or None if optimizer.ema is 0."""
     if not trainer.config.optimizer.ema:
         return None
     ema = Ema(trainer.model, trainer.config.optimizer.ema)

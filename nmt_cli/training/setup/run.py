@@ -58,10 +58,9 @@ def train(
     command: Sequence[str] = (),
     threads: int = 0,
 ) -> bool:
-    """Train until the end of the run, or resume it from its newest checkpoint. Return False if `stop_wanted`
-    ended it earlier. Then call this again to resume. The run folder keeps `command`. The processes of a
-    machine share `threads` threads, 0 for the default number. Raise `UserError` if settings, dataset, run
-    folder, memory or disk do not allow the run.
+    """Train until the end of the run, from its newest checkpoint if any. Return False if `stop_wanted` ended
+    it. Keep `command` in the run folder. Processes of a machine share `threads`, 0 for the default number.
+    Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -95,9 +94,8 @@ def _joined_group(
     threads: int,
     stack: ExitStack,
 ) -> Group:
-    """Set the threads and kernels of this process, and join the group of ranks, until `stack` closes. All
-    ranks call this. Raise `UserError` if settings, datasets or versions of ranks differ, or if they cannot
-    meet.
+    """Set the threads and kernels of this process, and join the ranks until `stack` closes. Raise `UserError`
+    if ranks cannot meet, or differ in settings, datasets or versions.
     """
     stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
@@ -111,9 +109,8 @@ def _joined_group(
 def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
-    """Return the live parts of the run, restored from its newest checkpoint if there is one. The first rank
-    creates and locks the run folder until `stack` closes. All ranks end with the same weights. Raise
-    `UserError` if the folder or the checkpoint does not fit the run.
+    """Return the live parts of the run, equal on all ranks, from its newest checkpoint if any. The first rank
+    locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit.
     """
     if group.process.first:
         stack.enter_context(claimed(run))
@@ -130,10 +127,8 @@ def _restored(
 def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
-    """Return the log, the history in it, and a function that passes events to all readers of the run. Cut the
-    log at the position of the run, and store the settings. Warn about a damaged log, and about folders
-    instead of links. Readers are `report`, the HTML report, and TensorBoard and W&B if set. Other ranks than
-    the first write nothing and get `report` itself.
+    """Return the log, its history, and a report to `report`, the HTML page, TensorBoard and W&B. Cut the log
+    at the position, and store the settings. Other ranks write nothing and get `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
@@ -160,9 +155,7 @@ def _opened(
 
 
 def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
-    """Return the validator. Report a warning if validation is on and BLEU counts characters only because a
-    tokeniser is not installed.
-    """
+    """Return the validator. If it is on, warn if BLEU counts characters for lack of a tokeniser."""
     trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
     settings = trainer.config.validation, translating(trainer.config)
     judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
@@ -173,9 +166,8 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
-    """Return how batches are cut into micro-batches. Before the first step of a run, try the longest batch, a
-    validation and a checkpoint. A resumed run tries the longest batch only if the number of tokens is
-    searched. Raise `UserError` if one of them fails.
+    """Return how batches are cut. Before the first step, try the longest batch, validation and saving. A
+    resumed run tries only a batch, and only to search for its size. Raise `UserError` if one fails.
     """
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
@@ -221,9 +213,8 @@ def _loop(
 
 
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` for settings that the dataset or this machine does not support. Check learned
-    positions, the mixture, early stopping without a validation set, and sampling and augmentation without
-    effect. Also check the libraries for TensorBoard and W&B.
+    """Raise `UserError` if learned positions, mixture, early stopping, sampling or augmentation do not fit
+    the dataset. Also raise it if a library for TensorBoard or W&B is missing.
     """
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
@@ -239,9 +230,7 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
 
 
 def _require(module: str, name: str) -> None:
-    """Raise `UserError` if the Python package `module` cannot be imported. The setting and the extra that
-    need it have the same name. `name` is the name of the library in the message.
-    """
+    """Raise `UserError`, which names the library `name` and its extra, if `module` cannot be imported."""
     try:
         import_module(module)
     except ImportError as error:
@@ -252,9 +241,7 @@ def _require(module: str, name: str) -> None:
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` if positions are learned and a validation set has a sentence that is too long. It has
-    more tokens on a side than model.longest.
-    """
+    """Raise `UserError` if a validation sentence has more tokens than there are learned positions."""
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
         if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:

@@ -52,29 +52,23 @@ class Trial:
     """Duration of the whole trial, with batches that did not fit."""
 
     def __str__(self) -> str:
-        """Return a text with the tokens, time and memory of the trial."""
         what = f"the longest batch, {self.tokens:,} tokens"
         return f"{what}, took {duration(self.seconds)} and {size(self.memory)} at most"
 
 
 def compiled(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether torch.compile is used: training.compile is "on", or it is "auto" and `device` is a GPU.
-    Then micro-batches are rounded up to few shapes.
-    """
+    """Return whether torch.compile is used: training.compile is "on", or "auto" on a GPU."""
     return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
 
 
 def is_searched(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether a trial has to find how many tokens of a micro-batch fit `device`. True on a GPU if
-    training.max_tokens_per_device is 0.
-    """
+    """Return whether this is a GPU, and training.max_tokens_per_device is 0, so that a trial is needed."""
     return has_own_memory(device) and not config.training.max_tokens_per_device
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch into micro-batches. The limit is
-    training.max_tokens_per_device if it is set. Otherwise it is the whole share on a GPU, which a trial may
-    lower, and `TOKENS_ON_CPU` on a CPU.
+    """Return how `process` cuts its share of a batch: by training.max_tokens_per_device, if set. Otherwise
+    the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU.
     """
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
@@ -83,11 +77,10 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
-    """Run forward and backward on the longest pairs of `split`, and return their time and memory. Take every
-    second pair while they do not fit the memory. If the number of tokens is searched, lower the returned cut
-    too. Otherwise warn and keep the cut. Raise `UserError` if one pair does not fit, or with
-    training.deterministic. Time a second pass, unless the first took over `SECONDS_TO_REPEAT` without
-    compiling.
+    """Return time and memory of a step on the longest pairs of `split`. While they do not fit, take every
+    second pair. Then lower the returned cut if the number of tokens is searched, else warn. Raise `UserError`
+    if one pair does not fit, or with training.deterministic. Time a second pass, unless the first was slow
+    without compiling.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
@@ -119,9 +112,8 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
-    """Return the indices of the longest pairs that training uses, longest first. Together they have up to
-    `max_tokens` source plus target tokens, but there is at least one pair. Raise `UserError` if all pairs are
-    too long for training.
+    """Return the indices of the longest pairs, longest first, with up to `max_tokens` tokens on both sides.
+    Return at least one. Raise `UserError` if all pairs are too long for training.
     """
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
@@ -138,11 +130,8 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
-    """Return the micro-batch of `pairs` for a trial. `rounding` is None unless the model is compiled.
-
-    `torch.compile` expects numbers that are equal in the first batch to be equal in all batches. So if both
-    sides have equal numbers of tokens with `rounding`, do not round. If they are still equal, omit a pair
-    whose sides differ in length.
+    """Return the micro-batch of `pairs`, where `rounding` is None unless compiled. If both sides have equally
+    many tokens, do not round, or omit a pair. `torch.compile` would expect it of all batches.
     """
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
@@ -154,18 +143,14 @@ def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroB
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut` with a rounding of its micro-batches to few shapes, or without rounding if the model is
-    not compiled. A compiled model is compiled again for each shape.
-    """
+    """Return `cut` with rounding to few shapes if the model is compiled, and otherwise without."""
     share = -(-2 * config.batch.tokens // cut.world)
     parts = -(-share // cut.max_tokens)
     return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)
 
 
 def _timed(trainer: Trainer, part: MicroBatch) -> float:
-    """Take a trial step on `part`, which changes no weight. Wait for the device, and return the duration in
-    seconds.
-    """
+    """Take a trial step on `part`, which changes no weight. Return its duration in seconds."""
     start = time.perf_counter()
     trainer.try_out(part)
     synchronize(trainer.precision.device)

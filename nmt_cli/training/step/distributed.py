@@ -39,9 +39,7 @@ _gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The rank of this process among all processes of a run, and its rank among those on its
-    machine (local).
-    """
+    """The rank of this process among all processes of a run, and among those on its machine (local)."""
 
     rank: int = 0
     world: int = 1
@@ -55,9 +53,8 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank of this process from the variables of torchrun, else from those of Slurm. Return rank 0
-    of 1 if neither started it. Raise `UserError`, which names the variable, if a variable is missing or
-    invalid. Also raise it for a rank that is not below the number of processes.
+    """Return the rank from the variables of torchrun, else of Slurm, else rank 0 of 1. Raise `UserError`,
+    which names the variable, if one is missing or invalid.
     """
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
@@ -104,9 +101,7 @@ def _number(name: str, default: str | None = None, least: int = 0, most: int = 2
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """Return the number of tasks on each node from Slurm's list: "4(x2),3" gives [4, 4, 3].
-    Return [] for "".
-    """
+    """Return the tasks on each node from Slurm's list: "4(x2),3" gives [4, 4, 3], and "" gives []."""
     return [
         int(tasks)
         for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -124,9 +119,8 @@ class LostContact(UserError):
 
 
 class Group:
-    """The processes of a run. With a single process, nothing is sent. nccl sums tensors on GPUs. All other
-    communication uses gloo between hosts, so that no process has to wait for its GPU. It raises `LostContact`
-    if it fails or takes too long.
+    """The processes of a run. nccl sums tensors on GPUs, and gloo does the rest. One process sends nothing.
+    Communication raises `LostContact` if it fails or takes too long.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
@@ -164,9 +158,8 @@ class Group:
                 dist.all_reduce(tensor)
 
     def sum_parts(self, vector: Tensor) -> None:
-        """Sum this rank's part of `vector` over all ranks, in place. The vector has one part per rank, in
-        order of rank and all of equal size. Afterwards, its other parts are undefined. Call this with several
-        ranks only.
+        """Sum this rank's part of `vector` over all ranks, in place. Parts are equally long, in order of
+        rank. Other parts become undefined. Call this with several ranks only.
         """
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
@@ -200,9 +193,7 @@ class Group:
         return values
 
     def from_first(self, value: Value) -> Value:
-        """Return the `value` of the first rank, on all ranks. The other ranks' `value` is ignored. All ranks
-        call this.
-        """
+        """Return the `value` of the first rank, on all ranks. All ranks call this."""
         if self.process.world == 1:
             return value
         holder = [value]
@@ -211,9 +202,8 @@ class Group:
         return holder[0]
 
     def agree(self, requests: int) -> int:
-        """Send this rank's requests, up to 8 bits. Return the union of the requests that all ranks sent in
-        the step before, 0 in the first step. All ranks call this once per step. So all ranks act on a request
-        after the same step, one step later. A single process gets its own requests at once.
+        """Send this rank's requests (8 bits). Return the union of those sent in the step before, 0 at first.
+        All ranks call this once per step. A single process gets its own requests at once.
         """
         if self.process.world == 1:
             return requests
@@ -228,33 +218,24 @@ class Group:
         return int(before[1])
 
     def busy(self, doing: str) -> None:
-        """Publish what this rank is `doing`, such as "validating". Errors of ranks that wait for this rank
-        show it. Do nothing if it has not changed.
-        """
+        """Publish what this rank is `doing`, such as "validating", for errors of ranks that wait for it."""
         if self._store is not None and doing != self._doing:
             self._doing = doing
             with self._in_contact():
                 self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
-        """Publish `doing` as the activity of this rank, and wait for all ranks. The timeout is `PATIENCE`
-        times as long as usual.
-        """
+        """Publish what this rank is `doing`, and wait for all, `PATIENCE` times as long as usual."""
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
                 dist.monitored_barrier(self._patient, wait_all_ranks=True)
 
     def _in_contact(self) -> AbstractContextManager[None]:
-        """Return a context that turns errors of communication into `LostContact`. Its message names the
-        others' activities.
-        """
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """Return a text about the latest activity of this rank and of the others. Return "" if no activity of
-        another rank is known.
-        """
+        """Describe the latest activity of all ranks. Return "" if no other rank has a known one."""
         activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
             with suppress(RuntimeError):  # the rank that hosts the store may have ended
@@ -270,9 +251,7 @@ class Group:
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Yield the group of this run for the block, and leave it afterwards. Communication raises `LostContact`
-    after `timeout` seconds. Raise `UserError` if the processes cannot meet.
-    """
+    """Yield the group for the block, then leave it. Raise `UserError` if the processes cannot meet."""
     with _lost_contact(process):
         group = Group(process, device, timeout)
     try:
@@ -282,9 +261,8 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 def _meeting(process: Process, timeout: float) -> Any:
-    """Return the store at MASTER_ADDR and MASTER_PORT, through which the processes meet. Raise `UserError`
-    after `timeout` seconds, or if a variable is missing or the port is in use. A thread waits for it, because
-    the library waits forever for a server that never answers.
+    """Return the store at MASTER_ADDR and MASTER_PORT, where processes meet. Raise `UserError` after
+    `timeout` seconds, or if a variable is missing or the port is in use.
     """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
@@ -313,9 +291,8 @@ def _meeting(process: Process, timeout: float) -> Any:
 
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn `RuntimeError` and `ValueError` within the block into `LostContact`. Errors for a lack of memory
-    pass, since the trainer handles them. `others` returns a text about the activity of the other ranks for
-    the message, or "".
+    """Turn `RuntimeError` and `ValueError` in the block into `LostContact`, but let a lack of memory pass.
+    `others` returns a text about the other ranks for the message, or "".
     """
     try:
         yield
@@ -335,16 +312,12 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
 
 
 def threads_each(cores: int, process: Process) -> int:
-    """Return the number of threads of `process`, at least 1. The processes of its machine share `cores` cores
-    evenly.
-    """
+    """Return this process's even share of `cores` among the processes of its machine, at least 1."""
     return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """Return the environment variables that torchrun would set for each of `devices` processes on one
-    machine, in order of rank. `port` is the port at which they meet.
-    """
+    """Return torchrun's variables for each of `devices` processes, by rank, which meet at `port`."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -12,14 +12,10 @@ from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:
-    """A moving average of a model's weights, by name in `tensors`. At first, the average is a copy of the
-    weights.
-    """
+    """A moving average of a model's weights, by name in `tensors`. It begins as a copy of the weights."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
-        """Copy the weights of `model`. `decay` is the largest fraction of the average that an
-        update keeps.
-        """
+        """Copy the weights. `decay` is the largest fraction of the average that an update keeps."""
         self._model, self._decay = model, decay
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 

@@ -21,14 +21,10 @@ LOSSES = 2
 
 
 class Parameters:
-    """The trained parameters of a model, moved into one vector. Each parameter becomes a view of a slice of
-    it. Frozen parameters are left out.
-    """
+    """The trained parameters of a model, as views of one vector. Frozen parameters are left out."""
 
     def __init__(self, model: nn.Module, shares: int = 1) -> None:
-        """Move the parameters that need a gradient to a vector. Each begins at a multiple of `UNIT`. Pad the
-        vector with zeros, so that it splits into `shares` equal shares.
-        """
+        """Move trained parameters to a vector, padded with zeros to split into `shares` equal shares."""
         self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.spans: dict[str, slice] = {}
         """The slice of the vector that holds each parameter, without the padding up to the next unit."""
@@ -44,21 +40,15 @@ class Parameters:
             parameter.data = view
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Return a view of each parameter's slice of `vector`, in the parameter's shape and in order.
-        `vector` has the layout of the parameters.
-        """
+        """Return a view of each parameter's slice of `vector`, in the parameter's shape and in order."""
         return [vector[span].view_as(self.by_name[name]) for name, span in self.spans.items()]
 
 
 class Halves:
-    """Half-precision copies of the parameters of linear layers, made once per step. Autocast would make the
-    same copies one by one for each micro-batch, and convert their gradients one by one.
-    """
+    """Half-precision copies of the parameters of linear layers, made once for all micro-batches of a step."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Allocate a copy, in `dtype`, of each weight and bias of a linear layer of `model`. The copies are 0
-        until the first `refresh`.
-        """
+        """Allocate copies in `dtype` of linear layers' parameters. They are 0 until the first `refresh`."""
         self._slots = [
             (module, key, parameter)
             for module in model.modules()
@@ -97,14 +87,10 @@ class Halves:
 
 
 class Gradients:
-    """The gradients of `parameters`, followed by the losses, in one vector. Each parameter's `grad` is a view
-    of it. The sum over ranks, the norm and the scaling of gradients are then one operation each.
-    """
+    """The gradients of `parameters`, then the losses, in one vector. Each `grad` is a view of it."""
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
-        """Allocate the vector, with gradients and losses of 0. Make each parameter's `grad` a view of it.
-        With `halves`, gradients are those of the half-precision copies.
-        """
+        """Allocate zeros, whose views become the `grad` of each parameter or of its copy in `halves`."""
         size, trained_parameters = len(parameters.vector), list(parameters.by_name.values())
         self.all = parameters.vector.new_zeros(size + LOSSES)
         """`flat` followed by `losses`, the vector that ranks sum up."""

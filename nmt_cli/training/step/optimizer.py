@@ -35,9 +35,8 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this rank's share of the weights with learning rate `rate`, unless `bad` is 1. `gradients`
-        is its slice of the gradients, multiplied by the loss scale `scale`. None means no scale. The host
-        does not wait for the device.
+        """Update this rank's share with learning rate `rate`, unless `bad` is 1. `gradients` is its slice,
+        multiplied by the loss scale `scale` if there is one. The host does not wait for the device.
         """
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]
@@ -46,9 +45,8 @@ class Optimizer:
         step_unless(self._adam, bad, scale)
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
-        """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
-        Frozen parameters have the state that a checkpoint gave. `gathered` joins the shares of all ranks to a
-        vector. It is called only if there are several shares.
+        """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". Frozen parameters have
+        that of a checkpoint. `gathered` joins the shares of all ranks if there are several.
         """
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
@@ -96,9 +94,7 @@ class Optimizer:
         self._pieces = pieces
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return the names and the slice of the vector of each run of adjacent parameters with equally many
-        `steps`. A run also ends at padding. Usually there is one run.
-        """
+        """Return names and slice of each run of adjacent parameters with equally many `steps`."""
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
             names, before = runs[-1] if runs else ([], span)
@@ -111,9 +107,7 @@ class Optimizer:
 
 
 def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Return a fused Adam, or AdamW if `config.kind` is "adamw", over the tensors `pieces`. Its learning rate
-    is 0 until a step sets it.
-    """
+    """Return a fused Adam, or AdamW if `config.kind` is "adamw", over `pieces`, at learning rate 0."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         pieces,

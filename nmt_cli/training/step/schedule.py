@@ -34,7 +34,5 @@ def learning_rate(
 
 
 def _decayed_share(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """Return the fraction of the steps after warm-up, up to `max_steps`, that `step` has reached. It is from
-    0 to 1.
-    """
+    """Return the fraction (0 to 1) of the steps from warm-up to `max_steps` that `step` has reached."""
     return min(1.0, max(0.0, (step - config.warmup) / max(1, max_steps - config.warmup)))

@@ -31,9 +31,7 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 @dataclass(frozen=True, slots=True)
 class MixedPrecision:
-    """The number format of matrix products: fp32, bf16 or fp16. Weights, sums and the loss are
-    always fp32.
-    """
+    """The format of matrix products: fp32, bf16 or fp16. Weights, sums and the loss are always fp32."""
 
     name: str
     device: torch.device
@@ -49,12 +47,9 @@ class MixedPrecision:
 
 
 class LossScale:
-    """The dynamic loss scale of fp16, 1 for other formats. It stays on the device, so that the host never
-    waits for it.
-    """
+    """The dynamic loss scale of fp16, else 1. It is on the device, so that the host never waits for it."""
 
     def __init__(self, precision: MixedPrecision) -> None:
-        """Start with a scale of `FIRST_SCALE` in fp16, else 1, on the device of `precision`."""
         self.active = precision.name == "fp16"
         """Whether training needs a loss scale, without which small gradients would become 0."""
 
@@ -66,17 +61,13 @@ class LossScale:
         return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the loss scale from the tensors of a checkpoint. Do nothing unless this run and the
-        checkpoint have one.
-        """
+        """Restore the loss scale from a checkpoint, if both this run and the checkpoint have one."""
         if self.active and SCALE in tensors:
             self.scale.copy_(tensors[SCALE])
             self.good_steps.copy_(tensors[GOOD_STEPS])
 
     def update(self, bad: Tensor) -> None:
-        """Halve the scale if `bad`, a number on the device, is 1. Double it after `GROWTH_STEPS` good steps
-        in a row. Do nothing unless training is in fp16.
-        """
+        """In fp16, halve the scale if `bad` is 1, and double it after `GROWTH_STEPS` good steps in a row."""
         if self.active:
             update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
@@ -93,9 +84,7 @@ class Trainer:
         group: Group,
         forward: Callable[..., Tensor],
     ) -> None:
-        """Allocate the gradients, the half-precision copies and the loss scale. `forward` is the model,
-        compiled or not.
-        """
+        """Allocate gradients, half copies and loss scale. `forward` is the model, compiled or not."""
         self.model, self.optimizer, self.config = model, optimizer, config
         self.precision, self.group = precision, group
         self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None
@@ -121,23 +110,19 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Run forward and backward on `part`, and an update that changes no weight, to measure time and
-        memory. Overwrite the gradients.
-        """
+        """Take a step on `part` that changes no weight, to measure it. Overwrite the gradients."""
         self._refresh()
         self._forward_backward(part, part.real_target_tokens, first=True)
         one = torch.ones((), device=self.precision.device)
         self._update(0.0, one, bad=one)
 
     def _refresh(self) -> None:
-        """Copy the weights to their half-precision copies. Do nothing in fp32."""
         if self._halves:
             self._halves.refresh()
 
     def _summed(self) -> tuple[Tensor, Tensor]:
-        """Sum gradients and losses over all ranks, in place. Return the norm of the gradients without the
-        loss scale, and the losses. With a split optimiser, sum only the gradients that this rank updates. The
-        norm is still that of all gradients.
+        """Sum gradients and losses over all ranks, in place. Return the norm of all unscaled gradients, and
+        the losses. With a split optimiser, sum only the gradients that this rank updates.
         """
         gradients, losses = self.gradients.flat, self.gradients.losses
         if not self.optimizer.split:
@@ -151,9 +136,8 @@ class Trainer:
         return sums[0].sqrt().float() / self.scale.scale, sums[1:].float()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
-        """Set the gradients and losses to the sums over this rank's micro-batches of step `number`. They are
-        zero without any. Seed each micro-batch for its dropout. If memory runs out, start again with
-        micro-batches of half the size. Raise `UserError` if they cannot be halved.
+        """Set gradients and losses to sums over this rank's micro-batches of step `number`, 0 without any. If
+        memory runs out, start again with halves. Raise `UserError` if they cannot be halved.
         """
         self._refresh()
         if not batch.micro_batches:
@@ -216,8 +200,6 @@ class Trainer:
 
 
 def seed_everything(*numbers: int | str) -> None:
-    """Seed PyTorch on all devices with a hash of `numbers`. Equal numbers give equal random draws, without
-    any saved state.
-    """
+    """Seed PyTorch on all devices with a hash of `numbers`, so that no random state has to be saved."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little"))

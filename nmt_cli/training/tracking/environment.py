@@ -22,9 +22,7 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """Return the command, and the versions, device, threads and machine that may affect the results of a run,
-    by name. `cuda` is None on a CPU.
-    """
+    """Return the command, versions, device and machine of a run, by name. `cuda` is None on a CPU."""
     return {
         "command": list(command),
         "nmt": __version__,

@@ -27,9 +27,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The current activity of the run, sent at each step. It has no measurements, so the host
-    need not wait.
-    """
+    """The current activity of the run, sent at each step, without measurements to wait for."""
 
     what: Literal["training", "validating", "saving"]
     step: int

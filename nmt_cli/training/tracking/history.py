@@ -100,9 +100,7 @@ class History:
     """Number of steps in a point."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add the next lines of the log in order. A line with "valid" is a validation, any
-        other line a step.
-        """
+        """Add the next lines of the log in order: validations, which have "valid", and steps."""
         for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))
@@ -110,18 +108,14 @@ class History:
                 self._add_step(line)
 
     def scores(self, metric: str) -> list[float]:
-        """Return the values of `metric`, such as "bleu", on the first validation set, oldest first. Return []
-        if there are none.
-        """
+        """Return the values of `metric` on the first validation set, oldest first, [] without any."""
         first = self.validations[0].name if self.validations else ""
         validations = [validation for validation in self.validations if validation.name == first]
         return [validation.scores[metric] for validation in validations if metric in validation.scores]
 
     @property
     def losses(self) -> Losses:
-        """The training losses over the latest `RECENT_STEPS` steps, for all reports. Each step counts by its
-        tokens. nan before the first step.
-        """
+        """The training losses per token over the latest `RECENT_STEPS` steps, nan before the first step."""
         tokens = sum(tokens for tokens, _, _ in self._recent)
         if not tokens:
             return Losses(math.nan, math.nan)
@@ -166,9 +160,7 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 
 
 def _after(before: Moment, line: dict[str, Any]) -> Moment:
-    """Return the moment after the step in `line` of the log. It has the totals of `before`, the moment before
-    that step, plus those of the step.
-    """
+    """Return the moment after the step in `line`: the totals of `before` plus those of the step."""
     speed = line["tokens_per_second"]
     return Moment(
         step=line["step"],
@@ -183,7 +175,6 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
 
 
 def _spread(value: float | None) -> Spread:
-    """Return the spread of a single value, empty for None."""
     return Spread() if value is None else Spread(1, value, value, value)
 
 

@@ -5,12 +5,9 @@ from nmt_cli.training.tracking.events import Report, Warned
 
 
 class LeftOut:
-    """Warns about training pairs that are too long. It warns at the end of an epoch, unless the number is
-    that of the last warning.
-    """
+    """Warns at the end of an epoch about pairs that are too long, unless their number is the last one's."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
-        """Warn through `report`. The message names the smaller of batch.longest and batch.tokens."""
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
         self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
         self._sampled = config.sampling.enabled or config.augment.enabled
@@ -27,16 +24,11 @@ class LeftOut:
         self._epoch, self._count = epoch, count
 
     def end(self) -> None:
-        """Warn about pairs left out, unless there was a warning before or there are none. Call this at the
-        end of the run.
-        """
+        """At the end of the run, warn about pairs left out, if any, unless there was a warning."""
         if self._count and not self._reported:
             self._warn()
 
     def _warn(self) -> None:
-        """Report a warning with the number of pairs left out and the limit in tokens, and remember that
-        number.
-        """
         segmented = f", as epoch {self._epoch} segments them," if self._sampled else ""
         problem = f"{self._count:,} pairs{segmented} have more than {self._limit:,} tokens on a side"
         self._report(Warned(f"{problem} and are left out ({self._setting})"))

@@ -25,14 +25,10 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """The file `log.jsonl` of a run. It collects measurements of steps on the device, and writes many at
-    once, to wait for the device only once.
-    """
+    """The file `log.jsonl` of a run. It writes many steps at once, to wait for the device only once."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open the log at `path` to append lines. Without a path, as on all ranks but the first, lines are
-        made but not written.
-        """
+        """Open the log to append lines. Without a path, as on all ranks but the first, write none."""
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
         # Each checkpoint stores the hash. Updating it per line avoids reading the whole log again.
@@ -43,9 +39,7 @@ class Log:
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Add step `number` with learning rate `rate` to the steps for the next `flush`. `measured` is the
-        result of `Trainer.step`, on the device. Do not wait for it.
-        """
+        """Add step `number` for the next `flush`. `measured` is from `Trainer.step`. Do not wait for it."""
         self._steps.append((_step_facts(number, rate, batch), measured))
 
     @property
@@ -59,9 +53,8 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write the lines of all steps since the last flush, and return them. Return [] without steps. Wait
-        for the device. `waiting` is the fraction of the time since the last flush that steps waited for data.
-        All lines get the same speed.
+        """Write and return the lines of all steps since the last flush, [] without any. Wait for the device.
+        `waiting` is the fraction of this time that steps waited for data.
         """
         if not self._steps:
             return []
@@ -106,9 +99,7 @@ class Log:
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """Return the entries of a step's line that need no wait for the device. `number` is the step, from 1.
-    `rate` is its learning rate. With mixed corpora, include the stage, pairs and epochs of each corpus.
-    """
+    """Return the entries of a step's line, also of a mixture, that need no wait for the device."""
     facts: dict[str, Any] = {
         "step": number,
         "epoch": batch.epoch,
@@ -125,9 +116,7 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
 
 
 def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
-    """Return the line of a step. `facts` is from `_step_facts`, and `measured` the five numbers of
-    `Trainer.step`. Losses become means per target token. Omit a loss scale of 1.
-    """
+    """Return a step's line from `_step_facts` and `Trainer.step`, with mean losses per target token."""
     smoothed, nll, norm, bad, scale = measured
     tokens = facts["target_tokens"]
     line = {
@@ -154,9 +143,8 @@ def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines of the log after the checkpoint at `position`. If the part before is damaged, keep its
-    intact lines and copy the damaged log beside it. Return a warning about the damage, or "" if there is
-    none.
+    """Remove the lines of the log after `position`. If the part before is damaged, keep its intact lines, and
+    a copy of the damaged log. Return a warning about damage, or "".
     """
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""

@@ -35,9 +35,7 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """Record into `log`, `history` and `position`. Events go to `report`. `vocabulary` is the number of
-        target entries, for the operations of a step.
-        """
+        """Record into `log`, `history` and `position`. `vocabulary` is the number of target entries."""
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
@@ -51,17 +49,14 @@ class Recorder:
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Record the last step, at learning rate `rate`. `measured` is the result of `Trainer.step`. Report a
-        note when a new stage of the mixture starts.
-        """
+        """Record the last step, `measured` by `Trainer.step`. Report a note when a stage starts."""
         if batch.mixed and batch.mixed.stage != self._stage:
             self._report_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write the steps since the last flush, and return their lines, [] if there are none. Report them and
-        the progress. Store the size and hash of the log in the position. `waited` is the number of seconds
-        that steps waited for data since this process started.
+        """Write, report and return the lines of steps since the last flush, [] without any. Store size and
+        hash of the log in the position. `waited` is the seconds of waiting for data so far.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
@@ -90,9 +85,7 @@ class Recorder:
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """Return the model's operations, the hours and the device hours of the whole run so far. Steps since
-        the last flush are not in the operations.
-        """
+        """Return operations, hours and device hours of the run. Operations lack steps not yet flushed."""
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
@@ -103,9 +96,7 @@ class Recorder:
         self._log.restart_clock()
 
     def _report_stage(self, mixed: Mixed) -> None:
-        """Report a note with the number of the new stage of the mixture and the share of each corpus. Store
-        the stage as the current one.
-        """
+        """Report and store the new stage of the mixture, with the share of each corpus."""
         self._stage = mixed.stage
         shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
         stage = f"stage {mixed.stage + 1} of the mixture"

@@ -13,9 +13,8 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines of a log up to the step in `position`, each step and validation once. A
-    validation of that step counts only if `position` has its score. Also return a text for each kind of lost
-    line, such as "2 missing steps". The kinds are damaged lines, missing steps and missing validations.
+    """Return the intact lines of a log up to `position`, each step and validation once. Also return a text
+    for each kind of loss: damaged lines, missing steps and missing validations.
     """
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
@@ -38,9 +37,7 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
 
 
 def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the content of each intact line of a log, and the number of damaged lines. Ignore the last line
-    if it has no newline, as it may still be written.
-    """
+    """Return the intact lines, and the number of damaged ones. Ignore a last line without newline."""
     entries = [_read(line) for line in content.split(b"\n")[:-1]]
     return [entry for entry in entries if entry], entries.count(None)
 
@@ -70,7 +67,5 @@ def _is_intact(line: Mapping[str, Any]) -> bool:
 
 
 def _number(value: object) -> bool:
-    """Return whether `value` is a number below 1e300 in size, or None, which replaces a number that was not
-    finite.
-    """
+    """Return whether `value` is None (for not finite), or a number below 1e300 in size."""
     return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)

@@ -46,16 +46,12 @@ class Moved(UserError):
 
 
 class Saver:
-    """Writes checkpoints to a run folder, one at a time in another thread, and removes old ones. Only the
-    first rank writes.
-    """
+    """Writes checkpoints on the first rank, one at a time in another thread, and removes old ones."""
 
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
     ) -> None:
-        """Prepare to save `snapshot` in the folder `run`, which must exist. Events go to `report`. `clock`
-        gives the duration of the run to the position.
-        """
+        """Save in the existing folder `run`. `clock` gives the duration of the run to the position."""
         self._run, self._snapshot, self._config = run, snapshot, config
         self._clock, self._report = clock, report
         self._position = snapshot.position
@@ -93,9 +89,7 @@ class Saver:
             self._writing = self._writer.submit(self._write, checkpoint.copied(), scores)
 
     def look(self) -> None:
-        """Report a checkpoint that was written since the last call, if there is one. Raise the error of
-        writing it instead if writing failed. Do not wait.
-        """
+        """Report a checkpoint written since the last call, or raise the error of writing. Do not wait."""
         if self._writing and self._writing.done():
             future, self._writing = self._writing, None
             folder = future.result()
@@ -116,29 +110,22 @@ class Saver:
             self.step = group.from_first(self.step)
 
     def close(self) -> None:
-        """Wait until the current checkpoint is written, even if the run ends with an error. Do
-        not report it.
-        """
+        """Wait until the current checkpoint is written. Do not report it."""
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the checkpoints.keep_best best steps by validation score. Candidates are the steps on disk,
-        the step being saved and the current step. Steps without a score do not count.
-        """
+        """Return the checkpoints.keep_best best steps among those saved, being saved and current."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 
     def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        """Return the checkpoints.keep_best steps in `steps` with the largest scores, fewer if fewer have one.
-        `scores` has the score of each validated step. The older step wins a tie.
-        """
+        """Return up to checkpoints.keep_best of `steps` by largest score. The older one wins a tie."""
         ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write `checkpoint`, point the link `best` to the best one, and remove all but the best and newest
-        checkpoints. Return the folder of `checkpoint`. This runs in another thread, so the arguments must not
-        change.
+        """Write `checkpoint`, link `best`, and remove all but the best and newest. Return its folder. This
+        runs in another thread, so the arguments must not change.
         """
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)

@@ -39,9 +39,7 @@ class Scalars:
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def __call__(self, event: Event) -> None:
-        """Write each number in the lines of a `Logged` event as a point of a curve. Ignore other events. If
-        the disk is full, warn and write no more.
-        """
+        """Write the numbers of a `Logged` event as points. If the disk is full, warn and write no more."""
         if not isinstance(event, Logged) or self._full:
             return
         try:
@@ -59,7 +57,6 @@ class Scalars:
             self._file.close()
 
     def _put(self, **fields: Any) -> None:
-        """Write one TensorBoard event with `fields` and the current time."""
         self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
 
 

@@ -19,14 +19,10 @@ PROJECT = "nmt"
 
 
 class Follower:
-    """A reader of events that sends the numbers in lines of the log to W&B. If that fails, it warns and sends
-    no more.
-    """
+    """A reader of events that sends numbers to W&B. If that fails, it warns and sends no more."""
 
     def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
-        """Start a run at W&B, or resume that of `run`. Raise `UserError` if W&B refuses it or cannot be
-        reached. Its client writes files in the folder "wandb" of `run`.
-        """
+        """Start or resume the run at W&B, with files in "wandb" of `run`. Raise `UserError` if that fails."""
         import wandb
 
         folder = run / FOLDER
@@ -46,9 +42,7 @@ class Follower:
             raise UserError(f"{problem}. Set WANDB_MODE=offline, or training.wandb=false.") from error
 
     def __call__(self, event: Event) -> None:
-        """Send the numbers in the lines of a `Logged` event. Ignore other events. After an error, warn once
-        and send no more.
-        """
+        """Send the numbers of a `Logged` event. After an error, warn once and send no more."""
         if not isinstance(event, Logged) or self._failed:
             return
         try:

@@ -55,9 +55,7 @@ class Judgement:
         return losses | {score.metric: score.value for score in self.scores}
 
     def line(self) -> dict[str, Any]:
-        """Return the entries of a line in the log: losses, scores, signatures and up to `SAMPLES`
-        translations by line. The step and the name of the set are not included.
-        """
+        """Return entries for the log: losses, scores, signatures and up to `SAMPLES` translations by line."""
         samples = sample_lines(len(self.translations))
         return {
             "nll": self.nll,
@@ -72,9 +70,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Computes losses and scores of a model on validation sets. The ranks share the work, and each gets all
-    results.
-    """
+    """Computes losses and scores on validation sets. The ranks share the work, and each gets all results."""
 
     dataset: Dataset
     tokenizers: Tokenizers
@@ -90,18 +86,14 @@ class Judge:
 
     @property
     def in_characters(self) -> str | None:
-        """The reason why BLEU counts characters: its tokeniser is "auto", and that of the target language is
-        not installed. Otherwise None.
-        """
+        """The reason why BLEU counts characters, a tokeniser that is not installed. None otherwise."""
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Return the loss and the scores of `model` on a validation set. All ranks call this. By default, the
-        loss is that of all pairs, and the first validation.sentences pairs are translated. With `only`, a
-        list of indices of pairs, both are limited to these. The mode of the model (training or not) stays the
-        same.
+        """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
+        and translate the first validation.sentences. `only` limits both to these indices.
         """
         training = model.training
         model.eval()
@@ -120,16 +112,12 @@ class Judge:
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
     def _share(self, split: Split, pairs: Indices) -> list[Indices]:
-        """Return the batches of `pairs` whose loss this rank computes. Each has the indices of its pairs in
-        `split`.
-        """
+        """Return this rank's batches of `pairs` for the loss, as indices of `split`."""
         parts = micro_batches(*split.lengths(pairs), MAX_TOKENS)
         return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
-        """Return the NLL of `pairs`, summed over their target tokens, and the number of these tokens. `pairs`
-        are indices of `split`.
-        """
+        """Return the NLL of `pairs`, summed over their target tokens, and the number of these tokens."""
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
             decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
@@ -138,9 +126,7 @@ class Judge:
         return float(losses.nll), part.real_target_tokens
 
     def _translate(self, model: Transformer, split: Split, lines: Sequence[int]) -> dict[int, str]:
-        """Translate this rank's share of `lines` of a set as `nmt translate` does. Return the texts by line
-        number.
-        """
+        """Translate this rank's share of `lines` as `nmt translate` does. Return texts by line number."""
         process = self.group.process
         own_lines = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
@@ -150,9 +136,7 @@ class Judge:
         return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Score the translations `translated`, by line number, against the references of these lines. Return
-        the results with the losses. `nll` is the sum over `tokens` target tokens.
-        """
+        """Score `translated`, by line number, and add the losses. `nll` is the sum over `tokens`."""
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
@@ -172,9 +156,7 @@ class Judge:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """Return the settings with which `nmt translate` uses a model that was trained with `config`. They have
-    its search settings and its maximum length.
-    """
+    """Return settings for `nmt translate` with the search and maximum length in `config`."""
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
@@ -184,31 +166,23 @@ def translating(config: TrainConfig) -> TranslateConfig:
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """Return the value of `metric`: "bleu", "chrf" or "nll". The nll is negated, so that larger is better for
-    each.
-    """
+    """Return the value of `metric`: "bleu", "chrf" or "nll". Negate nll, so that larger is better."""
     if metric == "nll":
         return -judgement.nll
     return next(score.value for score in judgement.scores if score.metric == metric)
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """Return the number of sentences of `split` to translate, the first ones of the set. It is
-    validation.sentences, or all if that is 0 or exceeds the set.
-    """
+    """Return how many first sentences to translate: validation.sentences, or all if 0 or too many."""
     return min(config.sentences or len(split), len(split))
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """Return the indices of the `count` longest of the first `among` lines of a set, in ascending order. The
-    length is the source plus target tokens.
-    """
+    """Return the indices, ascending, of the `count` longest (both sides) of the first `among` lines."""
     source, target = split.lengths(np.arange(among))
     return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
 
 
 def sample_lines(count: int) -> list[int]:
-    """Return up to `SAMPLES` line numbers below `count`, evenly spread, in ascending order. Their
-    translations are logged. Return [] for a count of 0.
-    """
+    """Return up to `SAMPLES` line numbers below `count`, evenly spread and ascending, [] for 0."""
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []

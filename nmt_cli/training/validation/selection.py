@@ -49,9 +49,8 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return the candidates of a run, simplest first: the last checkpoint, and the best one if it is another.
-    Then come averages of the newest 2, 3, 5, 10, 20 and 40. The moving averages (EMA) of the last and the
-    best follow, if stored. Raise `UserError` for a run without checkpoints.
+    """Return the candidates, simplest first: the last checkpoint and the best one. Then come averages of the
+    newest 2, 3, 5, 10, 20 and 40, and stored EMA of the two. Raise `UserError` without checkpoints.
     """
     singles = [Average("last", newest(run, 1))]
     try:
@@ -70,10 +69,9 @@ def averages(run: Path) -> list[Average]:
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Validate each candidate of `averages` on all sentences of the validation sets of the run's dataset, in
-    fp32. Test sets are not used. Pass each trial to `report` when it is done, and return all in order. Raise
-    `UserError` if the dataset is missing, has changed or has no validation set, or if a checkpoint is
-    damaged.
+    """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. Pass each
+    trial to `report` when it is done, and return all in order. Raise `UserError` if the dataset is missing,
+    has changed or has no validation set, or if a checkpoint is damaged.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
@@ -107,9 +105,8 @@ def winner(trials: Sequence[Trial]) -> Trial:
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """Return the dataset of the run, opened. `checkpoint` has its path. Raise `UserError` if the path is not
-    stored or does not exist. Also raise it if the dataset has changed or has no validation set. `identity`
-    has the vocabulary and file hashes from training.
+    """Open the dataset at the path in `checkpoint`. Raise `UserError` if there is none, if it differs from
+    that in `identity`, or if it has no validation set.
     """
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:

@@ -18,9 +18,7 @@ Judged = Mapping[str, Mapping[str, float]]
 
 
 def watched_metric(config: ValidationConfig) -> str:
-    """Return the name of the metric that has to improve. This is validation.watched, or validation.metric if
-    it is "metric".
-    """
+    """Return the metric that has to improve: validation.watched, or validation.metric if "metric"."""
     return config.metric if config.watched == "metric" else config.watched
 
 
@@ -48,9 +46,7 @@ def plateaus(config: TrainConfig, judged: Judged) -> int:
 
 
 def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
-    """Raise `UserError` if validation.patience or the plateau schedule is on, but the dataset has no
-    validation set.
-    """
+    """Raise `UserError` if patience or plateau is on, but the dataset has no validation set."""
     if config.watches and not any(split.role == "valid" for split in dataset.splits.values()):
         raise UserError(
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "

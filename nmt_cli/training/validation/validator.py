@@ -31,9 +31,7 @@ class Validator:
 
     @property
     def enabled(self) -> bool:
-        """True if this run validates at all: validation.every_steps is not 0, and the dataset has a
-        validation set.
-        """
+        """True if validation.every_steps is not 0, and the dataset has a validation set."""
         return bool(self.config.validation.every_steps and self.judge.sets)
 
     @property
@@ -53,15 +51,12 @@ class Validator:
 
     @property
     def plateaus(self) -> int:
-        """The number of times that the plateau schedule has lowered the learning rate. 0 for
-        other schedules.
-        """
+        """How often the plateau schedule has lowered the learning rate, 0 for other schedules."""
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
-        """Validate the model, or its moving average if it exists, on all validation sets. Return a judgement
-        for each set. Store the score and metrics of the first set for this step in the position. All ranks
-        call this.
+        """Validate the model, or its moving average, on all sets, and return their judgements. Store the
+        results of the first set in the position. All ranks call this.
         """
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
@@ -72,16 +67,12 @@ class Validator:
         return judgements
 
     def try_out(self, sentences: int) -> None:
-        """Validate on the `sentences` longest sentences of each set that would be translated. Do not store
-        scores.
-        """
+        """Validate on the `sentences` longest sentences of each set to translate. Store no scores."""
         with self._decoded():
             for split in self.judge.sets:
                 among = translated_lines(self.config.validation, split)
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 
     def _decoded(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the weights to validate: the moving average
-        if it exists.
-        """
+        """Return a context in which the model has its moving average, if there is one."""
         return self.ema.in_place() if self.ema else nullcontext()

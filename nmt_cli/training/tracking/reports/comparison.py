@@ -28,9 +28,8 @@ OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write an HTML page that compares `runs`, or an SVG drawing of their curves if `out` ends in .svg. Raise
-    `UserError` for a folder that is not a run or has no step. Also raise it if `out` ends in .png, .pdf,
-    .jpg, .jpeg or .eps.
+    """Write an HTML page that compares `runs`, or an SVG if `out` ends in .svg. Raise `UserError` for a
+    folder without steps of a run, or if `out` is another drawing, such as .png.
     """
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
@@ -47,18 +46,14 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Return a row for each setting that differs between runs: its name and its value in each run. The value
-    is "" if a run lacks the setting. `settings` has the settings of each run by full name.
-    """
+    """Return [name, value in each run] for each setting that differs. Use "" where a run lacks it."""
     names = dict.fromkeys(name for values in settings for name in values)
     rows = ([name, *(values.get(name, "") for values in settings)] for name in names)
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
 def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the data of a run for the page, and the settings in its `config.toml` as TOML by full name.
-    `name` is the label on the page. Raise `UserError` if `run` has no `config.toml`, or no step yet.
-    """
+    """Return a run's data for the page, and its settings. Raise `UserError` without settings or step."""
     if not (run / CONFIG).is_file():
         raise UserError(
             f"{run} has no {CONFIG}, so it is not a run folder. Use a folder that nmt train --out made."
@@ -81,9 +76,7 @@ def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _history(log: Path) -> History:
-    """Return the history of the intact lines in a log. Warn about damaged lines, which are left out. A
-    missing log gives an empty history.
-    """
+    """Return the history of the intact lines, empty without a log. Warn about damaged lines."""
     lines, damaged = whole_lines(read_if_exists(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
@@ -93,9 +86,7 @@ def _history(log: Path) -> History:
 
 
 def _environment(path: Path) -> dict[str, Any]:
-    """Return the facts in the last intact line of `environment.jsonl`, without null ones. The command becomes
-    one text. Return {} if there is none.
-    """
+    """Return the last intact facts, without null ones and with the command as one text, or {}."""
     for line in reversed(read_if_exists(path).splitlines()):
         try:
             facts = json.loads(line)
@@ -107,8 +98,6 @@ def _environment(path: Path) -> dict[str, Any]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Return the name of each run's folder, in order. Return the path instead where two folders have one
-    name.
-    """
+    """Return the name of each run's folder, or its path where two folders have one name."""
     names = [run.resolve().name for run in runs]
     return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]

@@ -18,9 +18,8 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return an SVG with charts of training loss, validation loss and BLEU over the steps, and a legend of
-    runs. Charts without values are left out. `runs` have the format of the page of `nmt report`. Validation
-    curves are those of each run's first set.
+    """Return an SVG with a legend, and charts of training loss, validation loss and BLEU if they have values.
+    `runs` have the format of `nmt report`. Validation curves are those of the first set.
     """
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
@@ -42,9 +41,8 @@ def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chart(title: str, curves: Sequence[tuple[Sequence[int], Sequence[float | None]]]) -> Iterator[str]:
-    """Yield the SVG elements of one chart: title, axes, ticks and curves. Each curve has its steps and
-    values. None values are skipped. Yield nothing without any value. The top 3 % of over 60 values may lie
-    above the chart.
+    """Yield the SVG elements of a chart, nothing without values. Each curve has its steps and values. None
+    values are skipped. The top 3 % of over 60 values may lie above the chart.
     """
     points = [[(x, y) for x, y in zip(*curve, strict=False) if y is not None] for curve in curves]
     if not any(points):
@@ -76,15 +74,10 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _stroke(number: int) -> str:
-    """Return the SVG attributes of the line of curve `number`, from 0: colour and width. Lines are dashed
-    once all colours are used.
-    """
+    """Return the SVG attributes of curve `number`, from 0: colour, width, and dashes once colours repeat."""
     dashes = f' stroke-dasharray="{4 * (number // len(COLOURS))} 3"' if number >= len(COLOURS) else ""
     return f'fill="none" stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.6"{dashes}'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    """Return an SVG text element at `x` and `y`, the left end, centre or right end of the text. `anchor` says
-    which: "start", "middle" or "end".
-    """
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(printable(text))}</text>'

@@ -67,9 +67,7 @@ class HtmlReport:
     warn: Report
 
     def __call__(self, event: Event) -> None:
-        """Replace the report atomically if `event` is a `Standing`. Ignore other events. If the file cannot
-        be written, report a warning instead of raising.
-        """
+        """Replace the report at a `Standing`. Ignore other events. Warn if it cannot be written."""
         if not isinstance(event, Standing):
             return
         parts = resources.files("nmt_cli.training.tracking") / "page"
@@ -81,9 +79,7 @@ class HtmlReport:
             self.warn(Warned(f"the report could not be written, training continues: {error}"))
 
     def _content(self, standing: Standing) -> dict[str, Any]:
-        """Return the data of the page as JSON values. `standing` gives the state, cost and remaining time of
-        the run.
-        """
+        """Return the data of the page as JSON values. `standing` gives state, cost and remaining time."""
         now = self.history.now
         by_set = validations_by_set(self.history)
         return {
@@ -109,9 +105,7 @@ class HtmlReport:
         }
 
     def _samples(self, name: str, validations: Sequence[Validation]) -> dict[str, Any]:
-        """Return for one set the sample sentences with their translations, and the steps and BLEU of up to
-        `TRANSLATIONS` validations. Validations without samples are skipped. A missing translation is "".
-        """
+        """Return a set's samples, with translations of up to `TRANSLATIONS` validations, "" if missing."""
         shown = evenly(
             [validation for validation in validations if "samples" in validation.line], TRANSLATIONS
         )
@@ -131,18 +125,14 @@ class HtmlReport:
 
 
 def curves(history: History) -> dict[str, Any]:
-    """Return the values of the horizontal axes, and the mean, minimum and maximum of each measurement of
-    steps at each point.
-    """
+    """Return the axes, and the mean, minimum and maximum of each measurement at each point."""
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
     return {**_axes([point.end for point in points]), **measured}
 
 
 def losses(history: History) -> dict[str, float | None]:
-    """Return the training loss and NLL over the latest steps, with five digits. Each is None before the first
-    step.
-    """
+    """Return the latest training loss and NLL with five digits, each None before the first step."""
     return {"loss": _rounded(history.losses.smoothed), "nll": _rounded(history.losses.nll)}
 
 
@@ -155,9 +145,7 @@ def validations_by_set(history: History) -> dict[str, list[Validation]]:
 
 
 def _cost(spent: Spent) -> dict[str, Any]:
-    """Return the operations and hours of the run, and the training cost as the paper computes it. Add the
-    costs of the paper's two models for comparison.
-    """
+    """Return operations, hours and cost of training, and the costs of the paper's two models."""
     paper = {
         name: {"hours": hours, "devices": devices, "flops": _paper_cost(hours * devices)}
         for name, (hours, devices) in PAPER_RUNS.items()
@@ -173,16 +161,13 @@ def _cost(spent: Spent) -> dict[str, Any]:
 
 
 def _paper_cost(device_hours: float) -> float | None:
-    """Return the cost as the paper computes it: device time x peak speed of its devices, in operations. This
-    differs from the operations of the model.
-    """
+    """Return the cost as the paper computes it, in operations: device time x peak speed of its devices."""
     return _rounded(device_hours * 3600 * P100)
 
 
 def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
-    """Return the curves of a validation set: axes, losses and scores. They have up to `VALIDATIONS` evenly
-    spread validations, and the best one by each metric. Signatures are those of the newest. `validations` are
-    not empty.
+    """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
+    Signatures are those of the newest. `validations` are not empty.
     """
     metrics = list(validations[0].scores)
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
@@ -214,9 +199,7 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
 
 
 def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
-    """Return the mean, minimum and maximum of each point, each in a list of its own. They are None if no
-    value was finite.
-    """
+    """Return the means, minima and maxima of the points, each None if no value was finite."""
     return {
         "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
         "low": [_rounded(spread.low) for spread in spreads],
@@ -225,18 +208,14 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return `value` with five significant digits, more than can be seen. Return None for None, nan and
-    infinity.
-    """
+    """Return `value` with five significant digits, or None if it is None or not finite."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
-    """Return the reader that writes the report of a run. It reads `history` at each report. Errors of writing
-    go to `warn`.
-    """
+    """Return the reader that writes the report from `history`. Errors of writing go to `warn`."""
     return HtmlReport(
         run,
         languages=(dataset.manifest["source_lang"], dataset.manifest["target_lang"]),
@@ -268,9 +247,7 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
-    """Return source and reference by line number (from 0), for the sentences of a set whose translations are
-    shown.
-    """
+    """Return source and reference by line number (from 0) of the sentences that the report shows."""
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
     return {
         line: (source[line], reference[line])
