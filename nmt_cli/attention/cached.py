@@ -71,10 +71,7 @@ class Rows:
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """Return [B, N, H, C]: each row in its slot. Slots without a row hold arbitrary values.
-
-        If every slot has a row, this is a view of `x_RHC`.
-        """
+        """Return [B, N, H, C]: each row in its slot. Slots without a row hold arbitrary values."""
         if not self.full:
             slots_PHC = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
             x_RHC = slots_PHC.index_copy_(0, self.to_slots, x_RHC)[:-1]
@@ -111,8 +108,7 @@ class Paths:
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
         """Return lists of the cached nodes that each row sees, in ascending order.
 
-        `seen_BNM` is True for the nodes that the slots of each sentence see. N may be 1, a mask for all
-        slots. `compiled` is the module of kernels.
+        `seen_BNM` is True for the nodes that slots see. N may be 1 for all slots. `compiled` is the kernels.
         """
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         slots = rows.from_slots.numpy()
@@ -130,10 +126,7 @@ class Paths:
     def attend_newest(
         self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
     ) -> Tensor:
-        """Store the new keys and values in the cache. Return [R, H x V]: the attention of each row.
-
-        `dispatch.attend_newest` describes the arguments.
-        """
+        """Store new keys and values. Return the attention [R, H x V]. See `dispatch.attend_newest`."""
         arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
         return self._call(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
 
@@ -144,10 +137,7 @@ class Paths:
         x_RC: Tensor,
         values_BHMV: Tensor,
     ) -> Tensor:
-        """Call `kernel` with `arrays`, an array for the result, and the lists of nodes.
-
-        Return the result, [R, H x V], in the dtype of `x_RC`.
-        """
+        """Call `kernel` with `arrays`, a result and the lists. Return [R, H x V] in the dtype of `x_RC`."""
         _, heads, _, width = values_BHMV.shape
         mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
         kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
@@ -167,11 +157,7 @@ class Masked:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences.
-
-        `seen_BNM` is True for the nodes that a slot sees. In each part, nodes after the last seen one are not
-        read.
-        """
+        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
@@ -199,10 +185,9 @@ class Masked:
 def whole_segments(
     layout: Layout, heads: Heads, compiled: ModuleType
 ) -> tuple[Paths, Tensor, Tensor, Tensor]:
-    """Return lists and new caches for tokens that see their whole segment: (paths, nodes, keys, values).
+    """Return (paths, nodes, keys, values): lists and new caches for tokens that see their whole segment.
 
-    Each of the T tokens is a row and a node. `nodes` [T, H] are the indices at which the caches will hold
-    each token. The caches are not initialised.
+    Each of T tokens is a row and a node. `nodes` [T, H] are indices into the caches, which are not filled.
     """
     segments_T = layout.segments.long()
     firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
@@ -214,19 +199,13 @@ def whole_segments(
 
 
 def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
-    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`.
-
-    A row of `projected_TC` is a query, a key and a value.
-    """
+    """Return [T, H, V]: the attention of each token over its whole segment, by the kernels in `compiled`."""
     paths, *memory = whole_segments(layout, heads, compiled)
     return paths.attend_newest(projected_TC.contiguous(), *memory).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """Return [B, N, M]: the attention weights of each slot over the nodes in `seen_BM`, as the mean of heads.
-
-    Slots without a row get 0.
-    """
+    """Return [B, N, M]: weights over `seen_BM`, as the mean of heads. Slots without a row get 0."""
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)

@@ -18,8 +18,7 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rou
 def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
     """Write the nodes that each row sees to `nodes_RM`, in ascending order, and their number to `counts_R`.
 
-    `slots_R` has the slot of each row: slot n of sentence b is b x N + n. `seen_BNM` is True for the nodes
-    that a slot sees. Entries of `nodes_RM` after these nodes stay as they are.
+    `seen_BNM` is True for the nodes that a slot sees. In `slots_R`, slot n of sentence b is b x N + n.
     """
     slots = seen_BNM.shape[1]
     for row in range(len(slots_R)):
@@ -33,10 +32,9 @@ def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
 
 @njit(**OPTIONS)
 def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
-    """Write the attention of one row and head to `mixed_V`. Without nodes, write zeros.
+    """Write the attention of one row and head over `nodes` to `mixed_V`. Without nodes, write zeros.
 
-    `nodes` are the indices of its keys and values. The query is scaled already. `scores` is a buffer for a
-    value per node.
+    The query is scaled already. `scores` is a buffer for a value per node.
     """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):
@@ -64,9 +62,8 @@ def attend_head(
 ):
     """Write the attention of one head to `mixed_RC`, for the rows in [first, end).
 
-    Row r sees the first counts_R[r] nodes in nodes_RM[r], among the keys and values of sentence
-    sentences_R[r]. The first H x K columns of `query_RC` are queries, which are not scaled yet. `work` is a
-    buffer of K + V + M values.
+    Row r sees the first counts_R[r] nodes in nodes_RM[r] of sentence sentences_R[r]. The first H x K columns
+    of `query_RC` are queries, not yet scaled. `work` is a buffer of K + V + M values.
     """
     width, value_width = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
@@ -82,10 +79,7 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`. Rows of a sentence must be neighbours.
-
-    This is `attend` for calls from kernels. `attend_head` describes the arguments.
-    """
+    """Write the attention of all heads and rows to `mixed_RC`. This is `attend` for calls from kernels."""
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)
@@ -105,7 +99,6 @@ SEEN = int64[::1], int32[:, ::1], int32[::1]
 
 
 def _attend_signature(cached):
-    """Return the types of the arguments of `attend` for a cache of the type `cached`."""
     four = cached[:, :, :, ::1]
     return void(float32[:, ::1], four, four, float32[:, ::1], *SEEN)
 
@@ -125,10 +118,7 @@ def _store(new_C, cached_C):
 
 @njit(**OPTIONS)
 def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Copy the new keys and values of one head from `projected_RC` to their nodes in the cache.
-
-    `attend_newest` describes the arguments.
-    """
+    """Copy the new keys and values of one head from `projected_RC` to the cache. See `attend_newest`."""
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
@@ -139,7 +129,6 @@ def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
 
 
 def _newest_signature(cached):
-    """Return the types of the arguments of `attend_newest` for a cache of the type `cached`."""
     four = cached[:, :, :, ::1]
     return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
 
@@ -149,9 +138,8 @@ def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sent
     """Store the key and value of each row in the cache. Then write the attention of each row to `mixed_RC`.
 
     A row of `projected_RC` is a query, a key and a value, each with heads side by side. nodes_RH[r, h] is the
-    index of the new node among all B x H x M cached ones. If `nodes_RH` has fewer rows, the last rows of
-    `projected_RC` are dummies, whose keys and values are not stored. `attend_head` explains the last three
-    arguments.
+    index of the new node among all B x H x M cached ones. Rows after those of `nodes_RH` are dummies, and not
+    stored. `attend_head` explains the last three arguments.
     """
     for head in range(keys_BHMK.shape[1]):
         store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)

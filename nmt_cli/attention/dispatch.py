@@ -35,13 +35,10 @@ def attend_projected(
 ) -> Tensor:
     """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
-    Queries [T, H x K], keys [S, H x K] and values [S, H x V] are columns of `projections`. One matrix holds
-    all of them. Two hold queries, and keys with values. Three hold one each. `q` is the layout of the T
-    queries, `k` of the S keys. A query whose segment has no keys gets zeros. Without gradients and in one CPU
-    thread, no bit of a segment's result depends on other segments.
-
-    Raise `ValueError` on a CPU if the numbers of segments differ, or if dropout has no seed. Also raise it
-    for causal order or a window with two layouts.
+    `parts_of` explains `projections`: queries [T, H x K], keys [S, H x K], values [S, H x V]. `q` and `k` are
+    the layouts of queries and keys. A query whose segment has no keys gets zeros. Without gradients and in
+    one CPU thread, no bit of a result depends on other segments. On a CPU, raise `ValueError` as `_check`
+    does.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
@@ -82,10 +79,7 @@ def _check(q: Layout, k: Layout, options: Options) -> None:
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Return "fused" on a GPU if the kernels support these widths of heads and this dtype, else "padded".
-
-    They support multiples of 8 up to `WIDEST`: 512 channels of 16 bits, or 256 of 32 bits.
-    """
+    """Return "fused" on a GPU for widths of heads that are multiples of 8 up to `WIDEST`, else "padded"."""
     widest = WIDEST.get(dtype.itemsize, 0)
     fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
@@ -94,9 +88,8 @@ def implementation(device: torch.device, key_width: int, value_width: int, dtype
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
     """Return the nodes that each row of a step attends to, for the fused kernel or for matrix products.
 
-    The fused kernel needs a row for every slot and the widths and dtype that `implementation` checks. Call
-    this if `follower` returns None. `seen_BNM` is a mask of the first M cached nodes. N may be 1 if all slots
-    of a sentence see the same nodes. `widths` are the channels of a head's keys and values.
+    The fused kernel needs a row for every slot. `seen_BNM` is a mask of the first M cached nodes. N may be 1
+    for all slots. `dtype` and `widths` are as in `implementation`.
     """
     device = seen_BNM.device
     if rows.full and implementation(device, *widths, dtype) == "fused":
@@ -107,10 +100,7 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """Return the compiled kernels for `rows` of this dtype, or None if they are absent or do not suit.
-
-    They suit fp32 and bf16 on a CPU, and at most `FEW_ROWS` rows unless there is only one thread.
-    """
+    """Return the compiled kernels, or None if they are absent or do not suit these rows and this dtype."""
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
 

@@ -23,8 +23,7 @@ def keep_mask(
 ) -> Tensor:
     """Return a mask that is False, for dropped attention weights, with this probability.
 
-    `seed` is int64. The other tensors are int32 indices and broadcast. `query` and `key` are positions in a
-    segment. Equal arguments give the same mask.
+    `seed` is int64. The others are int32 and broadcast. `query` and `key` are positions in a segment.
     """
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)

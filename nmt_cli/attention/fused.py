@@ -60,10 +60,7 @@ FAR = 1 << 30
 def attend_projected(
     projections: Sequence[Tensor], heads: Heads, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention. Arguments and result are those of `dispatch.attend_projected`.
-
-    The widths of heads must be multiples of 8: at most 512 channels in 16 bits, or 256 in 32 bits.
-    """
+    """Compute attention by fused kernels. Arguments and result are those of `dispatch.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
@@ -83,8 +80,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the output [T, H, V], and for the backward pass the base-2 logarithms of divisors [T, H].
 
-    `heads` has the values of `Heads`. `batch` has index tensors in the order of `attend_projected`: first
-    those of groups, segments and positions, last the number of groups.
+    `heads` has the values of `Heads`. `batch` has the index tensors of `attend_projected`, in its order.
     """
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     out_THV, lse_TH = _outputs(q_THK, heads)
@@ -136,9 +132,8 @@ def _attend_backward(
 def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
     """Return the launches of `one_tile` that have groups, and the launch of `streaming` or None.
 
-    Groups too large for a tile belong to `streaming`. Wide heads and 32-bit channels have smaller tiles.
-    `counts` is `Groups.counts`, on the host, so nothing waits for the device. `width` is the maximum number
-    of channels of a head, as a power of two. `element_size` is the bytes of a channel.
+    Groups too large for a tile belong to `streaming`. `counts` is `Groups.counts`, on the host. `width` is
+    the channels of a head, as a power of two. `element_size` is the bytes of a channel.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -187,7 +182,6 @@ def _arguments(
 
 
 def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
-    """Return the columns of a tile for the wider of queries and values."""
     return _padded(max(q_THK.shape[2], v_SHV.shape[2]))
 
 
@@ -202,7 +196,6 @@ def _dense(x: Tensor) -> Tensor:
 
 
 def _outputs(like: Tensor, heads: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Allocate the output [T, H, V] and the logarithms [T, H] for T rows of `like`."""
     shape = like.shape[0], heads[0]
     return like.new_empty((*shape, heads[2])), like.new_empty(shape, dtype=torch.float32)
 
@@ -218,7 +211,6 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Save the inputs of `_attend` and its logarithms, its second result, for the backward pass."""
     projections, ctx.heads, batch, *ctx.options, seed = inputs
     ctx.save_for_backward(output[1], seed, *batch, *projections)
     ctx.mark_non_differentiable(output[1])
@@ -227,7 +219,6 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
-    """Return the gradients of the projections, and None for the other inputs of `_attend`."""
     lse_TH, seed, *tensors = ctx.saved_tensors
     batch, projections = tensors[:6], tensors[6:]
     gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)

@@ -36,10 +36,7 @@ class Groups:
 
     @classmethod
     def of(cls, q_starts: NDArray[np.int32], k_starts: NDArray[np.int32]) -> Groups:
-        """Return the groups of segments. Neighbours share one of at most 64 queries and at most 64 keys.
-
-        A larger segment is a group alone. `q_starts` and `k_starts` are results of `ragged.starts_of`.
-        """
+        """Return groups: neighbours of at most 64 queries and 64 keys together, and larger segments alone."""
         segments = len(q_starts) - 1
         q_ends, k_ends = (x.searchsorted(x[:-1] + ROWS[0], "right") - 1 for x in (q_starts, k_starts))
         # The maximum gives a segment with too many rows its own group.
@@ -63,10 +60,7 @@ class Groups:
 
 
 def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
-    """Return `layout` with its `groups`. With `partner`, the layout of keys, also set its `pair_groups`.
-
-    Without this call, every layer makes the groups again.
-    """
+    """Return `layout` with its `groups` and, with `partner`, the layout of keys, its `pair_groups`."""
     starts, pairs = starts_of(layout.lengths.numpy()), None
     if partner:
         pairs = Groups.of(starts, starts_of(partner.lengths.numpy()))
@@ -75,10 +69,7 @@ def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
 
 
 def groups_of(q: Layout, k: Layout) -> Groups:
-    """Return the groups for queries of `q` and keys of `k`, stored in `q` or made here.
-
-    In self-attention, `q` and `k` share the tensor `starts`.
-    """
+    """Return the groups stored in `q`, or make them. In self-attention, `q` and `k` share their `starts`."""
     to_itself = q.starts is k.starts
     groups = q.groups if to_itself else q.pair_groups
     if groups is None:

@@ -27,10 +27,7 @@ LONG = 512
 def attend(
     q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, q: Layout, k: Layout, options: Options = PLAIN
 ) -> Tensor:
-    """Compute attention on padded copies. Arguments and result are those of `reference.attend`.
-
-    Queries of a segment without keys get zeros. Segments much longer than the window are computed in blocks.
-    """
+    """Compute attention on padded copies. Arguments and result are those of `reference.attend`."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         zero = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + zero
@@ -65,10 +62,7 @@ def _block(window: int) -> int:
 def _attend_in_blocks(
     q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
-    """Return [T, H, V]: attention in windows much smaller than segments.
-
-    A block of M queries reads only the N keys in its windows. `layout` is that of queries and keys.
-    """
+    """Return [T, H, V]: attention in small windows. A block of M queries reads only N keys."""
     size, heads = _block(options.window), q_THK.shape[1]
     back, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
@@ -104,8 +98,7 @@ def _attend_in_blocks(
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     """Return [segments, heads, longest, D]: the tokens of each segment, with padding after them.
 
-    Padding holds arbitrary tokens, which the caller must mask. The backward pass ignores the gradients of
-    padding.
+    Padding holds arbitrary tokens, which the caller must mask. Its gradients are ignored.
     """
     tokens, heads, _ = x_THD.shape
     if _alone(layout, tokens):
@@ -133,8 +126,7 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
     """Return a matrix with a row for each head of each token, and the number of rows from token to token.
 
-    A part of a packed projection is not copied, except by `torch.compile`. Then the rows of other parts are
-    between its tokens.
+    A part of a packed projection is not copied. Then the rows of other parts are between its tokens.
     """
     tokens, heads, width = x_THD.shape
     if torch.compiler.is_compiling():  # fused tensors have no memory to view differently
@@ -150,10 +142,6 @@ class _Pad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_THD: Tensor, tokens_B1M: Tensor, heads_H1: Tensor, rows_TH: Tensor) -> Tensor:
-        """Return [B, H, M, D]: for each head the tokens with the indices `tokens_B1M`.
-
-        `heads_H1` are the numbers of the heads. `rows_TH` is the result of `_padded_rows`.
-        """
         ctx.save_for_backward(rows_TH)
         rows, per_token = _rows(x_THD)
         rows_BHM = tokens_B1M * per_token + heads_H1
@@ -161,7 +149,6 @@ class _Pad(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of each token from its only row outside of the padding."""
         (rows_TH,) = ctx.saved_tensors
         width = grads[0].shape[3]
         rows = grads[0].reshape(-1, width)
@@ -173,10 +160,6 @@ class _Unpad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_GMD: Tensor, rows_TH: Tensor) -> Tensor:
-        """Return [T, H, D]: the rows `rows_TH` of the padded tensor `x_GMD`.
-
-        `rows_TH` is the result of `_padded_rows`.
-        """
         ctx.save_for_backward(rows_TH)
         ctx.shape = x_GMD.shape
         width = x_GMD.shape[2]
@@ -184,7 +167,6 @@ class _Unpad(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Return the gradients of the padded tensor, which are zeros for padding."""
         (rows_TH,) = ctx.saved_tensors
         width = ctx.shape[2]
         zeros = grads[0].new_zeros(ctx.shape)
@@ -202,10 +184,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        """Return [G, M, V]: attention with scores to which `hidden_GMN` is added: 0, or -inf for hidden keys.
-
-        `factors` are those of dropout, or None.
-        """
+        """Return [G, M, V]: attention. Scores add `hidden_GMN`: 0 or -inf. `factors` are those of dropout."""
         exact = hidden_GMN.dtype  # with fewer bits, rounding large scores would change weights by percents
         with torch.autocast(q_GMK.device.type, enabled=False):
             scale = q_GMK.shape[-1] ** -0.5
@@ -216,7 +195,6 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of queries, keys and values, and None for the mask and the dropout factors."""
         q_GMK, k_GNK, v_GNV, weights_GMN, factors = ctx.saved_tensors
         d_v = _used(weights_GMN, factors).to(v_GNV.dtype).mT @ grads[0]
         d_weights = _used((grads[0] @ v_GNV.mT).to(weights_GMN.dtype), factors)
@@ -231,10 +209,7 @@ def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Return [B, 1, M, N]: True if a query sees a key. Queries see all keys if their segment has no keys.
-
-    With a window, padding queries see all keys too. So no softmax is nan.
-    """
+    """Return [B, 1, M, N]: True if a query sees a key. Padding and segments without keys see all keys."""
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
@@ -259,10 +234,7 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """Return the dropout factor of each attention weight: 0 if dropped, else 1 / (1 - drop). At least fp32.
-
-    `numbers` are the segments, heads, queries and keys of the weights, as int32 tensors that broadcast.
-    """
+    """Return dropout factors for weights with the indices `numbers`: 0 or 1 / (1 - drop), at least fp32."""
     assert options.seed is not None
     mask = dropout.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

@@ -15,10 +15,9 @@ class Heads(NamedTuple):
 
 
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
-    """Return three views [tokens, heads, channels]: queries, keys and values.
+    """Return queries, keys and values, each a view [tokens, heads, channels], of one to three matrices.
 
-    They are columns of the matrices, in this order. One matrix holds all of them. Two hold queries, and keys
-    with values. Three hold one each.
+    One matrix holds all of them. Two hold queries, and keys with values. Three hold one each.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []

@@ -13,8 +13,7 @@ def attend(
 ) -> Tensor:
     """Compute attention within each segment. Return [T, H, V] in the dtype of `v_SHV`.
 
-    `q` is the layout of the T queries, `k` of the S keys and values. A query sees the keys of the segment
-    with the same number, limited by `options`.
+    A query of layout `q` sees the keys of `k` in the segment with the same number, limited by `options`.
     """
     # The first tensor is empty, so that a batch without segments can be concatenated.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]

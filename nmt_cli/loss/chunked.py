@@ -28,8 +28,7 @@ def losses_and_gradients(
     """Return the sums of the smoothed loss and of the NLL, then the gradients of `x_TD` and `weight_VD`.
 
     The gradients are those of the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
-    flag, `x_gradient` or `weight_gradient`, is False. `smoothing` and `targets_T` are those of
-    `dispatch.cross_entropy`.
+    flag, `x_gradient` or `weight_gradient`, is False.
     """
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
@@ -59,10 +58,9 @@ def walk(
     chunk: int,
     unit: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the results of `losses_and_gradients`, computed for `chunk` tokens at a time.
+    """Return the results of `losses_and_gradients`, computed for `chunk` tokens at a time by `rows`.
 
-    `rows` computes the losses of each chunk of logits, and overwrites the logits by their gradient. Rows of
-    logits begin at multiples of `unit` entries, so that a device can read several at a time.
+    Rows of logits begin at multiples of `unit` entries, so that a device can read several at a time.
     """
     tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
     cast_VD = weight_VD.to(x_TD.dtype)
@@ -86,7 +84,6 @@ def walk(
 
 
 def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
-    """Return fp32 for narrower types, else `dtype` itself."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -101,8 +98,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     """Return the saved gradients times `incoming` / `grad_scale`, then None for the other five inputs.
 
-    The gradients are unchanged if `incoming` is the same tensor as `grad_scale`. A `grad_scale` of None is 1.
-    A gradient whose flag was False is None.
+    A `grad_scale` of None is 1. A gradient whose flag was False is None.
     """
     d_x, d_weight, grad_scale = ctx.saved_tensors
     gradients = [d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None]

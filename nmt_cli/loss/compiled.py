@@ -17,9 +17,8 @@ def _signature(stored):
 def rows(logits_CV, targets_C, losses_2C, smoothing, scale, gradient, first, end):
     """Write the smoothed losses and NLLs of the rows in [first, end) to row 0 and 1 of `losses_2C`.
 
-    If `gradient`, overwrite the logits by the gradient of the smoothed losses times `scale`. Otherwise keep
-    them. Rows with a negative target have losses and gradients of 0. Logits are float32, or bfloat16 with its
-    bits as uint16.
+    If `gradient`, overwrite the logits by the gradient of the smoothed losses times `scale`. Rows with a
+    negative target get 0. Logits are float32, or bfloat16 with its bits as uint16.
     """
     entries = logits_CV.shape[1]
     z_V = np.empty(entries, np.float32)

@@ -75,10 +75,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` on a GPU: write `losses_2C` and, with `gradient`, overwrite `logits_CV`.
-
-    A target that is neither in the vocabulary nor IGNORED has NaN losses.
-    """
+    """Compute `RowLosses` on a GPU. A target that is neither in the vocabulary nor IGNORED has NaN losses."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

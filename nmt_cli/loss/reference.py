@@ -22,8 +22,7 @@ def cross_entropy(
 ) -> Losses:
     """Return the label-smoothed loss and the NLL, summed over the tokens whose target is not IGNORED.
 
-    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. `grad_scale`
-    is not used.
+    Targets have 1 - `smoothing` plus, as every entry, `smoothing` / V. `grad_scale` is not used.
     """
     logits_TV = F.linear(x_TD, weight_VD.to(x_TD.dtype))
     log_p_TV = logits_TV.to(torch.promote_types(x_TD.dtype, torch.float32)).log_softmax(1)

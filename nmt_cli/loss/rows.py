@@ -29,8 +29,7 @@ def rows(
 ) -> None:
     """Compute `RowLosses` on a CPU, by Numba for fp32 and bf16, otherwise by `plain_rows`.
 
-    Write `losses_2C` and, with `gradient`, overwrite `logits_CV`. Raise `RuntimeError` for a target that is
-    neither IGNORED nor in the vocabulary.
+    Raise `RuntimeError` for a target that is neither IGNORED nor in the vocabulary.
     """
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:

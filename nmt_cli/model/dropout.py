@@ -14,7 +14,7 @@ LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, set elements of `x` to 0 at random, and divide the others by 1 - probability."""
+    """In training, drop elements with this probability and scale up the others. Otherwise, return `x`."""
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -38,7 +38,7 @@ class Sinusoids(nn.Module):
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return `self.table`. If it has less than `longest` rows, first replace it by 2 x `longest` rows."""
+        """Return `self.table`. If it has less than `longest` rows, first extend it to 2 x `longest` rows."""
         if longest > self.table.shape[0]:
             # Twice the size that is needed, so that it grows rarely.
             self.table = sinusoids(2 * longest, *self.options).to(self.table)

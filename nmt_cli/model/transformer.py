@@ -76,7 +76,7 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a random model. Raise `UserError` for tie=all unless `joint`: both share a vocabulary."""
+        """Create a random model. Raise `UserError` for tie=all without a `joint` vocabulary of both sides."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(

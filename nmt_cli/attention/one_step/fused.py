@@ -36,10 +36,7 @@ class Tiled:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor) -> Tiled:
-        """Return the nodes that rows see by the mask `seen_BNM`. Every slot must have a row.
-
-        N may be 1, a mask for all slots.
-        """
+        """Return the nodes that rows see by the mask `seen_BNM`. Every slot has a row. N may be 1 for all."""
         assert rows.full
         return Tiled(rows, seen_BNM.expand(*rows.shape, -1).view(torch.uint8))
 
@@ -65,11 +62,7 @@ class Tiled:
 
 
 def options(slots: int, channels: int, values: int, element_size: int) -> dict[str, int]:
-    """Return the compile-time constants of `attend` by name: widths of heads, sizes of tile and block.
-
-    `channels` and `values` are the widths of keys and values, and `element_size` the bytes of a query's
-    channel.
-    """
+    """Return the compile-time constants of `attend` by name: widths of heads, sizes of tile and block."""
     padded_k, padded_v = (max(16, triton.next_power_of_2(width)) for width in (channels, values))
     block = BLOCK_BYTES // (max(padded_k, padded_v) * element_size)
     return {
@@ -91,8 +84,7 @@ def attend(
 ):  # fmt: skip
     """Write `out` [R, heads, V], the attention of each row in `query` over the nodes of its sentence.
 
-    `seen` is 1 for the nodes that a slot attends to. Rows without a node get zeros. A program computes TILE
-    slots of a sentence, BLOCK nodes at a time.
+    `seen` is 1 for the nodes that a slot attends to. Rows without a node get zeros.
     """
     sentence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     slot = tl.program_id(1) * TILE + tl.arange(0, TILE)

@@ -34,11 +34,10 @@ def forward(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
+    """Write `out` [T, heads, V], the attention of each query. A query without keys gets zeros.
 
-    Skip groups whose longer side is not in (`low`, `high`]. `lse` is the base-2 logarithm of the softmax
-    divisor. Queries see `back` keys before and `ahead` keys after them if BANDED, else all of their segment.
-    A query without keys gets zeros.
+    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor. If BANDED, queries see `back`
+    keys before and `ahead` keys after them.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

@@ -36,10 +36,9 @@ def forward(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write `out` [T, heads, V], the attention of each query, and `lse` [T, heads].
+    """Write `out` [T, heads, V], the attention of each query. A query without keys gets zeros.
 
-    A program computes BLOCK queries of one head and group. Skip groups with at most `low` queries and keys.
-    `lse` is the base-2 logarithm of the softmax divisor. A query without keys gets zeros.
+    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
@@ -88,8 +87,7 @@ def backward_queries(
 ):  # fmt: skip
     """Write the gradient `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
 
-    Read `d_out`, the gradient of `out`, and `lse` of the forward pass. Skip groups with at most `low` rows.
-    The sums of out * d_out would be equal and save the first pass over the keys, but `out` was rounded.
+    The sums of out * d_out would be equal and save a pass over the keys, but `out` was rounded.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
@@ -142,11 +140,7 @@ def backward_keys(
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `dk` and `dv` of groups with more than `low` queries or keys.
-
-    Read `delta` of `backward_queries`, and `d_out` and `lse` as there. Weights are [keys, queries], so that
-    none is transposed.
-    """
+    """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
     if (tl.maximum(q_rows, k_rows) <= low) | (begin >= k_rows):

@@ -54,11 +54,10 @@ def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
 
 @triton.jit
 def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constexpr):
-    """Return whether a query sees a key: in the same segment and, if BANDED, near enough.
+    """Return whether a query sees a key of the same segment. All arguments broadcast.
 
-    `queries` and `keys` are rows of the group. BANDED means causal order or a window: a query sees `back`
-    keys before and `ahead` keys after it. Queries and keys then have one layout, so distances in group and
-    segment are equal. All arguments broadcast.
+    `queries` and `keys` are rows of the group. BANDED is causal order or a window: a query sees `back` keys
+    before and `ahead` keys after it. Then both have one layout.
     """
     seen = q_segment == k_segment
     if BANDED:
@@ -68,10 +67,7 @@ def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constex
 
 @triton.jit
 def scores(left, right, seen, scale):
-    """Return the products of rows of `left` with rows of `right`, times `scale` and log2(e).
-
-    Pairs that are not `seen` get -inf.
-    """
+    """Return products of rows of `left` and `right`, times `scale` and log2(e), or -inf if not `seen`."""
     # Without this option, float32 would be multiplied as TF32, with 10 bits of mantissa.
     products = tl.dot(left, tl.trans(right), input_precision="ieee")
     return tl.where(seen, products * (scale * LOG2_E), float("-inf"))
@@ -81,9 +77,7 @@ def scores(left, right, seen, scale):
 def softmax_step(highest, total, logits):
     """Include a block of base-2 `logits` [rows, columns] in the online softmax of each row.
 
-    `highest` is the maximum so far, and `total` the sum of all weights. Return both with the block included.
-    Then return the weights 2^(logits - highest) of the block, and the factor [rows] for sums of earlier
-    blocks.
+    Return the new maximum, the new sum of weights, the weights of the block, and the factor for earlier sums.
     """
     higher = tl.maximum(highest, tl.max(logits, 1))
     # For rows without a visible column so far, -inf minus -inf would be nan.
@@ -95,10 +89,7 @@ def softmax_step(highest, total, logits):
 
 @triton.jit
 def head_state(seed, segment, head):
-    """Return the state of the hash in `dropout.keep_mask` after the seed, segment and head.
-
-    `seed` is a pointer to int64.
-    """
+    """Return the state of the hash in `dropout.keep_mask` after the seed (a pointer), segment and head."""
     number = tl.load(seed)
     state = absorbed(absorbed(0, number), number >> 32)
     return absorbed(absorbed(state, segment), head)
@@ -106,20 +97,14 @@ def head_state(seed, segment, head):
 
 @triton.jit
 def query_state(seed, segment, head, positions, start, rows, inside):
-    """Return the state of the hash in `dropout.keep_mask` after the query, for tokens `start` + `rows`.
-
-    Tokens that are not `inside` count as position 0.
-    """
+    """Return the hash state of `dropout.keep_mask` after the query, for tokens `start` + `rows`."""
     position = tl.load(positions + start + rows, mask=inside, other=0)
     return absorbed(head_state(seed, segment, head), position)
 
 
 @triton.jit
 def dropped(values, state, key_positions, threshold, amplified):
-    """Return `values`, attention weights or their gradients, after dropout: 0, or multiplied by `amplified`.
-
-    `state` is the result of `query_state`. Hashes below `threshold` are dropped.
-    """
+    """Return attention weights, or their gradients, after dropout: 0, or times `amplified`."""
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)
 

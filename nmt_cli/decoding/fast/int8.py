@@ -63,8 +63,7 @@ def product_of_few(
 ) -> Tensor:
     """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in this thread and its helper threads.
 
-    `blocks` is the address of the weights. `scale` is empty for float weights, and `levels` is as in
-    `InBytes`.
+    `blocks` is the address of the weights. `scale` is empty for float weights. `levels` is as in `InBytes`.
     """
     out = np.empty((len(x), len(bias)), np.float32)
     arguments = x.contiguous().numpy(), out, bias, scale, levels
@@ -73,7 +72,7 @@ def product_of_few(
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
-    """Convert pairs of weight and bias to 8 bits, in `threads` threads. A missing bias becomes zeros."""
+    """Convert pairs of weight and bias (None is zeros) to 8 bits, in `threads` threads. Keep the order."""
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:

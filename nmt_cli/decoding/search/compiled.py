@@ -71,8 +71,7 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
     """Write the best continuations of a sentence, best first, and return their number.
 
     Its rows [first, end) have the candidates `tokens_RW` with log-probabilities `steps_RW`, best first. A
-    total adds that of the parent slot in `totals_N`. Write at most E, above -inf, to the last three
-    arguments.
+    total adds that of the parent slot in `totals_N`. Write at most E, all above -inf.
     """
     slots, count, size = len(totals_N), 0, len(totals_E)
     for row in range(first, end):

@@ -29,7 +29,7 @@ Caches = Sequence[DecodingCache]
 
 
 def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
-    """Carry out the plan with the first of `steppers` that applies all of its rules."""
+    """Carry out the plan with the first of `steppers` that applies all rules. Change `beams` and `caches`."""
     in_force = plan.in_force
     stepper = next((one for one in steppers if in_force <= one.rules), None)
     assert stepper, f"no stepper applies all of {sorted(in_force)}"

@@ -205,7 +205,7 @@ def normed_sum(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return [T, D]: layer norm(x + dropout(y)), and the mean and inverse deviation of each token, [T].
 
-    Compute in fp32. `seed` determines dropout, None if `drop` is 0. Only the norm has gradients.
+    Compute in fp32. `seed` determines dropout, and may be None if `drop` is 0. Only the norm has gradients.
     """
     x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
     out_TD, means_T, scales_T = _normed(x_TD)

@@ -49,7 +49,7 @@ ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), 
 def _find_free(paths_BNM, used, free_BN):
     """Write to `free_BN` the first N nodes of each sentence that are on no path.
 
-    Return False, with `free_BN` incomplete, if fewer of the first `used` nodes of a sentence are free.
+    Return False, with `free_BN` incomplete, if fewer than N of a sentence's first `used` nodes are free.
     """
     sentences, slots, _ = paths_BNM.shape
     for sentence in range(sentences):
@@ -92,7 +92,7 @@ def take_nodes(tree, used, reach, rows):
 
     Slot n of a sentence takes the n-th of its first `used` nodes that are free. Return False, without a
     change, if a sentence has less than N free ones, else True. A row attends to nodes of its path less than
-    `reach` tokens back. Their order is by depth, because numbers depend on other sentences.
+    `reach` tokens back, ordered by depth. Node numbers depend on other sentences.
     """
     sentences, slots, nodes = tree.paths_BNM.shape
     free_BN = np.empty((sentences, slots), np.int64)

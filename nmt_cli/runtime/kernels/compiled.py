@@ -62,10 +62,6 @@ class _Cache(NullCache):
         return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}"
 
     def load_overload(self, signature, target_context):
-        """Return the compiled function for a signature from its file.
-
-        If the file is missing or damaged, announce compiling and return None.
-        """
         target_context.refresh()
         content = FILES.read(self._file(signature))
         if not content:
@@ -73,7 +69,6 @@ class _Cache(NullCache):
         return content and CompileResult._rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, signature, result):
-        """Write a compiled function to its file. Do nothing if it refers to addresses in this process."""
         if not result.library.has_dynamic_globals:
             FILES.write(self._file(signature), dumps(result._reduce()))
 
@@ -81,8 +76,7 @@ class _Cache(NullCache):
 def njit(signatures=None, **options):
     """Return a decorator that compiles a function like `numba.njit`, or loads its code from a file.
 
-    `signatures` is one signature or a list. Only these are compiled, at once. Without signatures, a function
-    is compiled as part of its callers.
+    `signatures`, one or a list, are compiled at once. Without any, compile as part of each caller.
     """
 
     def decorate(function):
@@ -120,10 +114,7 @@ def as_float32(context, stored):
 
 @intrinsic
 def rounded_as(context, x, like):
-    """Convert a float32 to the type of `like`: float32, or bfloat16 stored as uint16.
-
-    Round to the nearest bfloat16, and to the even one of two. nan stays nan.
-    """
+    """Convert a float32 to the type of `like`: float32, or the nearest bfloat16 as uint16. nan stays nan."""
 
     def narrowed(context, builder, signature, arguments):
         int_ = ir.IntType(32)
@@ -271,10 +262,9 @@ def _byte_at(context, address):
 
 @numba.njit(**OPTIONS)
 def _add_single_bytes(sums_RO, address, integers_RI, first):
-    """Add the products of a tile to `sums_RO` byte by byte, for processors without VNNI.
+    """Add the products of a tile to `sums_RO`, without VNNI. An unrolled loop would compile for seconds.
 
-    `address` is that of the weights of the tile, four inputs interleaved. `first` is its first input in
-    `integers_RI`. An unrolled loop would compile for seconds.
+    `address` is that of the tile's weights, four inputs interleaved. `first` is the first input.
     """
     for row in range(len(sums_RO)):
         for i in range(4 * INPUTS):
@@ -286,9 +276,8 @@ def _add_single_bytes(sums_RO, address, integers_RI, first):
 def _in_tiles(kind, add_products):
     """Return a function `add(sums_RO, address, x_RI, first)` that adds the products of a tile to `sums_RO`.
 
-    Each row gets the products of its `INPUTS` inputs from index `first` on with the 64 outputs at `address`.
-    A weight is loaded once for up to four rows. Rows need not be adjacent in memory. `kind` and
-    `add_products` are arguments of `_tile_adder`.
+    Multiply `INPUTS` inputs of each row, from index `first` on, with the 64 outputs at `address`. Load a
+    weight once for up to four rows. `kind` and `add_products` are arguments of `_tile_adder`.
     """
     of_4, of_2, of_1 = (_tile_adder(rows, kind, add_products) for rows in (4, 2, 1))
 
@@ -322,10 +311,7 @@ def wait(counter, seen, turns):
 
 @njit(**OPTIONS)
 def exp(x):
-    """Return e^x for x of at most 0, with an absolute error of at most 1e-7. nan stays nan.
-
-    Treat x below -87 as -87. `math.exp` is not vectorised.
-    """
+    """Return e^x for x of at most 0, with an absolute error of at most 1e-7. `math.exp` is not vectorised."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x  # 2^twos would underflow; nan stays nan
     twos = np.floor(x * LOG2_E + np.float32(0.5))
     remainder = x - twos * LN_2

@@ -28,8 +28,7 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 def compiled_kernels(subpackage: str) -> ModuleType | None:
     """Import and return `compiled.py` of a subpackage like "model.tree". The first call may compile it.
 
-    Return None if Numba is missing. On any other error, warn that computing is slower, and return None. The
-    result is kept.
+    Return None without Numba. On other errors, warn that computing is slower and return None.
     """
     try:
         return import_module(f"nmt_cli.{subpackage}.compiled")
@@ -55,9 +54,8 @@ class KernelFiles:
     def __init__(self, chosen: str, environment: object) -> None:
         """Find or create a folder: in `chosen` (unless it is empty), in the package, or in the user's cache.
 
-        A folder that exists and is trusted has precedence, then this order. Its name has a hash of all
-        sources and of `environment`. If none can be used, raise `OSError` with a reason and a remedy for
-        each.
+        A trusted folder that exists has precedence. Its name depends on sources and `environment`. Raise
+        `OSError` with reasons and remedies if none can be used.
         """
         digest = hashlib.sha256(repr(environment).encode())
         for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
@@ -102,8 +100,7 @@ class KernelFiles:
 def _problem(folder: Path, missing: str = "No such folder") -> str:
     """Return why compiled code in this folder is not trusted, and the remedy, or "" if it is trusted.
 
-    Loading compiled code runs it. So refuse a folder of another user than root, and one that others can write
-    to. Also refuse a path that is missing, for the reason `missing`, or not a folder.
+    Loading code runs it, so only the user and root may write. `missing` is why there may be no folder.
     """
     try:
         status = folder.lstat()  # the owner of a link could change its target after this check
@@ -119,8 +116,7 @@ def _problem(folder: Path, missing: str = "No such folder") -> str:
 def _problem_created(folder: Path) -> str:
     """Create a folder if it is missing. Return why it can't be used and the remedy, or "" if it can be.
 
-    The folder must be trusted (`_problem`) and writable. Remove all but the `MAX_FOLDERS` most recently used
-    folders with compiled code beside it.
+    Remove all but the `MAX_FOLDERS` most recently used folders beside it.
     """
     reason = ""
     try:

@@ -26,10 +26,7 @@ class Helper:
         threading.Thread(target=self._stand_by, name="nmt-helper", daemon=True).start()
 
     def call(self, work: Callable[[], object]) -> None:
-        """Let the thread call `work`, and do not wait.
-
-        If the thread is busy, it later calls only the newest `work`.
-        """
+        """Let the thread call `work`, and do not wait. A busy thread later calls only the newest `work`."""
         self._work = work
         self._calls[0] += 1
         if not self._awake:
@@ -57,10 +54,9 @@ def call(count: int) -> None:
 
 
 def beside(work: Callable[[], object]) -> None:
-    """Call `work` here and, at the same time, in the helper threads of the calling thread.
+    """Call `work` here and, at the same time, in helper threads, which may be late or never start.
 
-    Helpers may start and end late, or not at all. So all threads must take their share of the work from a
-    common counter. `work` must release Python's lock.
+    So threads must take their share from a common counter. `work` must release Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
         helper.call(work)
@@ -68,10 +64,7 @@ def beside(work: Callable[[], object]) -> None:
 
 
 def keeping(owner: object, work: Callable[..., object], *arguments: object) -> None:
-    """Call `work` with `arguments`, which may have addresses of memory that `owner` holds.
-
-    A thread that runs this call keeps a reference to `owner`, so the memory stays valid.
-    """
+    """Call `work` with `arguments`, addresses of memory of `owner`. A late thread keeps it by this call."""
     work(*arguments)
 
 
@@ -80,10 +73,7 @@ _mine = threading.local()
 
 @lru_cache(maxsize=1)
 def _helpers(process: int, count: int) -> list[Helper]:
-    """Start up to `count` helpers, none without Numba, and less if the system allows no more threads.
-
-    The result is kept until `process`, the process id, or `count` changes.
-    """
+    """Start up to `count` helpers, less if threads are limited, none without Numba. Cached by `process`."""
     kernels, helpers = compiled_kernels("runtime.kernels"), list[Helper]()
     with suppress(RuntimeError):  # the system allows no more threads
         while kernels and len(helpers) < count:

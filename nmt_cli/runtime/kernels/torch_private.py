@@ -31,8 +31,7 @@ too."""
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
     """Halve `scale` if `bad` is 1. Double it after `growth_steps` good steps, unless it would be infinite.
 
-    All tensors are 0-d and on one device. `scale` changes in place, and so does `good_steps`, the number of
-    good steps since the last change. The host does not wait for the device.
+    `scale` and `good_steps`, 0-d like `bad`, change in place. The host does not wait for the device.
     """
     if hasattr(torch, "_amp_update_scale_"):
         torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
@@ -47,8 +46,7 @@ def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_ste
 def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | None) -> None:
     """Take a step of a fused optimizer unless `bad` is 1. Divide gradients by `scale` first, if given.
 
-    Fused kernels read the two attributes that PyTorch's gradient scaler sets. So the host does not wait for
-    the device, except in the fallback.
+    The host does not wait for the device, except in the fallback.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = bad  # type: ignore[attr-defined]
@@ -78,10 +76,7 @@ def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor], *options: float) -> None:
-    """Apply an in-place operation, such as "add", to each pair of a target and a value.
-
-    `options` are its other arguments. It takes few kernel launches, except in the fallback.
-    """
+    """Apply an in-place operation, such as "add", with `options`, to each pair of a target and a value."""
     if hasattr(torch, f"_foreach_{operation}_"):
         getattr(torch, f"_foreach_{operation}_")(list(targets), list(values), *options)
         return
@@ -100,8 +95,7 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
-    Factors of half precision are added in fp32 on a GPU, in versions of PyTorch that can. Otherwise their
-    product is rounded to half precision before it is added.
+    Half precision is added in fp32 on a GPU, if PyTorch can. Otherwise the product is first rounded.
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
@@ -129,10 +123,9 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 
 @contextmanager
 def no_kernels_chosen_by_speed() -> Iterator[None]:
-    """Let `torch.compile` create the same kernels in each run within the block.
+    """Let `torch.compile` create the same kernels in each run within the block, or none if it can't.
 
-    By default PyTorch times several kernels and takes the fastest. Their results differ in the last bits. If
-    PyTorch lacks this option, nothing is compiled within the block.
+    Kernels that it chooses by speed, the default, differ in the last bits.
     """
     from torch._inductor import config  # slow to import
 
@@ -151,9 +144,8 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 def products_by_onednn() -> Iterator[None]:
     """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
 
-    This changes something on processors with AVX-512 bf16 and without AMX only, unless the user has set the
-    precision. By default MKL computes the products, with at most half of the speed on processors that are not
-    Intel's. The switch's value "bf16" also allows bf16 instructions, so a product is checked first.
+    By default MKL computes them, with at most half of the speed on processors that are not Intel's. Only
+    AVX-512 bf16 without AMX is affected, unless the user has set the precision.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
@@ -201,10 +193,7 @@ def multiplies_int8() -> bool:
 
 
 def keep_few_kernels() -> None:
-    """Set environment variables that limit the memory for kernels of products (`KERNELS_KEPT`).
-
-    Keep limits that the user has set. Call this before the first product.
-    """
+    """Limit the memory for kernels by environment variables, unless set. Call this before any product."""
     for name, limit in KERNELS_KEPT.items():
         os.environ.setdefault(name, limit)
 
@@ -233,11 +222,7 @@ class LaidOut:
 
 
 def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
-    """Return a function that computes `F.linear` with this weight and bias.
-
-    If possible, it has a copy in oneDNN's layout, which is fast for inputs of about `rows` rows. Otherwise it
-    calls `F.linear`.
-    """
+    """Return a function that computes `F.linear` with this weight, fast for inputs of about `rows` rows."""
     weight = weight.detach()
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
@@ -246,13 +231,12 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
 
 
 def blocks_of(weight: Tensor, packed: Tensor) -> int:
-    """Return the address of the weights in `packed`, oneDNN's layout of `weight`.
+    """Return the address of the weights in `packed`, oneDNN's layout of `weight`, or 0 for another layout.
 
-    Return 0 for another layout, and for weights that are empty or neither fp32 nor int8. The expected layout
-    has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT` bytes of each output,
-    for one input (fp32) or four (int8). A block has as many rows as the inputs need, rounded up to a multiple
-    of `ROWS_ROUNDED_TO`. After all blocks of int8 follows for each output, as int32, the sum of its weights
-    times -1. oneDNN does not document this. So the size and a random sample are verified.
+    The expected layout has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT`
+    bytes of each output, for one input (fp32) or four (int8). A block has as many rows as the inputs need,
+    rounded up to a multiple of `ROWS_ROUNDED_TO`. After all int8 blocks follow, as int32, the negated sums of
+    weights of each output. oneDNN does not document this. So the size and a random sample are verified.
     """
     is_readable = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
     if not is_readable or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
@@ -296,10 +280,7 @@ def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
-    """Return fp32 [rows, outputs]: (`x` - `zero`) times the scaled matrix. `x` is uint8 [rows, inputs].
-
-    No row depends on the others.
-    """
+    """Return fp32 [rows, outputs], each row independently: (uint8 `x` - `zero`) times the scaled matrix."""
     operands = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
     # Without a bias, a scale or zero point of the output, and an activation.
     out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
