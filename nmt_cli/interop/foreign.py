@@ -109,8 +109,8 @@ def check_free(out: Path) -> None:
 
 
 def write(foreign: Foreign, out: Path) -> None:
-    """Write the model folder `out`, completely or not at all, with `train.toml` for further training. Record
-    the toolkit and its search settings in it."""
+    """Write the model folder `out`, completely or not at all, with `train.toml` for further training. The
+    description records the toolkit and its search settings."""
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)

@@ -55,7 +55,8 @@ class ForeignSettings:
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings of each object in a list, empty if missing. Raise `UserError` for others."""
+        """Return the settings of each object in a list, empty if missing. Raise `UserError` if the setting is
+        not a list of objects."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())

@@ -72,8 +72,8 @@ class Scores:
 
 def evaluate(evaluation: Evaluation) -> Scores:
     """Read all texts, and return every system's scores, with notes and warnings. Raise `UserError` for
-    repeated texts, different lengths, or an option without effect. Also raise it for a metric that the
-    language lacks, or lines too long for TER."""
+    repeated texts, different lengths, or an option without effect. Also raise it for a metric that cannot be
+    computed for the language, or lines too long for TER."""
     _refuse_repeats(evaluation)
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
@@ -161,8 +161,8 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
-    """Raise one `UserError` that lists all options without effect on `metrics`: settings of BLEU and
-    significance, a test of one system, `--sentences` for only the paper's protocol, and `--target-lang`."""
+    """Raise one `UserError` that lists all options without effect on `metrics`. Check settings of BLEU and
+    significance, a test of one system, `--sentences` for the paper's protocol only, and `--target-lang`."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
@@ -201,8 +201,9 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text with lines that are not UTF-8, or with carriage returns inside lines. For
-    BLEU, except with tokeniser "none", warn of systems with `LOOKS_TOKENIZED` lines that look tokenised."""
+    """Yield a warning for each text with lines that are not UTF-8, or with carriage returns inside lines.
+    Also warn of systems with `LOOKS_TOKENIZED` lines that look tokenised, for "paper-bleu", or for "bleu"
+    unless its tokeniser is "none"."""
     for text in (*references, *systems):
         if text.invalid:
             yield (

@@ -79,8 +79,8 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If a text has
-    none or just one character, return `pair`. A text of only punctuation stays."""
+    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If either has
+    none, or one character, return `pair`. A text of only punctuation stays."""
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))

@@ -152,7 +152,8 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        """Return the numbering with id ids[N] for piece N. `pieces` leaves out those with the unknown id."""
+        """Return the numbering in which piece N has the id ids[N]. A piece with the unknown id is left out of
+        `pieces`."""
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.

@@ -76,7 +76,7 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 def _checkpoint(folder: Path) -> Path:
     """Return the only checkpoint in `folder`, or the first of several that is named in `BEST`. Raise
-    `UserError` if there is none."""
+    `UserError` if there is no such file."""
     checkpoints = sorted(folder.glob(f"*{ENDING}"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
     if len(checkpoints) == 1 or best:

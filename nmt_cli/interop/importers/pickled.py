@@ -37,9 +37,9 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the value in a pickled file, with tensors on the CPU. Raise `UserError` if it is damaged, asks
-    to run code, or has over `MAX_CLASSES` classes. Some damage before PyTorch 1.6 (no checksums) goes
-    unnoticed."""
+    """Return the value in a pickled file, with tensors on the CPU, without running its code. Raise
+    `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
+    PyTorch before 1.6 have no checksums, so some damage goes unnoticed."""
     refuse_special(path)
     with path.open("rb") as file:
         is_zip = file.read(len(LOCAL_HEADER)) == LOCAL_HEADER  # as PyTorch decides

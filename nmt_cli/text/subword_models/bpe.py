@@ -98,8 +98,7 @@ class Bpe:
         return self._numbers_of(surfaces)
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
-        """Return the pieces of a word, given as surfaces without `WORD_END`. Spell a surface without a
-        piece."""
+        """Return the pieces of one word. Spell a surface without a piece in characters."""
         pieces: list[int] = []
         for position, surface in enumerate(surfaces, start=1):
             final = position == len(surfaces)
@@ -171,7 +170,8 @@ def parse_codes(codes: str) -> list[Merge]:
 
 
 def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
-    """Return pieces of each character in `alphabet`, inside and at the end of words, and of other merges."""
+    """Return two pieces per character in `alphabet`, inside and at the end of a word. Then come the other
+    results of `merges`, each once."""
     single = [(character, final) for character in alphabet for final in (False, True)]
     return list(dict.fromkeys([*single, *_results(merges)]))
 

@@ -103,8 +103,8 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path` and its branches to the end of a word. Omit the merge after the next `count` merges,
-        and draw the later counts. Return the merges until the next omitted one, and the word's pieces."""
+        """Follow `path` and its branches to the end of a word. Omit the merge after the next `count` merges.
+        Draw later counts. Return the number of merges until the next omitted one, and the word's pieces."""
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))

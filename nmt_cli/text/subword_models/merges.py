@@ -20,10 +20,8 @@ MANY_WORDS = 10_000
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
     """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice.
-
     Ignore words that contain `WORD_END`. Without a word of several characters, return only the header. From
-    `MANY_WORDS` words on, use the compiled learner if there is one.
-    """
+    `MANY_WORDS` words on, use the compiled learner if there is one."""
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
     # Both learners fail if no word has a pair of characters.

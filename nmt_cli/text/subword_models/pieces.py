@@ -174,7 +174,8 @@ def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
 
 
 def _explained(message: str, config: TokenizerConfig) -> str:
-    """Return the learner's error message with our option names and the possible extreme of the size."""
+    """Return the learner's error message with our option names. Give the maximum for a vocabulary size that
+    is too large, or the minimum for one that is too small."""
     if maximum := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports. "

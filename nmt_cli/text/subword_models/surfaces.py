@@ -49,8 +49,8 @@ class Surfaces:
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of a text in these parts. Parts without a piece become bytes, or neighbouring
-        ones together an unknown piece. Split pieces that are too rare further."""
+        """Return the pieces of a text in these parts. Parts without a piece become bytes. In a model without
+        bytes, each run of them becomes one unknown piece. Pieces that are too rare are split further."""
         pieces: list[int] = []
         for has_piece, run in groupby(parts, self._ids.__contains__):
             if has_piece:
