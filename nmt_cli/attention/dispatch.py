@@ -36,9 +36,8 @@ def attend_projected(
     """Compute attention within each segment of a ragged batch. Return [T, H, V] in the dtype of the queries.
 
     `parts_of` explains `projections`: queries [T, H x K], keys [S, H x K], values [S, H x V]. `q` and `k` are
-    the layouts of queries and keys. A query whose segment has no keys gets zeros. Without gradients and in
-    one CPU thread, no bit of a result depends on other segments. On a CPU, raise `ValueError` as `_check`
-    does.
+    the layouts of queries and keys. A query without keys gets zeros. Without gradients and in one CPU thread,
+    no bit depends on other segments. On a CPU, raise `ValueError` as `_check` does.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)

@@ -209,7 +209,10 @@ def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Return [B, 1, M, N]: True if a query sees a key. Padding and segments without keys see all keys."""
+    """Return [B, 1, M, N]: True if a query sees a key. Queries see all keys if their segment has no keys.
+
+    With a window, padding queries see all keys too. So no softmax is nan.
+    """
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
@@ -234,7 +237,7 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> T
 
 
 def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
-    """Return dropout factors for weights with the indices `numbers`: 0 or 1 / (1 - drop), at least fp32."""
+    """Return dropout factors, 0 or 1 / (1 - drop), for `numbers`: segments, heads, queries and keys."""
     assert options.seed is not None
     mask = dropout.keep_mask(options.seed, *numbers, options.drop)
     return mask.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

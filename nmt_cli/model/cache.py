@@ -46,7 +46,7 @@ class WholeStep(Protocol):
         """Return whether this function can compute `step`."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """Return [R, D]: the decoder output after each newest token. Positions are less than `longest`."""
+        """Add newest tokens to `cache`. Return [R, D]: the decoder output. Positions are below `longest`."""
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """Return [R, V]: the score of each vocabulary entry."""

@@ -191,7 +191,7 @@ class Transformer(nn.Module):
         return out
 
     def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: decoder inputs `previous_T`, at position 0 the start token or only its position."""
+        """Return [T, D]: embedded `previous_T`, at position 0 the start token or only the position vector."""
         first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)

@@ -98,7 +98,7 @@ def drawn(
 def random_draws(
     seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
 ) -> NDArray[np.float32]:
-    """Return a random number in [0, 1) for each row: a hash of `seed` and the row's key, slot and age."""
+    """Return a random number in [0, 1) for each row: a hash of `seed` and its key, slot and age."""
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
         mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))

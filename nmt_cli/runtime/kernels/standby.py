@@ -56,7 +56,7 @@ def call(count: int) -> None:
 def beside(work: Callable[[], object]) -> None:
     """Call `work` here and, at the same time, in helper threads, which may be late or never start.
 
-    So threads must take their share from a common counter. `work` must release Python's lock.
+    So threads must take their share of the work from a common counter. `work` must release Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
         helper.call(work)
@@ -64,7 +64,10 @@ def beside(work: Callable[[], object]) -> None:
 
 
 def keeping(owner: object, work: Callable[..., object], *arguments: object) -> None:
-    """Call `work` with `arguments`, addresses of memory of `owner`. A late thread keeps it by this call."""
+    """Call `work` with `arguments`, which may have addresses of memory that `owner` holds.
+
+    A thread that runs this call keeps a reference to `owner`, so the memory stays valid.
+    """
     work(*arguments)
 
 

@@ -125,7 +125,7 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 def no_kernels_chosen_by_speed() -> Iterator[None]:
     """Let `torch.compile` create the same kernels in each run within the block, or none if it can't.
 
-    Kernels that it chooses by speed, the default, differ in the last bits.
+    By default it takes the fastest of several kernels, whose results differ in the last bits.
     """
     from torch._inductor import config  # slow to import
 
@@ -145,7 +145,7 @@ def products_by_onednn() -> Iterator[None]:
     """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
 
     By default MKL computes them, with at most half of the speed on processors that are not Intel's. Only
-    AVX-512 bf16 without AMX is affected, unless the user has set the precision.
+    processors with AVX-512 bf16 and without AMX are affected, unless the user has set the precision.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
