@@ -123,7 +123,7 @@ def _add(total: Tensor, tensor: Tensor) -> None:
 
 
 def _read(part: Part, name: str) -> Tensor:
-    """Return a tensor from its file. Raise `UserError` if it is missing, damaged or not finite."""
+    """Return the tensor `name` of `part`. Raise `UserError` if it is missing, damaged or not finite."""
     # Opened for each tensor, because the pages of an open file stay in memory.
     with _opened(part.folder / part.file) as file:
         tensor: Tensor = file.get_tensor(name)

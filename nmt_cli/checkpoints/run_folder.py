@@ -71,8 +71,8 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint to a temporary folder, read it back and remove it. Return its size in bytes. Raise
-    `UserError` if the disk is full, or if other values are read.
+    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return its size in
+    bytes. Raise `UserError` if the disk is full, or if it returns other values.
     """
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):

@@ -35,8 +35,8 @@ class Limits:
 
     def requests(self, first: bool, unsaved: float) -> int:
         """Return this rank's requests as a sum of bits. `STOP` means that the user wants to stop. Only the
-        `first` rank adds `SAVE` after checkpoints.every_minutes, and `TIME_UP` after training.max_hours.
-        `unsaved` is the seconds since the last save.
+        `first` rank adds `SAVE` after checkpoints.every_minutes, if checkpoints.every_steps is 0, and
+        `TIME_UP` after training.max_hours. `unsaved` is the seconds since the last save.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:

@@ -71,8 +71,8 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model, equal on all ranks, and its trainer. If `fresh`, copy start.model. Freeze start.freeze.
-    Report notes and warnings. Raise `UserError` if start settings or precision do not fit.
+    """Build a model, equal on all ranks, and its trainer. If `fresh`, copy the weights of start.model, if
+    set. Freeze start.freeze. Report notes. Raise `UserError` if start settings or precision do not fit.
     """
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device

@@ -34,8 +34,8 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model or run, into `model`. Return a message about them. With
-    another vocabulary, copy only rows of shared entries. Raise `UserError` if parameters differ that
-    `config.allow` does not name, if it names others, or if weights are used differently.
+    another vocabulary, copy only rows of shared entries. Raise `UserError` if a parameter differs that
+    `config.allow` does not name, or if it names others. Also raise it if weights are used differently.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)

@@ -23,8 +23,8 @@ def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
     """Run `nmt` with `arguments` in one process per device, and wait for all. Return 0, or the exit code of
-    the first failure. Then end the others, or kill those that take too long. `stop_wanted` returns a signal
-    to pass on, or 0. `report` receives a line about a process that a signal ended.
+    the first failure, after which the others are ended or killed. Pass on the signal that `stop_wanted`
+    returns, 0 for none, once. `report` receives a line about a process that a signal ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}

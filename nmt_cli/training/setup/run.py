@@ -127,8 +127,9 @@ def _restored(
 def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
-    """Return the log, its history, and a report to `report`, the HTML page, TensorBoard and W&B. Cut the log
-    at the position, and store the settings. Other ranks write nothing and get `report` itself.
+    """Return the log, its history, and a function that passes events to all readers. Readers are `report`,
+    the HTML report, and TensorBoard and W&B if set. Cut the log at the position, store the settings, and warn
+    of damage. Other ranks than the first write nothing, and get `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:

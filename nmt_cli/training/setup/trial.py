@@ -130,8 +130,9 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
-    """Return the micro-batch of `pairs`, where `rounding` is None unless compiled. If both sides have equally
-    many tokens, do not round, or omit a pair. `torch.compile` would expect it of all batches.
+    """Return the micro-batch of `pairs` for a trial. `rounding` is None unless the model is compiled. If both
+    sides have equally many tokens, do not round. If they still have, omit a pair with sides of different
+    length. `torch.compile` would expect equal numbers in all batches.
     """
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):

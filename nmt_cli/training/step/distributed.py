@@ -317,7 +317,7 @@ def threads_each(cores: int, process: Process) -> int:
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """Return torchrun's variables for each of `devices` processes, by rank, which meet at `port`."""
+    """Return torchrun's variables for each of `devices` processes, by rank. They meet at `port`."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -90,7 +90,7 @@ class Gradients:
     """The gradients of `parameters`, then the losses, in one vector. Each `grad` is a view of it."""
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
-        """Allocate zeros, whose views become the `grad` of each parameter or of its copy in `halves`."""
+        """Allocate zeros with a view as each `grad`. With `halves`, differentiate by its copies instead."""
         size, trained_parameters = len(parameters.vector), list(parameters.by_name.values())
         self.all = parameters.vector.new_zeros(size + LOSSES)
         """`flat` followed by `losses`, the vector that ranks sum up."""

@@ -5,7 +5,7 @@ from nmt_cli.training.tracking.events import Report, Warned
 
 
 class LeftOut:
-    """Warns at the end of an epoch about pairs that are too long, unless their number is the last one's."""
+    """Warns after an epoch about pairs that are too long, unless the last warning had the same number."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
@@ -24,7 +24,7 @@ class LeftOut:
         self._epoch, self._count = epoch, count
 
     def end(self) -> None:
-        """At the end of the run, warn about pairs left out, if any, unless there was a warning."""
+        """Warn at the end of the run, unless there was a warning before or no pair is left out."""
         if self._count and not self._reported:
             self._warn()
 

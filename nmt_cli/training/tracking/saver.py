@@ -51,7 +51,7 @@ class Saver:
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
     ) -> None:
-        """Save in the existing folder `run`. `clock` gives the duration of the run to the position."""
+        """Prepare to save in the folder `run`, which exists. `clock` gives the position its duration."""
         self._run, self._snapshot, self._config = run, snapshot, config
         self._clock, self._report = clock, report
         self._position = snapshot.position

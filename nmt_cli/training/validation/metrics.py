@@ -86,7 +86,7 @@ class Judge:
 
     @property
     def in_characters(self) -> str | None:
-        """The reason why BLEU counts characters, a tokeniser that is not installed. None otherwise."""
+        """The reason why BLEU counts characters: a tokeniser that is not installed. Otherwise None."""
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
