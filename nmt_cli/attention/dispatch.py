@@ -99,7 +99,10 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
-    """Return the compiled kernels, or None if they are absent or do not suit these rows and this dtype."""
+    """Return the compiled kernels for `rows` of this dtype, or None if they are absent or do not suit.
+
+    They suit fp32 and bf16 on a CPU, and at most `FEW_ROWS` rows unless there is only one thread.
+    """
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
 

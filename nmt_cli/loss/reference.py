@@ -22,8 +22,7 @@ def cross_entropy(
 ) -> Losses:
     """Return the label-smoothed loss and the NLL, summed over the tokens whose target is not IGNORED.
 
-    A target has the probability 1 - `smoothing`, and each entry `smoothing` / V more. `grad_scale` is not
-    used.
+    The target has probability 1 - `smoothing`, and each entry `smoothing` / V more. `grad_scale` is unused.
     """
     logits_TV = F.linear(x_TD, weight_VD.to(x_TD.dtype))
     log_p_TV = logits_TV.to(torch.promote_types(x_TD.dtype, torch.float32)).log_softmax(1)

@@ -162,7 +162,8 @@ def begin_cache(
     """Return the cache of a batch of sentences, with `slots` empty hypotheses each.
 
     `keys_values` are the keys [S, H, K] and values [S, H, V] of the `source` tokens in each decoder layer.
-    `dtype` is that of the model's weights. A `cache_dtype` of None is that of `keys_values`.
+    `dtype` is that of the model's weights. Cached keys and values have `cache_dtype`, or None for that of
+    `keys_values`. A model with an SSRU gets states of zeros instead of own keys and values.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]

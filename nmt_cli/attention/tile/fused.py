@@ -104,7 +104,7 @@ def query_state(seed, segment, head, positions, start, rows, inside):
 
 @triton.jit
 def dropped(values, state, key_positions, threshold, amplified):
-    """Return attention weights, or their gradients, after dropout: 0, or times `amplified`."""
+    """Return weights, or their gradients, after dropout by a `query_state`: 0, or times `amplified`."""
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)
 

@@ -125,7 +125,10 @@ class Planner:
     def _history(
         self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
     ) -> History | None:
-        """Return the rules about earlier tokens, with the tokens of each row, or None without rules."""
+        """Return the tokens of each row and the rules about them, or None without such rules.
+
+        The rules are the penalty for repetition, no repeated n-grams, banned sequences and placeholders.
+        """
         config, rules = self._config, list[Rule]()
         if config.repetition_penalty > 1:
             rules.append(RepetitionPenalty(config.repetition_penalty))
