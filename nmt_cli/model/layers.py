@@ -122,7 +122,7 @@ class SelfAttention(nn.Module):
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of newest tokens to their hypotheses. Store them in `cache` first."""
+        """Store the newest tokens in `cache`. Return [R, D]: the attention of each to its hypothesis."""
         mixed_RC = attend_newest(
             self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
         )
