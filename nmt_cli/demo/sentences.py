@@ -21,8 +21,7 @@ def calculation(draw: RandomPhrases) -> Pair:
 
 
 def departure(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "the train to Berlin leaves at one.". The prefix of "abfahren" moves to the
-    end."""
+    """Return a sentence like "the train leaves at one.". The prefix of "abfahren" moves to the end."""
     vehicle, city = draw.pick(lexicon.VEHICLES), draw.pick(lexicon.CITIES)
     day, time = draw.weekday(), draw.clock()
     return Pair(

@@ -16,15 +16,10 @@ from nmt_cli.serving.service import Service
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the application with all routes for `service`.
-
-    Requests to `/translate`, `/detect`, `/align`, `/attention` and all routes of DeepL and OpenAI need a key.
-    The other routes need none.
-    """
+    """Return the application with all routes for `service`. `/translate`, `/detect`, `/align`, `/attention`
+    and all routes of DeepL and OpenAI need a key."""
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
-        """Return a route that calls `handler` if the request has one of `keys`. Errors have the format of the
-        API of `path`. A missing key has status 401 for OpenAI, otherwise 403."""
         error_body = _error_body(path)
         no_key_status = 401 if error_body is openai.error_body else 403
         return Route(path, endpoint(service, keys, handler, error_body, no_key_status), methods=[method])
@@ -51,26 +46,21 @@ def application(service: Service, keys: Keys) -> Middleware:
 
 
 def _public_routes(service: Service, keys: Keys) -> list[Route]:
-    """Return the GET routes that need no key, except `/languages`: the start page, health, metrics and
-    settings."""
+    """Return the GET routes that need no key: start page, health, metrics and settings."""
     html = page.start_page(service, keys.needed)
 
     async def index(_: Request) -> Response:
-        """Answer with the start page."""
         return Response(html, media_type="text/html", headers=page.HEADERS)
 
     async def health(_: Request) -> Response:
-        """Answer that the server runs."""
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        """Answer with all metrics as text."""
         restarts = sum(model.restarts for model in service.directions.models)
         text = service.metrics.as_text(service.waiting, restarts)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def settings(_: Request) -> Response:
-        """Answer with the settings for LibreTranslate's own web page."""
         return JSONResponse(libretranslate.settings(service, keys.needed))
 
     endpoints = {"/": index, "/health": health, "/metrics": metrics, "/frontend/settings": settings}
@@ -78,20 +68,17 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
 
 
 def _error_body(path: str) -> ErrorBody:
-    """Return the function that builds error bodies for the API of `path`. /v1 is OpenAI's, /v2 and /v3 are
-    DeepL's, and other paths are LibreTranslate's."""
+    """Return the builder of errors of OpenAI for /v1, of DeepL for /v2 and /v3, else of LibreTranslate."""
     formats = {"v1": openai.error_body, "v2": deepl.error_body, "v3": deepl.error_body}
     return formats.get(path.split("/")[1], libretranslate.error_body)
 
 
 async def _fault(_: Request, __: Exception) -> Response:
-    """Answer a request that raised an unexpected exception with status 500."""
     return JSONResponse({"error": "Internal error of nmt. The output of the server has its location."}, 500)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer a request that Starlette refuses, for an unknown path (404) or a wrong method (405). The error
-    has the format of the API of its path."""
+    """Answer a request with an unknown path (404) or a wrong method (405), in the format of the API."""
     assert isinstance(error, HTTPException)
     messages = {404: "Unknown path.", 405: "This path does not support the method."}
     refused = Refused(error.status_code, messages.get(error.status_code, error.detail))

@@ -39,9 +39,8 @@ class RareReports:
             print(message, file=sys.stderr, flush=True)
 
     def of_loop(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an exception of the event loop, as its exception handler. A lack of files or memory has its
-        own message. Otherwise print the exception's type and what asyncio says, but not the exception's own
-        message, which may contain text of clients."""
+        """Report an exception of the event loop, as its exception handler. Omit the exception's message,
+        which may have text of clients. A lack of files or memory has its own message."""
         error = context.get("exception")
         kind = type(error).__name__
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
@@ -62,8 +61,7 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection. If more than `limit` are open, report it, and abort a tenth of `limit`. Those
-        have waited longest for their clients."""
+        """Accept a connection. Beyond `limit`, report it, and abort a tenth of `limit` that wait longest."""
         super().connection_made(transport)
         if len(self.connections) > self._limit:
             self._report("limit", f"{self._limit:,} connections are open. New ones replace idle ones.")
@@ -73,8 +71,7 @@ class Connection(H11Protocol):
                 oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the client. After an early response, close the connection once the client sent more
-        than `MAX_UNREAD_BYTES`."""
+        """Take bytes. After an early response, close once they are more than `MAX_UNREAD_BYTES`."""
         if self.timeout_keep_alive_task:  # set by uvicorn between a response and the next request
             self._since = time.monotonic()
         super().data_received(data)
@@ -103,13 +100,11 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """True while the server waits for the client to send a request or to read a response. False while it
-        computes one."""
+        """True while the server waits for the client to send or to read, rather than computing a response."""
         requested = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
         return not requested or self.flow.write_paused or not self.cycle or self.cycle.response_complete
 
     def _end(self) -> None:
-        """Close the connection at once, with the rest of its input unread."""
         # A client that is still sending then reads the response before its write fails.
         self.transport.write_eof()
         self.transport.abort()
@@ -117,8 +112,7 @@ class Connection(H11Protocol):
 
 def raise_file_limit() -> int:
     """Raise the soft limit of open files up to `MAX_FILES` or the hard limit. Return the number of
-    connections that it then allows, at least 1. `RESERVED_FILES`, or half of the limit, stay for other files.
-    If the system refuses, the old limit counts."""
+    connections to allow, at least 1. `RESERVED_FILES`, or half of the limit, are for other files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -45,9 +45,8 @@ class Directions:
     its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
-        """Add the direction of each model in `models`, which has the models by name. Then add each direction
-        of two models through the language `pivot` that no single model has. An empty `pivot` adds none. Raise
-        `UserError` if two models have the same direction."""
+        """Add the direction of each of `models`, by name, then those of two models through `pivot` that no
+        model has. An empty `pivot` adds none. Raise `UserError` if two models have the same direction."""
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
@@ -88,22 +87,19 @@ class Directions:
         return [target for one, target in self._all if one == source]
 
     def sources_of(self, target: str) -> list[str]:
-        """Return the languages that can be translated into `target`, in the order of the models. `target` is
-        resolved like in `resolve`."""
+        """Return the languages that can be translated into `target`, resolved, in the order of models."""
         return [source for source, one in self._all if one == self.resolve(target)]
 
     def resolve(self, language: str) -> str | None:
-        """Return the name that models use for `language`: "en" for "EN-US". Return None if no model has the
-        language. Prefer an equal name, ignoring case and treating "_" as "-". Otherwise take the first name
-        of the same language, whatever its region."""
+        """Return the name that models use for `language`: "en" for "EN-US". None means that no model has it.
+        First try an equal name, ignoring case and "_", then the first of the same language."""
         names = {one.lower().replace("_", "-"): one for one in self.languages}
         normalized = language.lower().replace("_", "-")
         without = (one for one in self.languages if without_region(one) == without_region(normalized))
         return names.get(normalized) or next(without, None)
 
     def find(self, source: str, target: str) -> Direction | None:
-        """Return the direction from `source` to `target`, after `resolve` of both. Return None if no model or
-        pivot has it."""
+        """Return the direction between two languages, after `resolve` of both, or None if there is none."""
         return self._all.get((self.resolve(source) or "", self.resolve(target) or ""))
 
 

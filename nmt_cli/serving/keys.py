@@ -30,9 +30,8 @@ class Keys:
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:
-        """Return whether the request is allowed: it has an accepted key, or no key is needed. A key in a
-        header takes precedence over the field `api_key`, and that over `auth_key`. Raise `Refused` if such a
-        field is not a text."""
+        """Return whether the request has an accepted key, or needs none. A header takes precedence, then
+        `api_key`, then `auth_key`. Raise `Refused` if such a field is not a text."""
         if not self.needed:
             return True
         key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")
@@ -42,7 +41,6 @@ class Keys:
 
 
 def _header_key(request: Request) -> str:
-    """Return the key in the header Authorization, if its scheme is one of `SCHEMES`, otherwise in X-API-Key.
-    Return "" if there is none."""
+    """Return the key in Authorization, if its scheme is in `SCHEMES`, else in X-API-Key, or "" if none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() in SCHEMES else request.headers.get("x-api-key", "")

@@ -27,8 +27,7 @@ class Metrics:
     _seconds: Counter[str] = field(default_factory=Counter)
 
     def record(self, route: str, status: int, seconds: float) -> None:
-        """Count a request to `route` that ended with `status` after `seconds`. `route` is its path, or
-        "other"."""
+        """Count a request that ended with `status` after `seconds`. `route` is its path, or "other"."""
         self.requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter also sums fractions
         for bound in BOUNDS:
@@ -36,8 +35,7 @@ class Metrics:
 
     def as_text(self, waiting: int, restarts: int) -> str:
         """Return all metrics in the text format of Prometheus. `waiting` is the number of accepted sentences
-        that are not translated yet. `restarts` is the number of worker processes of all models that died and
-        were replaced."""
+        without a translation. `restarts` is the number of worker processes that died, of all models."""
         requests = [
             f'{{route="{route}",status="{status}"}} {count}'
             for (route, status), count in sorted(self.requests.items())
@@ -58,8 +56,7 @@ class Metrics:
         return "\n".join([*lines, ""])
 
     def _histogram(self) -> Iterator[str]:
-        """Yield the lines of the histogram of request times: for each route the cumulative buckets, the sum
-        and the count."""
+        """Yield lines with the cumulative buckets, sum and count of request times for each route."""
         name = "nmt_request_seconds"
         for route, seconds in sorted(self._seconds.items()):
             count = sum(number for (one, _), number in self.requests.items() if one == route)
@@ -71,11 +68,9 @@ class Metrics:
 
 
 def _header(name: str, kind: str, description: str) -> list[str]:
-    """Return the two lines that describe a metric. `kind` is "counter", "gauge" or "histogram"."""
     return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
 
 
 def _counter(name: str, description: str, samples: list[str]) -> list[str]:
-    """Return the lines of a counter: two that describe it, and one per sample. A sample has optional labels,
-    a space and the value."""
+    """Return the lines of a counter. A sample has optional labels, a space and the value."""
     return [*_header(name, "counter", description), *(f"{name}{sample}" for sample in samples)]

@@ -32,16 +32,14 @@ class Middleware:
         """Number of answered requests, without those of clients that disconnected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request by `inner`, and add CORS headers. Answer OPTIONS itself. Record route,
-        status and duration. If `inner` raises an exception, print only its type and line to stderr, since its
-        message may contain text of users. Pass connections other than HTTP to `inner` unchanged."""
+        """Answer an HTTP request by `inner`, or OPTIONS itself, with CORS headers. Record status and
+        duration. Print only type and line of an exception, since its message may contain text of users."""
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
         start, status = time.monotonic(), CLIENT_GONE
 
         async def send_with_headers(message: Message) -> None:
-            """Send a message. Add CORS headers to the start of a response, and store its status."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

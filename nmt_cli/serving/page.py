@@ -42,8 +42,7 @@ Pair = tuple[str, str]
 
 
 def start_page(service: Service, needs_key: bool) -> str:
-    """Return the HTML page that translates in the browser, complete in one file, with the languages and
-    limits of `service`. If `needs_key`, the page asks for an API key."""
+    """Return the HTML page that translates in the browser, which asks for an API key if `needs_key`."""
     served = service.directions
     data = {
         "languages": {one: name_of(one) for one in served.languages},
@@ -55,17 +54,15 @@ def start_page(service: Service, needs_key: bool) -> str:
 
 
 async def align(service: Service, fields: Fields) -> Response:
-    """Answer `POST /align`. The field `pairs` has sentences with their translations. The response is JSON.
-    For each pair it has the words of both sides, and links as pairs of word indices. Raise `Refused` for
-    wrong fields (400), too much text (413), or a busy server (429)."""
+    """Answer `POST /align` for the field `pairs` with the words of both sides and links of word indices, as
+    JSON. Raise `Refused` for wrong fields (400), too much text (413), or a busy server (429)."""
     model, pairs = _requested(service, fields)
     return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 
 
 async def attention(service: Service, fields: Fields) -> Response:
     """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raise
-    `Refused` (413) for more than `MAX_DRAWN` pairs, or a sentence of more than `MAX_DRAWN_TOKENS` tokens.
-    Raise it also for wrong fields (400), too much text (413), or a busy server (429)."""
+    `Refused` (413) for more than `MAX_DRAWN` pairs or `MAX_DRAWN_TOKENS` tokens, and as `align` does."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")
@@ -74,9 +71,8 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 
 def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
-    """Return the model and the pairs of a request with these `fields`. A form has `pairs` as JSON. Raise
-    `Refused` (400) if `pairs` is no list of pairs of texts, or if no single model translates from `source` to
-    `target`. Raise `Refused` (413) if the texts are too many or too long."""
+    """Return the model and the pairs of a request. Raise `Refused` if `pairs` is no list of pairs of texts or
+    no single model has the direction (400), or for too many or too long texts (413)."""
     pairs = fields.values.get("pairs")
     if isinstance(pairs, str):  # of a form
         try:
@@ -95,13 +91,11 @@ def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
 
 
 def _is_pair(value: object) -> bool:
-    """Return whether `value`, from JSON, is a list of exactly two strings."""
     return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
-    """Return the words of both sides and the links of each pair. A pair has no links if a side is empty, or
-    has more tokens than the model takes."""
+    """Return the words and links of each pair. A pair with an empty or too long side has no links."""
     tokenizers = model.tokenizers
     aligned_pairs: list[Mapping[str, Any]] = []
     for pair in pairs:
@@ -116,10 +110,8 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    """Return the attention page as bytes. Leave out pairs with an empty side.
-
-    Raise `Refused` (413) if a sentence has more than `MAX_DRAWN_TOKENS` tokens.
-    """
+    """Return the attention page as bytes, without pairs with an empty side. Raise `Refused` (413) if a
+    sentence has more than `MAX_DRAWN_TOKENS` tokens."""
     tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for sides in ids for one in sides) > MAX_DRAWN_TOKENS:

@@ -41,13 +41,10 @@ def serve(
     config: ServerConfig,
     notify: Callable[[str], None],
 ) -> None:
-    """Serve `models` at `address` until a signal. `models` has them by name, and `address` is host and port.
-    `keys` are the accepted API keys. `notify` receives a line at the start, at a signal and at the end.
-
-    The server accepts connections once all models are ready. After SIGINT or SIGTERM it answers the accepted
-    requests, and the function returns. A second signal ends the process at once. Raise `UserError` if it
-    cannot listen, or if two models have the same direction.
-    """
+    """Serve `models`, by name, at `address`, host and port, until a signal. `keys` are the accepted API keys.
+    `notify` receives a line at the start, at a signal and at the end. Accept connections once all models are
+    ready. After SIGINT or SIGTERM, answer the accepted requests. A second signal ends the process. Raise
+    `UserError` if it cannot listen, or if two models have the same direction."""
     directions = Directions(models, config.pivot)
     for model in models.values():
         model.start()  # before other threads start, since workers may be forked
@@ -86,21 +83,17 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections. Errors of connections are printed through
-    `report`."""
+    """Return a server for `app` with up to `limit` connections. Print their errors through `report`."""
     protocol: Any = partial(Connection, limit, report)
     return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
 
 
 async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
-    """Serve `app` on `listening` until a signal arrives and all accepted requests are answered. Install
-    handlers for `SIGNALS` and for exceptions of the event loop."""
+    """Serve `app` until a signal arrives and all accepted requests are answered. Install handlers."""
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), report)
 
     def end(number: signal.Signals) -> None:
-        """Stop accepting requests at the first signal. At the second signal, end the process with its exit
-        code."""
         if server.should_exit:
             os._exit(EXIT_CODES[number])  # the workers notice and end too
         server.should_exit = True
@@ -114,9 +107,8 @@ async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str],
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at this host and port. Port 0 takes any free one. If `shared`, other
-    processes may listen on the same port. Raise `UserError` if the host is invalid or the port is not
-    available."""
+    """Return a socket that listens at this host and port. Port 0 is any free one. If `shared`, other
+    processes may share the port. Raise `UserError` for an invalid host or a port in use."""
     host, port = address
     try:
         family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

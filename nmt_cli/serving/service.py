@@ -48,18 +48,16 @@ class Service:
             raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
 
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
-        """Translate the texts of a request. Return two lists, both in order. The first has the translation of
-        each text. The second has the translation of each sentence of all texts. Raise `Refused` for too much
-        text (413), a busy server (429), or a failed translation (503)."""
+        """Return the translation of each text of a request, and of each sentence of all texts, in order.
+        Raise `Refused` for too much text (413), a busy server (429), or a failed translation (503)."""
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
         return documents.translated(translations), translations
 
     async def documents(self, job: Job) -> Documents:
-        """Cut the texts of a request into sentences. Add their characters to the metrics. Raise `Refused`
-        with status 413 if the request has too many texts, characters or sentences, and 429 if the server is
-        busy."""
+        """Cut the texts of a request into sentences, and count their characters. Raise `Refused` for too many
+        texts, characters or sentences (413), or if the server is busy (429)."""
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
         documents = await asyncio.to_thread(cut, job) if count > SHORT_CHARACTERS else cut(job)
@@ -69,9 +67,8 @@ class Service:
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, as soon as it is finished. Closing the generator
-        drops the remaining sentences. Update the metrics and the time per sentence. Raise `Refused` if there
-        are too many sentences (413) or the server is busy (429). Raise it also if a sentence does not fit
-        into memory or the workers fail (503)."""
+        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), or
+        if a sentence does not fit into memory or the workers fail (503)."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting
@@ -94,8 +91,7 @@ class Service:
             self.metrics.dropped += left
 
     async def detect(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        """Return each language of the server with its probability from 0 to 1 for the joined `texts`,
-        likeliest first. The first call loads the detector in a thread, which takes long."""
+        """Return each language with its probability from 0 to 1 for the joined `texts`, likeliest first."""
         text = " ".join(texts)
         # Only loading the detector takes long. A thread would have to wait for the other threads.
         if self.detection.loaded:
@@ -103,9 +99,8 @@ class Service:
         return await asyncio.to_thread(self.detection.ranked, text)
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
-        """Run `work` in a thread and return its result. It processes `count` sentences, which count as
-        waiting meanwhile. Only one such thread runs at a time. Raise `Refused` for too many sentences (413)
-        or if the server is busy (429)."""
+        """Return the result of `work` in a thread, one at a time. It processes `count` sentences, which count
+        as waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
         self._check_sentences(count)
         self.waiting += count
         try:
@@ -115,8 +110,7 @@ class Service:
             self.waiting -= count
 
     def _check_sentences(self, count: int) -> None:
-        """Raise `Refused` for `count` sentences, if they are more than `server.most_waiting` (413), or more
-        than the server can accept now (429)."""
+        """Raise `Refused` if `count` sentences exceed `server.most_waiting` (413) or the free slots (429)."""
         if count > (limit := self.config.most_waiting):
             raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
         self.check_load(count)
@@ -131,9 +125,8 @@ class Service:
 
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
-    """Yield the translation of each sentence in order. With a pivot, the first model translates all sentences
-    before the second one starts. Raise `Refused` (503) if a sentence does not fit into memory. The first of
-    two models raises `UserError` then."""
+    """Yield the translation of each sentence in order. With a pivot, the first model translates all first. If
+    a sentence does not fit into memory, raise `Refused` (503), or `UserError` in the first of two models."""
     *before, last = documents.job.direction.models
     lines = documents.sentences
     for model in before:
@@ -146,14 +139,12 @@ async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
 
 
 def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
-    """Return the result of `work`. From now on, PyTorch computes with one thread in the calling thread."""
     set_own_threads(1)
     return work()
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:
-    """Return the search settings of `model`, changed to give `alternatives` + 1 translations. The beam is at
-    least as large. Return None for 0 alternatives, which means the model's own settings."""
+    """Return search settings of `model` for `alternatives` + 1 translations, or None for 0 alternatives."""
     if not alternatives:
         return None
     search, count = model.config.search, alternatives + 1

@@ -27,13 +27,11 @@ CLIENT_GONE = 499
 def endpoint(
     service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """Return a Starlette endpoint that calls `handler` with the fields of a request. For POST, it first
-    refuses if the server is busy. Then it reads the fields and checks the key. A missing or wrong key has
-    status `no_key_status`. Errors are JSON in the format of `error_body`. If the client disconnects, cancel
-    the work, with status `CLIENT_GONE`."""
+    """Return a Starlette endpoint that calls `handler` with the fields of a request. A busy server refuses
+    POST. A missing or wrong key has status `no_key_status`. Errors are JSON in the format of `error_body`. If
+    the client disconnects, cancel the work, with status `CLIENT_GONE`."""
 
     async def respond(request: Request) -> Response:
-        """Answer one request, also if it is refused, with a response."""
         try:
             if request.method == "POST":
                 service.check_load()  # before the body is read: an overloaded server mostly refuses
@@ -93,24 +91,20 @@ class EventStream(Response):
         self._service, self._events, self._error_body = service, events, error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response through the ASGI function `send`, and end early if the client disconnects.
-        `scope` is not used."""
+        """Send the response through the ASGI function `send`. End early if the client disconnects."""
         with suppress(ClientDisconnect):
             await unless_gone(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
-        """Send the start of the response, all events and the end through `send`. If the work is refused or
-        takes too long, send the error as the last event."""
+        """Send the start, all events and the end. An error after the start becomes the last event."""
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
 
         async def send_event(event: str) -> None:
-            """Send one event through `send`."""
             body = f"data: {event}\n\n".encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def send_events() -> None:
-            """Send all events. Close their generator at the end, also after an error."""
             async with aclosing(self._events) as events:
                 async for event in events:
                     await send_event(event)

@@ -32,8 +32,7 @@ class Fields:
     values: Mapping[str, Any]
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or `default` if the field is missing. Raise `Refused` (400) if it is missing and has
-        no default, or if it is not a text."""
+        """Return a text, or `default` if the field is missing. Without a default, raise `Refused`."""
         value = self.values.get(name)
         if value is None or value == "":
             if default is None:
@@ -44,8 +43,7 @@ class Fields:
         return clean(value)
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts. A single text becomes a list of one. Raise `Refused` (400) for a missing
-        field, an empty list, or a value that is not a text."""
+        """Return a list of texts. One text becomes a list. Refuse a missing field or an empty list."""
         value = self.values.get(name)
         if not value:
             raise Refused(400, f"{name} is missing.")
@@ -55,8 +53,7 @@ class Fields:
         return [clean(one) for one in texts]
 
     def whole(self, name: str, maximum: int) -> int:
-        """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0. Raise
-        `Refused` (400) for another value."""
+        """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0."""
         value = self.values.get(name) or 0
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < MAX_SHOWN:
             value = int(value)
@@ -67,16 +64,14 @@ class Fields:
         return value
 
     def yes(self, name: str) -> bool:
-        """Return whether the field is true. A missing field is False. Forms may send "true", "1", "false" or
-        "0". Raise `Refused` (400) for another value."""
+        """Return whether the field is true, or False if it is missing. Forms may send "true" or "1"."""
         value = self.values.get(name)
         if value not in (None, True, False, "", "true", "false", "1", "0"):
             raise Refused(400, f"{name} must be true or false.")
         return value in (True, "true", "1")
 
     def chosen(self, name: str, choices: Sequence[str]) -> str:
-        """Return the field, which must be one of `choices`. A missing field is the first choice. Raise
-        `Refused` (400) for another value."""
+        """Return the field, which must be one of `choices`. A missing field is the first choice."""
         value = self.text(name, choices[0])
         if value not in choices:
             raise Refused(400, f"{name} must be {' or '.join(choices)}.")
@@ -84,9 +79,8 @@ class Fields:
 
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:
-    """Read the fields from the body, which is a JSON object or a form, and from the URL. Fields of a form
-    override fields of the URL. With JSON, ignore the URL. Raise `Refused` if the body is invalid (400) or
-    larger than the limit of characters allows (413)."""
+    """Read the fields from the body, a JSON object or a form, and from the URL. A form overrides the URL.
+    With JSON, ignore the URL. Raise `Refused` for an invalid body (400) or one over the limit (413)."""
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
     from_url = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params
@@ -110,8 +104,7 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
 
 
 def shown(text: str) -> str:
-    """Return client input for an error message, with escapes for control characters. After `MAX_SHOWN`
-    characters, cut it and add "…"."""
+    """Return client input for an error message: printable, and cut with "…" after `MAX_SHOWN` characters."""
     quoted = printable(text)
     return quoted if len(quoted) <= MAX_SHOWN else f"{quoted[:MAX_SHOWN]}…"
 
@@ -122,8 +115,7 @@ def clean(text: str) -> str:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Return the body of `request`. Also store it in `request`, where Starlette expects it. Raise `Refused`
-    (413) beyond `limit` bytes."""
+    """Return the body, and store it for Starlette. Raise `Refused` (413) beyond `limit` bytes."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -135,8 +127,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 def _parsed(form: str) -> dict[str, list[str]]:
-    """Return the values of each field of a URL-encoded form or query. Raise `Refused` (400) for more than
-    10,000 fields."""
+    """Return the values of each field of a form or query. Raise `Refused` (400) for over 10,000 fields."""
     try:
         return parse_qs(form, keep_blank_values=True, max_num_fields=10_000)
     except ValueError as error:
@@ -144,8 +135,7 @@ def _parsed(form: str) -> dict[str, list[str]]:
 
 
 async def _multipart(request: Request, limit: int) -> dict[str, Any]:
-    """Return the fields of a multipart form. Raise `Refused` (400) for files, for damage, and for a field of
-    more than `limit` bytes."""
+    """Return the fields of a form. Raise `Refused` (400) for files, damage, and fields over `limit` bytes."""
     values: dict[str, list[str]] = {}
     try:
         async with request.form(max_files=0, max_fields=10_000, max_part_size=limit) as form:
@@ -160,7 +150,6 @@ async def _multipart(request: Request, limit: int) -> dict[str, Any]:
 
 
 def _single(form: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the value of each field, or the list of its values if the field occurs several times. CR LF
-    becomes LF."""
+    """Return the value of each field, or a list if the field occurs several times. CR LF becomes LF."""
     lines = {name: [value.replace("\r\n", "\n") for value in values] for name, values in form.items()}
     return {name: values[0] if len(values) == 1 else values for name, values in lines.items()}

@@ -22,10 +22,9 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate` with the translation of each text. The field `context` and a preferred
-    formality have no effect. If `tag_handling` is xml or html, markup stays. Raise `Refused` for wrong
-    fields, a required formality or an unsupported language (400), and for a glossary (404). Raise it also for
-    too much text (413), a busy server (429) or a failed translation (503)."""
+    """Answer `POST /v2/translate`. The field `context` and a preferred formality have no effect. Markup stays
+    if `tag_handling` is xml or html. Raise `Refused` for wrong fields, a required formality or an unsupported
+    language (400), a glossary (404), too much text (413), a busy server (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
@@ -44,8 +43,7 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 
 async def languages(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v2/languages` with a list of languages. The field `type` chooses source languages, the
-    default, or target languages. Raise `Refused` (400) for another type."""
+    """Answer `GET /v2/languages` with the languages of one `type`: "source", the default, or "target"."""
     served = service.directions
     targets = dict.fromkeys(target for source in served.sources for target in served.targets(source))
     listed = targets if fields.chosen("type", ("source", "target")) == "target" else served.sources
@@ -78,7 +76,6 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 
 def _ignored(fields: Fields) -> frozenset[str]:
-    """Return the element names in the field `ignore_tags`, in lower case. The field is a list of texts or a
-    text with commas."""
+    """Return the element names in `ignore_tags`, a list or a text with commas, in lower case."""
     entries = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
     return frozenset(name.strip().lower() for entry in entries for name in entry.split(","))

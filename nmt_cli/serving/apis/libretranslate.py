@@ -61,8 +61,7 @@ async def languages(service: Service, _: Fields) -> Response:
 
 
 def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
-    """Return the body of `GET /frontend/settings`, which LibreTranslate's own web page reads. `needs_key`
-    means that requests need an API key."""
+    """Return the body of `GET /frontend/settings`. `needs_key` means that requests need an API key."""
     first = service.directions.first
     return {
         "apiKeys": needs_key,
@@ -107,9 +106,8 @@ async def find_direction(
 def _body(
     translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
 ) -> Mapping[str, Any]:
-    """Return the body of a response. If `is_list`, each field is a list with a value per text, otherwise the
-    value of the only text. The fields for a detected language and for alternatives are present only if
-    `guess` is not None and `alternatives` is not 0."""
+    """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
+    value. `guess` adds the detected language unless None, and `alternatives` add theirs unless 0."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
@@ -119,16 +117,14 @@ def _body(
 
 
 def _detected(language: str, probability: float) -> Mapping[str, Any]:
-    """Return a detected language as JSON data. The confidence is the `probability` in percent, with one
-    decimal."""
+    """Return a detected language as JSON data. The confidence is in percent, with one decimal."""
     return {"confidence": round(100 * probability, 1), "language": language}
 
 
 async def _events(
     service: Service, documents: Documents, is_list: bool, guess: Guess | None
 ) -> AsyncGenerator[str]:
-    """Yield an event as JSON for each sentence, in order. It has the number from 0, the source, the
-    translation, and the whitespace after it. Then yield the complete response, as `_body` returns it."""
+    """Yield an event as JSON for each sentence, in order, then the complete response of `_body`."""
     translations: list[Translation] = []
     async with aclosing(service.stream(documents)) as stream:
         async for translation in stream:

@@ -20,17 +20,15 @@ DONE = "[DONE]"
 
 
 def error_body(refused: Refused) -> Mapping[str, Any]:
-    """Return the JSON body for an error in the format of OpenAI. From status 500 on, the type is
-    "server_error", otherwise "invalid_request_error"."""
+    """Return the JSON body for an error in the format of OpenAI, a "server_error" from status 500 on."""
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     return {"error": {"message": refused.message, "type": kind, "param": None, "code": None}}
 
 
 async def complete(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v1/chat/completions` with the translation of the last user message. The field `model` is
-    a direction such as "en-de" or the name of a model folder. `stream` requests events. Raise `Refused` for
-    wrong fields (400) or an unknown model (404). Raise it also for too much text (413), a busy server (429)
-    or a failed translation (503)."""
+    """Answer `POST /v1/chat/completions` with the translation of the last user message, as events with
+    `stream`. The field `model` is a direction such as "en-de" or a model folder. Raise `Refused` for wrong
+    fields (400), an unknown model (404), too much text (413), a busy server (429) or a failure (503)."""
     name, text = fields.text("model"), _last_message(fields)
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
@@ -54,21 +52,18 @@ async def models(service: Service, _: Fields) -> Response:
 
 
 async def model(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v1/models/NAME` with its model object. Raise `Refused` (404) if no model or direction has
-    this name."""
+    """Answer `GET /v1/models/NAME` with its object. Raise `Refused` (404) for an unknown name."""
     name = fields.text("model")
     _direction(service, name)
     return JSONResponse(_described(name))
 
 
 def _described(name: str) -> Mapping[str, Any]:
-    """Return the object of a model in the format of OpenAI."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
 
 
 def _direction(service: Service, name: str) -> Direction:
-    """Return the direction that is called `name`, or whose model is called `name`. Raise `Refused` (404) if
-    there is none."""
+    """Return the direction, or that of the model, called `name`. Raise `Refused` (404) if there is none."""
     if not (direction := service.directions.named.get(name)):
         offered = ", ".join(service.directions.named)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
@@ -76,17 +71,15 @@ def _direction(service: Service, name: str) -> Direction:
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the numbers of source tokens, translation tokens and both. With a pivot, count only the last
-    model."""
+    """Return the numbers of source tokens, translation tokens and both, of the last model with a pivot."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _last_message(fields: Fields) -> str:
-    """Return the text of the last message with role "user". If it has parts, join the text parts and ignore
-    other parts. Raise `Refused` (400) if `messages` is not a list of objects, has no user message, or its
-    content is not text."""
+    """Return the text of the last message with role "user". Join its text parts and ignore others. Raise
+    `Refused` (400) if `messages` is no list of objects or has no such message with text."""
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")
@@ -105,13 +98,10 @@ def _last_message(fields: Fields) -> str:
 async def _chunks(
     service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield the events of a streamed answer: a first chunk, one per sentence, a last chunk and the text
-    `DONE`. Chunks are JSON. Their joined texts are the translation. `head` has the fields of all chunks. With
-    `with_usage`, yield token counts before `DONE`."""
+    """Yield the events of a streamed answer: a first chunk, one per sentence, a last chunk and `DONE`. `head`
+    has the fields of all chunks. With `with_usage`, yield token counts before `DONE`."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
-        """Return a chunk as JSON. `delta` is the change of the message. `end` is the reason why it ends, in
-        the last chunk only."""
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
     documents = await service.documents(job)

@@ -56,9 +56,8 @@ class Documents:
     """The whitespace after each sentence."""
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
-        """Return the translation of each text. `translations` has one item per sentence, in order.
-        Alternative n of a text joins candidate n of each sentence. A sentence with fewer candidates gives its
-        last one. Markup has no alternatives."""
+        """Return the translation of each text. `translations` has one per sentence. Alternative n joins
+        candidate n of each sentence, or its last one if there are fewer. Markup has no alternatives."""
         alternatives = 0 if self.job.markup else self.job.alternatives
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
@@ -69,9 +68,8 @@ class Documents:
         ]
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the end of the translated text that the newest sentence adds: the separator before it, and
-        its translation. After the last sentence of the text, add the whitespace at the end. `translations`
-        has all sentences so far, the newest last. The request must have one text without markup."""
+        """Return the text that the newest, last sentence adds: a separator and its translation, and at the
+        end the last whitespace. The request must have one text without markup."""
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]
@@ -80,16 +78,14 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
     def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Return the joined translations of consecutive sentences. `spaces` is the whitespace after each
-        sentence. If `by_line`, keep it. Otherwise a single space or none becomes the separator of the target
-        language."""
+        """Join translations of consecutive sentences. Keep `spaces`, the whitespace after each sentence, if
+        `by_line`. Else one space or none becomes the separator of the target language."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)
 
     def _texts(self, translations: Sequence[str]) -> list[str]:
-        """Return the translated texts, with their markup and whitespace. `translations` has one translation
-        for each sentence of all texts, in order."""
+        """Return the translated texts, given one translation for each sentence of all texts."""
         sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
         texts = []
         for document in self.pieces:
@@ -103,8 +99,7 @@ class Documents:
 
 
 def cut(job: Job) -> Documents:
-    """Cut the texts of `job` into pieces and sentences. If the first model has `input.sentences=keep`, cut
-    the pieces into lines instead of sentences."""
+    """Cut all texts into sentences, or into lines if the first model has `input.sentences=keep`."""
     model = job.direction.models[0]
     by_line = model.config.input.sentences == "keep"
     documents = [
@@ -122,14 +117,12 @@ def cut(job: Job) -> Documents:
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
-    """Return the lines of `text`, and the whitespace after each line with its line breaks. Blank lines are
-    part of this whitespace. The last line has ""."""
+    """Return the lines of `text`, and the whitespace after each, with blank lines. The last line has ""."""
     parts = [*LINE_BREAKS.split(text), ""]
     return parts[::2], parts[1::2]
 
 
 def _ranked(translation: Translation, rank: int) -> str:
-    """Return the text of candidate number `rank`, from 0. If there are fewer candidates, return the last one,
-    and "" if there are none."""
+    """Return candidate number `rank`, from 0, or else the last one. Without candidates, return ""."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else ""

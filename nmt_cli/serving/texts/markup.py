@@ -44,8 +44,7 @@ class Piece:
     """Whether the document is plain text rather than markup."""
 
     def translated(self, text: str) -> str:
-        """Return the part with the translation `text` instead of its text, escaped if the document is markup.
-        Return `raw` if the part has no text to translate."""
+        """Return the part with `text`, escaped for markup, as its text, or `raw` if it has none."""
         if not self.text:
             return self.raw
         return text if self.plain else escape(text, quote=False)
@@ -82,14 +81,12 @@ class _Token:
 
 
 def _stays(token: _Token, ignored: frozenset[str]) -> bool:
-    """Return whether the content of the element that `token` opens is not translated, because of its name or
-    its attributes."""
+    """Return whether the element that `token` opens stays untranslated, by its name or attributes."""
     return token.opens in UNTRANSLATED or token.opens in ignored or bool(NOT_TRANSLATED.search(token.raw))
 
 
 def _plain(raw: str) -> str:
-    """Return `raw` with its character references resolved. Return "" if the number of a reference has too
-    many digits."""
+    """Return `raw` with its character references resolved, or "" if one has too long a number."""
     try:
         return unescape(raw)
     except ValueError:
@@ -97,8 +94,7 @@ def _plain(raw: str) -> str:
 
 
 def _tokens(document: str) -> Iterator[_Token]:
-    """Yield all tokens in order. Joined, they are the document. The content of a `RAW` element is one token
-    and not text."""
+    """Yield all tokens, which joined are the document. The content of a `RAW` element is one token."""
     start = position = 0
     while (position := document.find("<", position)) >= 0:
         token = _markup(document, position)
