@@ -25,7 +25,6 @@ async def async_stream(
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:  # called in any thread
-        """Let the event loop continue. Any thread may call this. Do nothing if the loop is closed."""
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(changed.set)
 
@@ -50,14 +49,12 @@ async def async_stream(
 
 
 def _is_short(lines: Iterable[str], window: int) -> bool:
-    """Return whether `lines` are a list small enough for the event loop to read without waiting. It has at
-    most `window` lines and `SHORT_CHARACTERS` characters."""
+    """Return whether `lines` are a list of up to `window` lines and `SHORT_CHARACTERS` characters."""
     return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= SHORT_CHARACTERS
 
 
 def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
-    """Return all translations of `request` that are finished and were not returned before, in order. The list
-    may be empty. This is slow for long lines."""
+    """Return all finished translations of `request` that were not returned yet, in order, if any."""
     translations = []
     while done := queue.poll(request):
         translations.append(translator.translation(*done))

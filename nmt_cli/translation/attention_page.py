@@ -40,8 +40,7 @@ def write_attention_page(
 def _pair(
     model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
 ) -> dict[str, Any]:
-    """Return the raw source text, tokens, alignment and weights of a pair as JSON data for `page/page.js`.
-    `source` and `target` are token ids."""
+    """Return the text, tokens, alignment and weights of a pair of ids as JSON data for `page/page.js`."""
     (maps,) = attention_maps(model, [(source, target)])
     return {
         "text": text,
@@ -54,7 +53,6 @@ def _pair(
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the vocabulary entries of token ids."""
     entries = tokenizer.vocabulary.entries
     return [entries[i] for i in ids]
 

@@ -12,12 +12,8 @@ def lines_of(
     read: Callable[[int], bytes], too_long: Callable[[int], None], longest: int = LONGEST_BYTES
 ) -> Iterator[bytes]:
     """Yield lines without their ends, each as soon as it has arrived. Only a line feed ends a line. A
-    byte-order mark at the start is dropped.
-
-    `read(n)` waits for input, and returns 1 to n bytes, or none at the end. For a line of more than `longest`
-    bytes, `too_long` is called with the number of the line, from 1. If `too_long` returns, an empty line
-    replaces this line.
-    """
+    byte-order mark at the start is dropped. `read(n)` waits, and returns 1 to n bytes, or none at the end. A
+    line over `longest` bytes becomes empty, after `too_long` is called with its number, from 1."""
     # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []
     number, length, mark = 1, 0, BOM_UTF8

@@ -59,8 +59,7 @@ class PairScores:
 
 
 def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
-    """Return the lines of two files as pairs (source, translation). Raise `UserError` for different numbers
-    of lines, or if both files are stdin."""
+    """Return the lines of two files as pairs. Raise `UserError` for unequal numbers, or if both are stdin."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
@@ -70,8 +69,7 @@ def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
 def with_perplexity(
     scores: Sequence[Scored], tokenizer: Tokenizer, longest: int, pairs: Sequence[Pair]
 ) -> PairScores:
-    """Return the `scores` of `pairs` together with the number of target words. Add a warning if sources have
-    more than `longest` tokens, without the end token. `tokenizer` is the tokenizer of the sources."""
+    """Return `scores` with the number of target words, and a warning if sources exceed `longest` tokens."""
     words = sum(len(target.split()) + 1 for _, target in pairs)
     counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in pairs]
     long = [number for number, count in enumerate(counts, start=1) if count > longest]
@@ -86,8 +84,7 @@ def with_perplexity(
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the tokens of each translation with their log-probabilities, the end token last. Long pairs are
-    not split."""
+    """Return tokens with log-probabilities, the end token last. Long pairs are not split."""
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary
@@ -99,8 +96,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
-    """Return the alignment of each pair, in order. It comes from the attention of the first model, as a mean
-    over layers and heads."""
+    """Return the alignment of each pair from the mean attention over layers and heads of the first model."""
     tokenizers = loaded.translator.tokenizers
     sources, targets = tokenizers.source.vocabulary.entries, tokenizers.target.vocabulary.entries
     return [
@@ -114,8 +110,7 @@ def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
-    """Return the token ids of the source and of the translation of a raw pair, without end tokens.
-    Placeholders in both are replaced by their symbols."""
+    """Return the source and target token ids of a raw pair, with placeholder symbols, without end tokens."""
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))

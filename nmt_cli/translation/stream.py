@@ -17,11 +17,9 @@ def stream(
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
     """Yield the translation of each of `lines` in order, as soon as the workers of `queue` have finished it.
-    `search` replaces the search settings of `translator`. Raise errors of `lines` and of the workers.
-
-    A new thread reads `lines`, at most `input.window` of them ahead of the output. The calling thread calls
-    `before_waiting` before it waits for a translation. Closing the generator drops the remaining lines.
-    """
+    `search` replaces the search settings of `translator`. Raise errors of `lines` and of the workers. A
+    thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for
+    a translation. Closing the generator drops the remaining lines."""
     request = queue.open(search, translator.config.input.window)
     try:
         # A daemon, since reading may block forever. Python waits for other threads before it ends.
@@ -33,9 +31,8 @@ def stream(
 
 
 def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
-    """Prepare `lines` and add them to `request` in `queue`. Stop at the end of the lines, or when the request
-    is closed. An error is not raised, but ends the request, whose caller gets it. This is the body of the
-    reader thread."""
+    """Prepare `lines` and add them to `request`, until the lines or the request end. Instead of raising an
+    error, end the request with it. This is the body of the reader thread."""
     try:
         for number, raw in enumerate(lines, start=1):
             # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So

@@ -36,8 +36,7 @@ def line_number(sentence: Sentence) -> int:
 
 
 class Prepared(NamedTuple):
-    """A sentence that is ready for the search. `text` is prepared, with placeholder symbols, and `ids` are
-    its tokens."""
+    """A sentence ready for the search: prepared `text` with placeholder symbols, and its tokens `ids`."""
 
     text: str
     ids: list[int]
@@ -118,8 +117,7 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """Two counts: the masked placeholders of the source, and how many of them the best candidate contains
-        exactly once."""
+        """The number of masked placeholders in the source, and of those that the best candidate has once."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)
@@ -137,26 +135,23 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
     ) -> None:
-        """`models` share `tokenizers`. `trained` is the maximum number of tokens of training sentences, with
-        the end token, or None if unknown. `length_ratio` is the mean number of target tokens per source token
-        in training."""
+        """`trained` is the maximum number of tokens of training sentences, with the end token, None if
+        unknown. `length_ratio` is the mean number of target tokens per source token in training."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
-        """Return a copy of this translator with the search settings `search` and their banned texts. The
-        original is not changed."""
+        """Return a copy of this translator with the settings `search`. The original is not changed."""
         other = copy(self)
         other.config = replace(self.config, search=search)
         other.banned = _banned(self.tokenizers.target, search.ban)
         return other
 
     def line(self, number: int, raw: str) -> Line:
-        """Cut raw text into sentences of at most `longest` tokens, ready for the search, as line `number`,
-        from 1. With `input.prefix`, the text after the first tab is the required start of the translation.
-        Raise `UserError` for more than `MAX_PARTS` sentences."""
+        """Cut raw text, as line `number` from 1, into sentences for the search. With `input.prefix`, the text
+        after the first tab starts the translation. Raise `UserError` for more than `MAX_PARTS` sentences."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
@@ -197,8 +192,7 @@ class Translator:
         return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
-        """Return `text` with its placeholders replaced by the symbols in `values`, if the model has
-        placeholders."""
+        """Return `text` with the symbols in `values` for its placeholders, if the model has placeholders."""
         return masked(text, values) if self._placeholders else text
 
     def split(self, text: str) -> list[tuple[str, str]]:
@@ -206,8 +200,7 @@ class Translator:
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Return the translations of sentences as one text. `spaces` is the whitespace after each source
-        sentence, as `split` returns it."""
+        """Join translations of sentences, given the whitespace after each source sentence, as in `split`."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
     def _fitting(self, sentence: Prepared) -> list[Prepared]:
@@ -224,9 +217,8 @@ class Translator:
         ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """Return the translation of `line`, with candidates and flags. `hypotheses` has the hypotheses of
-        each sentence, best first, or None if the sentence did not fit into memory. With one None, the
-        translation is marked as failed, without candidates or flags."""
+        """Build the translation of `line`. `hypotheses` has those of each sentence, best first, or None if it
+        did not fit into memory. One None makes the line fail, without candidates or flags."""
         search = self.config.search
         ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
         failed = len(ranked) < len(hypotheses)
@@ -242,12 +234,10 @@ class Translator:
         return Translation(line, candidates, raised, failed)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
-        """Return the text of a hypothesis, before placeholders are restored."""
         return self.tokenizers.target.decode(hypothesis.tokens)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """Translate `lines` with `models` in the calling thread. Return one translation per line, in order.
-        Lines count from 1."""
+        """Return the translation of each of `lines` by `models`, in order, in the calling thread."""
         prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
@@ -256,8 +246,7 @@ class Translator:
         return [self.translation(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
-        """Return a translation of `line`, joined from one hypothesis of each sentence. Restore placeholders,
-        and replace line ends by spaces."""
+        """Join one hypothesis of each sentence. Restore placeholders, and replace line ends by spaces."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [
@@ -286,12 +275,9 @@ def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _required(tokenizers: Tokenizers, ids: Sequence[int]) -> PlaceholdersWanted | None:
-    """Return the rules for placeholders in a translation, or None if the model has no placeholders.
-
-    `ids` are the source tokens. `symbols` has the target symbols of all placeholders. `wanted` has the target
-    symbols of the placeholders in `ids`, in order. `join` is the target symbol of `JOINED`, and `joins` is
-    its count in `ids`.
-    """
+    """Return the rules for placeholders in a translation, or None if the model has no placeholders. `ids` are
+    the source tokens. `symbols` has the target symbols of all placeholders, and `wanted` those in `ids`, in
+    order. `join` is the target symbol of `JOINED`, and `joins` is its count in `ids`."""
     if not tokenizers.recipe.placeholders:
         return None
     source, target = tokenizers.source.numbering.symbols, tokenizers.target.numbering.symbols

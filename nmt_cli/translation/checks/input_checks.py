@@ -34,8 +34,7 @@ class OddInput:
     """A check of every line of input, in order. It warns at most once about each kind of problem."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
-        """`kind` is the kind of subwords, `vocabulary` has the subwords, and `lang` is the language. All
-        describe the source side of the model."""
+        """`kind` is the kind of subwords. All arguments describe the source side of the model."""
         self._lang = lang
         self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
@@ -46,8 +45,7 @@ class OddInput:
         self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
-        """Return the bytes of line `number` as text. Count a line with invalid UTF-8, whose bytes become
-        U+FFFD. Line 1 is also checked for UTF-16, compression and test sets, which `warning` reports."""
+        """Return line `number` as text. Count invalid UTF-8, which becomes U+FFFD. Also check line 1."""
         if number == 1:
             self._foreign = _foreign(raw)
         try:
@@ -57,9 +55,8 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """Return a warning about the input up to line `number`, or None. It is about UTF-16, compression, a
-        test set, signs of tokenized text, unknown tokens, or another language. `ids` are the tokens of the
-        line. Call this in order of lines."""
+        """Return a warning about UTF-16, compression, a test set, tokenized text, unknown tokens or language,
+        or None. `ids` are the tokens of line `number`. Call this in order of lines."""
         foreign, self._foreign = self._foreign, None
         return (
             foreign
@@ -69,13 +66,11 @@ class OddInput:
         )
 
     def report(self) -> str | None:
-        """Return a message about all lines with invalid UTF-8, or None if there are none. Call this at the
-        end of the run."""
+        """Return a message about all lines with invalid UTF-8, or None, at the end of the run."""
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
-        """Return a warning if the line has a sign of tokenized text that the training text lacked, otherwise
-        None. Warn only once."""
+        """Return the first warning of a sign of tokenized text that the training text lacked, or None."""
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
@@ -87,8 +82,7 @@ class OddInput:
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
-        """Return a warning once the lines so far look like another language than the model's source language.
-        Return None before that, after the warning, and after `FIRST_LINES` lines."""
+        """Return one warning if the first lines do not look like the model's source language, or None."""
         other = self._guess.other(raw) if self._guess else None
         if other or number == FIRST_LINES:
             self._guess = None
@@ -100,9 +94,8 @@ class OddInput:
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
-        """Return a warning once more than `MAX_UNKNOWN` of the tokens in the first `FIRST_LINES` lines are
-        unknown. Return None otherwise, and after the warning. Until there are `MIN_PIECES` tokens, count as
-        if there were as many."""
+        """Return a warning, once, if over `MAX_UNKNOWN` of the tokens in the first lines are unknown, or
+        None. Below `MIN_PIECES` tokens, count as if there were as many."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1
@@ -122,8 +115,7 @@ class OddInput:
 
 
 def _foreign(first: bytes) -> str | None:
-    """Return a warning if `first`, the first line of the input, is UTF-16, gzip or a WMT test set. Otherwise
-    return None."""
+    """Return a warning if `first`, the first line, is UTF-16, gzip or a WMT test set, or None."""
     if first.startswith(UTF16_MARKS):
         return "the input looks like UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8."
     if first.startswith(GZIP_MARK):

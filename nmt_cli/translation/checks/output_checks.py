@@ -97,11 +97,8 @@ def loops(text: str) -> bool:
 
 def _copies(source: str, translation: str) -> bool:
     """Return whether the translation has at least `COPIED_SHARE` of the distinct words of the source.
-    Capitalised words do not count, since names are equal in many languages.
-
-    Return False for a source with fewer than `MIN_WORDS` such words, and for a translation with over 1.25
-    times as many words as the source.
-    """
+    Capitalised words do not count, since names are equal in many languages. Return False for fewer than
+    `MIN_WORDS` such words, or a translation with over 1.25 times as many words as the source."""
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
@@ -143,8 +140,7 @@ class Degenerate:
             self.noted[flag].add(number)
 
     def report(self) -> list[str]:
-        """Return one line per flag that occurred, such as "3 of 1,000 translations loop: lines 17, 40, 512".
-        Return an empty list if none did."""
+        """Return one line per flag that occurred: "3 of 1,000 translations loop: lines 17, 40, 512"."""
         return [
             f"{lines.count:,} of {self.translations:,} translations {SIGNS[flag][lines.count > 1]}: {lines}"
             for flag, lines in self.noted.items()

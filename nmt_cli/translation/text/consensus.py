@@ -22,10 +22,9 @@ BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 def agreed(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    """Return the `search.n_best` hypotheses that agree most with all hypotheses, best first. Each hypothesis
-    is also a reference, weighted by its probability, or all samples equally. `search.mbr` is the metric:
-    "chrf" compares the results of `text` without whitespace, "bleu" compares tokens. "off" returns all
-    hypotheses as they are."""
+    """Return the `search.n_best` hypotheses that agree most with all, best first. All are references,
+    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on the results of
+    `text`, "bleu" on tokens, or "off", which returns all hypotheses as they are."""
     if search.mbr == "off":
         return list(hypotheses)
     if search.mbr == "chrf":
@@ -39,9 +38,8 @@ def agreed(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Otherwise
-    probabilities are proportional to e^log-probability, computed from the score as if all had the length of
-    the first."""
+    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Others
+    are proportional to e^log-probability, as if all had the length of the first."""
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])
@@ -54,9 +52,8 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 
 def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the BLEU of each row of tokens with each row as the reference, [hypothesis, reference], from 0
-    to 1. For n-grams of two to four tokens, matches and counts are increased by one. A pair without a common
-    token has 0."""
+    """Return the BLEU, 0 to 1, of each row of tokens with each row as the reference, [hypothesis, reference].
+    Matches and counts of two to four tokens are increased by one. Without a common token, it is 0."""
     lengths_N = np.array([len(row) for row in rows], float)
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
@@ -69,9 +66,8 @@ def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
 
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Return the chrF2 of each row of characters with each row as the reference, [hypothesis, reference],
-    from 0 to 1. Precision and recall are means over orders 1 to 6. Orders for which a row is too short are
-    left out."""
+    """Return the chrF2, 0 to 1, of each row of characters with each row as the reference, [hypothesis,
+    reference]. Precision and recall are means over those of the orders 1 to 6 that both rows have."""
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)

@@ -33,10 +33,9 @@ It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """Return the maximum number of source tokens of a sentence, without the end token. It is `input.longest`
-    if set. Otherwise it is `trained` - 1, at most the positions of the model - 1. `trained` is the
-    `batch.longest` of the training, or None for its default. Raise `UserError` if `input.longest` does not
-    fit the positions of the model."""
+    """Return the maximum number of source tokens of a sentence, without the end token: `input.longest`, or
+    else `trained` - 1, at most the positions of the model - 1. `trained` is the `batch.longest` of training,
+    None for its default. Raise `UserError` if `input.longest` does not fit the positions."""
     limit = model.limit or None
     if config.longest:
         if limit and config.longest >= limit:
@@ -50,9 +49,8 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. If the text
-    begins with words in `symbols`, repeat these words before each sentence. Whitespace at the start follows
-    an empty sentence."""
+    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. Repeat the
+    leading ones of `symbols` before each sentence. Whitespace at the start follows an empty sentence."""
     begins = len(text) - len(text.lstrip())
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
@@ -60,9 +58,8 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of a prepared `text` to translate, in order, each with at most `longest` tokens of
-    `tokenizer`. `rule` is the setting `input.too_long`: "split" gives all parts, "cut" only the first one,
-    "skip" none."""
+    """Return the parts of a prepared `text` to translate, in order, each with at most `longest` tokens. The
+    setting `input.too_long`, `rule`, gives all parts for "split", the first for "cut", none for "skip"."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
@@ -73,10 +70,9 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
-    """Return the translations of consecutive sentences, or parts of sentences, as one text in language
-    `lang`. `spaces` is the whitespace after each source sentence, which is kept with one exception. Between
-    two translations that are not empty, a single space or none becomes a separator. The separator is a space,
-    but nothing in Chinese and Japanese."""
+    """Return translations of consecutive sentences, or parts of sentences, as one text in language `lang`.
+    Keep `spaces`, the whitespace after each source sentence. But a single space or none between two texts
+    becomes a separator: a space, or nothing in Chinese and Japanese."""
     separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
@@ -92,7 +88,6 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:
-        """Return the number of tokens of the part from `start` to `end`, with the leading symbols."""
         return len(tokenizer.encode(head + body[start:end]))
 
     start, width = 0, FIRST_GUESS * longest
@@ -112,9 +107,8 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
-    """Split `text` into its leading symbols, each with a space after it, and the rest. Placeholders are not
-    leading symbols. The first text is "" if there are more than `limit` leading symbols, or if they are the
-    whole text."""
+    """Split `text` into its leading symbols, without placeholders, and the rest. The first part is "" if
+    there are more than `limit` of them, or nothing else."""
     words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > limit or count == len(words):
@@ -124,9 +118,8 @@ def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str
 
 
 def _best_end(body: str, start: int, end: int) -> int:
-    """Return the index where the part of `body` that begins at `start` should end. It is at most `end`.
-    Prefer the last end of a sentence, then of a clause, then a space, then `end`. Ignore punctuation in the
-    first quarter."""
+    """Return the index, at most `end`, to end the part of `body` from `start`: after a sentence, else a
+    clause, else a space. Ignore punctuation in the first quarter."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)

@@ -25,9 +25,8 @@ def word_links(
     aligned: Sequence[int],
 ) -> list[tuple[int, int]]:
     """Return the pairs of linked words (source, target) of a line, from 0, sorted and without repetitions.
-    `sources` and `targets` have the token ids of each part of the line. `aligned` has the index of the source
-    token for each target token, both counted from the start of the line. Spaces separate words. Language
-    codes have no links."""
+    `sources` and `targets` have the token ids of its parts. `aligned` has the source token of each target
+    token, counted from the line's start. Spaces separate words. Language codes have no links."""
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
     pairs = ((source[token], word) for word, token in zip(target, aligned, strict=True))
@@ -35,8 +34,7 @@ def word_links(
 
 
 def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return for each part the number of the word of each token, counted on from part to part of a line.
-    Return -1 for a language code. A space before all words belongs to the first word."""
+    """Return for each part the word index of each token, counted from the line's start, -1 for a code."""
     numbers, before = [], 0
     for ids in parts:
         # Decode each beginning of the part, since only the tokenizer knows the ends of words.
@@ -49,6 +47,5 @@ def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[in
 
 
 def _is_code(tokenizer: Tokenizer, token: int) -> bool:
-    """Return whether `token` is the number of a language code, which is not part of the text. It is False for
-    models without such codes."""
+    """Return whether `token` is a language code, which is not part of the text."""
     return bool(tokenizer.begin) and token in tokenizer.numbering.symbols.values()

@@ -22,9 +22,8 @@ class Workers:
     translates."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start a worker for each item of `models`. The item has the models that the worker translates with,
-        perhaps together with others. Several workers on a CPU under Linux are processes. Raise `UserError` if
-        the system cannot start a process."""
+        """Start a worker for each item of `models`, which are its models and may be shared. Several workers
+        on a CPU under Linux are processes. Raise `UserError` if the system refuses."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -46,8 +45,7 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """True unless the workers were closed or failed. False also in a forked copy of the process that
-        started them."""
+        """True while the workers translate: not closed or failed, and not in a forked copy of the process."""
         return not self.queue.closed and os.getpid() == self._owner
 
     @property
@@ -56,20 +54,17 @@ class Workers:
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers, wait for them, and drop unfinished sentences. In a forked copy of the process, do
-        nothing."""
+        """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
         if os.getpid() == self._owner:
             self._stack.close()
 
     def _start(self, translate: Callable[[NextTurn], None]) -> None:
-        """Start a worker thread that calls `translate` with the method `next_turn` of the queue."""
         # A daemon: Python ends other threads before it runs anything that could close the workers.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()
 
     def _join(self) -> None:
-        """Wait until the worker threads have ended. Skip the calling thread, and threads that did not
-        start."""
+        """Wait until the worker threads have ended, except the calling thread and unstarted ones."""
         for thread in self._threads:
             # The garbage collector may close the workers in one of their threads, which cannot join itself. A
             # thread that was not started cannot be joined either.
@@ -78,8 +73,7 @@ class Workers:
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    """Call `translate` with `next_turn` of the queue, until the queue closes. If `translate` raises an error,
-    close the queue with it. Do nothing if the queue is closed already."""
+    """Call `translate` with `next_turn` of the queue, until it closes. An error closes the queue with it."""
     if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:

@@ -74,8 +74,7 @@ class RequestQueue:
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Wait until `line` is within the window of the request, and add it. Return True, or False if the
-        request or the queue was closed meanwhile."""
+        """Add `line` once it is within the window. Return False if the request or queue was closed."""
         with self._lock:
             request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
             if is_open := self.is_open(request):
@@ -85,17 +84,15 @@ class RequestQueue:
             return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Mark a request as complete: no line follows. `next` and `poll` then raise `error`, unless it is
-        None."""
+        """Mark a request as complete. `next` and `poll` then raise `error`, unless it is None."""
         with self._lock:
             request.complete, request.error = True, error
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
-        """Wait for the next line of a request, in order, and return it with its hypotheses. Return None at
-        the end of the request. If the line is not finished yet, call `before_waiting` first, without the
-        lock. Raise the error that ended the request or the workers, and `RuntimeError` if the queue is
-        closed."""
+        """Wait for the next line of a request, and return it with its hypotheses, or None at the end. If it
+        is not finished yet, call `before_waiting` first, without the lock. Raise the error that ended the
+        request or the workers, and `RuntimeError` if the queue is closed."""
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -105,8 +102,7 @@ class RequestQueue:
             return done
 
     def poll(self, request: Request) -> Done | None:
-        """Return the next line of a request and its hypotheses, or None if it is not finished. Raise the same
-        errors as `next`."""
+        """Return the next line and hypotheses, or None if it is not finished. Raise errors like `next`."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
@@ -117,8 +113,7 @@ class RequestQueue:
             return done
 
     def drop(self, request: Request) -> None:
-        """Remove a request and its waiting sentences. Workers remove its other sentences from their batches
-        before the next step. Do nothing if the request was removed before."""
+        """Remove a request, if still open. Workers remove its sentences in batches before the next step."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()
@@ -138,9 +133,8 @@ class RequestQueue:
             return not self._closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
-        """Wait for a sentence. Then return a turn for a worker with an empty batch, with the settings of the
-        request that waits longest. A sentence that must be translated alone comes first. Return None once the
-        queue is closed."""
+        """Wait for a sentence. Return a turn for an empty batch with the settings of the longest waiting
+        request, or of a sentence to translate alone. Return None once the queue is closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
@@ -152,13 +146,10 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences of requests with the settings `search`, and divide the slots among the
-        requests and the workers. Together with the batch `running` they have at most `tokens` tokens, padding
-        included. Raise `Closed` once the queue is closed.
-
-        Return an empty list if the longest waiting request has other settings, or if some sentence must be
-        translated alone. The worker then finishes its batch and takes another turn.
-        """
+        """Take up to `slots` sentences of requests with the settings `search`, shared among requests and
+        workers. With the batch `running` they have at most `tokens` tokens, padding included. Raise `Closed`
+        once the queue is closed. Return an empty list if the longest waiting request has other settings, or
+        some sentence must be translated alone. The worker then finishes its batch and takes another turn."""
         with self._lock:
             self._refuse_closed()
             waiting = self._waiting()
@@ -188,8 +179,7 @@ class RequestQueue:
             return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return taken sentences to the queue, and wake the workers. Sentences of closed requests are
-        dropped."""
+        """Return taken sentences to the queue. Sentences of closed requests are dropped."""
         with self._lock:
             for sentence in sentences:
                 if request := self._request_of(sentence):
@@ -197,9 +187,8 @@ class RequestQueue:
             self._notify_workers()
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died to the queue. After the second death of its process, a
-        sentence is translated alone. After the third death, its request fails with a `UserError` that
-        contains `cause`."""
+        """Return the sentences of a process that died to the queue. After the second death, a sentence is
+        translated alone. After the third, its request fails with a `UserError` with `cause`."""
         with self._lock:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
@@ -232,8 +221,7 @@ class RequestQueue:
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work. Later calls have no effect. Callers of all open requests get `error`, or
-        `RuntimeError` if it is None."""
+        """End all work, once. Callers of all open requests get `error`, or `RuntimeError` if it is None."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -243,7 +231,6 @@ class RequestQueue:
                 request.notify()
 
     def _count(self) -> None:
-        """Store the number of unfinished sentences in the shared counter."""
         self.counts.unfinished.value = self.unfinished
 
     def _notify_workers(self) -> None:
@@ -252,12 +239,10 @@ class RequestQueue:
         self._work.notify_all()
 
     def _refuse_closed(self) -> None:
-        """Raise `Closed` if the queue is closed."""
         if self._closed:
             raise Closed
 
     def _waiting(self) -> list[Request]:
-        """Return the requests with waiting sentences, the one that waits longest first."""
         return [request for request in self._requests.values() if request.waiting]
 
     def _request_of(self, sentence: Sentence) -> Request | None:
@@ -267,22 +252,18 @@ class RequestQueue:
 
 
 class Turn:
-    """The queue as seen by one worker until its batch is empty, restricted to one set of search settings.
-
-    It implements `worker.Turn` in the parent process.
-    """
+    """The queue as seen by one worker until its batch is empty, restricted to one set of search settings. It
+    implements `worker.Turn` in the parent process."""
 
     def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
-        """`search` has the settings of the turn. With `alone`, the turn has only one sentence, which was in
-        the batches of processes that died."""
+        """`alone` restricts the turn to one sentence that was in the batches of processes that died."""
         self._queue, self.search = queue, search
         self._alone, self._taken = alone, False
         self._departures = queue.counts.departures.value
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
 
     def alone(self, count: int) -> bool:
-        """Return whether `count` is the number of unfinished sentences of the whole queue, so that other
-        workers are idle."""
+        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
         return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
@@ -294,8 +275,7 @@ class Turn:
         return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return up to `slots` sentences to join the batch `running`, which may then have `tokens` tokens,
-        padding included. If the turn is for one sentence, return it in the first call, and nothing later."""
+        """Return up to `slots` sentences to join `running`. An `alone` turn returns its sentence once."""
         if not self._alone:
             return self._queue.take(self.search, slots, tokens, running)
         taken, self._taken = self._taken, True

@@ -75,8 +75,7 @@ class Request:
         self.on_change()
 
     def has_room(self, line: Line) -> bool:
-        """Return whether `line` may be added now: the number of unreturned lines is then at most `window`.
-        Lines are numbered from 1, in order."""
+        """Return whether adding `line`, numbered from 1, keeps at most `window` lines unreturned."""
         return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
@@ -90,15 +89,13 @@ class Request:
             self.notify()
 
     def put(self, sentence: Sentence) -> None:
-        """Add a sentence to its group of `waiting`, in order of length. The sentence is new, or returns from
-        a worker."""
+        """Add a sentence, new or returned by a worker, to its group of `waiting`, in order of length."""
         group = line_number(sentence) // max(1, self.window // 2)
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove and return up to `slots` sentences of the lowest group in `waiting`, longest first. Together
-        with `running` they have at most `tokens` tokens, padding included. At least one sentence must
-        wait."""
+        """Remove and return up to `slots` sentences of the lowest group, longest first. With `running` they
+        have at most `tokens` tokens, padding included. At least one sentence must wait."""
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -106,16 +103,14 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence, or None if it did not fit into memory. Wake the caller if the
-        sentence is part of the next line."""
+        """Store hypotheses, None for too little memory. Wake the caller if the next line waits for them."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
     def pop_next(self) -> Done | None:
-        """Remove and return the next line and the hypotheses of its sentences. Return None if some sentence
-        is not finished, or if the line was not added yet."""
+        """Remove and return the next line and its hypotheses, or None if it is not there or not finished."""
         line = self.lines.get(self.returned + 1)
         if line is None or any(one.key not in self.hypotheses for one in line.sentences):
             return None

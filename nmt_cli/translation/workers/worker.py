@@ -21,8 +21,7 @@ from nmt_cli.runtime.threads import set_own_threads
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counters of the queue in shared memory, which worker processes read without sending a message. Threads
-    of the parent process change them under the lock of the queue."""
+    """Counters of the queue in shared memory, which worker processes read and the parent's threads change."""
 
     arrivals: SharedCount = field(default_factory=SharedCount)
     """Grows when sentences start to wait."""
@@ -49,8 +48,7 @@ class Turn(Queue, Protocol):
         before each step. If this raises an exception, the search ends."""
 
     def alone(self, count: int) -> bool:
-        """Return whether `count` is the number of unfinished sentences of the whole queue, so that other
-        workers are idle."""
+        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         """Return the sentences of a process that died of `cause` to the queue. Called in the parent only."""
@@ -73,10 +71,9 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Set the number of threads for the next step, in which `joining` join a batch of `running` sentences.
-    Use `threads` threads if the batch has at most `FEW_ROWS` rows and other workers are idle, else 1. They
-    are standby threads of compiled kernels. If the kernels cannot do the step, also let PyTorch use `threads`
-    threads."""
+    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. If it has
+    at most `FEW_ROWS` rows and other workers are idle, use `threads` of the compiled kernels, or of PyTorch
+    if these cannot do the step. Otherwise use 1."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

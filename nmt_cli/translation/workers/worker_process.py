@@ -41,9 +41,8 @@ class WorkerProcess:
     """The parent's side of a worker process. If the process dies, another one replaces it."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
-        """Start a process that translates with `models`. `counts` are the counters of the queue that provides
-        the turns. Up to `threads` threads of the process share the work while only few sentences are
-        unfinished. Raise `UserError` if the system refuses the process."""
+        """Start the process. `counts` are the counters of the queue of the turns. Up to `threads` threads
+        share the work of few unfinished sentences. Raise `UserError` if the system refuses."""
         self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
         """Number of processes that died and were replaced."""
@@ -58,9 +57,8 @@ class WorkerProcess:
             self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the messages of the process until `next_turn` returns None, and replace a process that dies.
-        Call this once, in a thread for this worker. Raise errors of the process. Raise `UserError` after
-        `kill`, or if the process cannot be replaced."""
+        """Answer the process, once, until `next_turn` returns None, and replace it if it dies. Raise errors
+        of the process, and `UserError` after `kill`, or if it cannot be replaced."""
         while True:
             try:
                 message, value = self.connection.recv()
@@ -93,8 +91,7 @@ class WorkerProcess:
         self._stack.close()
 
     def _answer(self, turn: Turn, message: str, value: Any) -> None:
-        """Call the method of `turn` that `message` names, with the arguments `value`. Send the result of
-        `take` and `gone` to the process. Record which sentences the process holds."""
+        """Call the method `message` of `turn` with `value`. Send the result of `take` and `gone`."""
         if message == "take":
             sentences = turn.take(*value)
             self._held |= {sentence.identity: sentence for sentence in sentences}
@@ -112,13 +109,11 @@ class WorkerProcess:
             self._send(indices)
 
     def _release(self, sentences: Sequence[Sentence]) -> None:
-        """Forget sentences that the process no longer translates, so that they do not return to the queue if
-        it dies."""
+        """Forget sentences that the process no longer has, so that its death does not return them."""
         for sentence in sentences:
             self._held.pop(sentence.identity, None)
 
     def _send(self, result: object) -> None:
-        """Send a result to the process. If the process is dead, do nothing."""
         with suppress(OSError):  # the process is dead, as the next `recv` will show
             self.connection.send(result)
 
@@ -139,7 +134,6 @@ class WorkerProcess:
             self._turn.lost(sentences, cause)
 
     def _start(self) -> None:
-        """Fork a process and connect to it. Raise `UserError` if the system refuses the process."""
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         arguments = (theirs, self._models, self._counts, self._threads)
@@ -157,8 +151,7 @@ class WorkerProcess:
 
 
 def _cause(code: int | None) -> str:
-    """Return a message about why a process ended. `code` is its exit code, negative for a signal. SIGKILL is
-    taken for a lack of memory."""
+    """Return why a process ended. `code` is negative for a signal. SIGKILL is taken for a lack of memory."""
     if code != -signal.SIGKILL:
         return f"a translation process crashed with exit code {code}."
     # The system sends SIGKILL when memory runs out.
@@ -169,8 +162,7 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Run the worker process: translate turns until the parent has no more. Send an error to the parent
-    instead of raising it."""
+    """Run the worker process: translate turns until the parent has no more. Send errors to the parent."""
     close_sockets([connection.fileno()])
     obey_parent()
     # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
@@ -180,8 +172,7 @@ def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Translate turns, with one PyTorch thread at first. Send an error to the parent over `connection`
-    instead of raising it."""
+    """Translate turns. Send an error to the parent instead of raising it."""
     torch.set_num_threads(1)
     try:
         translate_turns(models, lambda: _next_turn(connection, counts), threads)
@@ -190,7 +181,6 @@ def _work(connection: Connection, models: Sequence[Transformer], counts: Counts,
 
 
 def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
-    """Request a turn from the parent, and wait for it. Return None if the parent has no more turns."""
     connection.send(("turn", None))
     departures = counts.departures.value
     search: SearchConfig | None = connection.recv()
@@ -211,8 +201,7 @@ class _TurnOfParent:
     """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return sentences to join the batch `running`, from the parent. After an empty answer, return none
-        without asking until a sentence arrives or the size of the batch changes."""
+        """Return sentences to join the batch `running`, from the parent if its answer may have changed."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
         state = (self.counts.arrivals.value, len(running))
@@ -236,8 +225,7 @@ class _TurnOfParent:
         self.connection.send(("finish", (sentence, hypotheses)))
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Return the indices in `running` of sentences whose requests were closed. Ask the parent only if a
-        request was closed since the last call."""
+        """Return the indices in `running` of sentences whose requests were closed."""
         if (departures := self.counts.departures.value) == self.departures:
             return ()
         self.departures = departures
