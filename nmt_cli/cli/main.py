@@ -55,8 +55,7 @@ GROUPS = {
 
 
 def _versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    """Print the versions of nmt, Python, the platform and PyTorch, and the name of the GPU or CPU. Then exit
-    with code 0. Do nothing unless --version was `requested`, and do nothing while a shell completes words."""
+    """If `requested` by --version, print versions and the device, and exit. Ignore completions of a shell."""
     if not requested or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
@@ -72,8 +71,7 @@ def _versions(context: click.Context, _: click.Parameter, requested: bool) -> No
 
 
 class _Group(click.Group):
-    """The command `nmt` with all its subcommands. The help lists them by workflow. The error for an unknown
-    command suggests a known one."""
+    """All commands, by workflow in the help. The error for an unknown command suggests a known one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each heading of `GROUPS` to the help, with the name and the short help of its commands."""
@@ -84,8 +82,7 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and its remaining arguments, as click does. Raise `UsageError` for an
-        unknown command. The error suggests a similar command if there is one."""
+        """Return the command as click does. For an unknown one, raise `UsageError` with a similar name."""
         if args[0] not in self.commands and (like := command_like(args[0], self.commands)):
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean {like}?", ctx)
         return super().resolve_command(ctx, args)
@@ -120,8 +117,7 @@ for _commands in GROUPS.values():
 
 
 def program() -> NoReturn:
-    """Run `main` as the program `nmt`. The process exits with the code of `main`, but without freeing its
-    memory, which saves time."""
+    """Run `main` as the program `nmt`, and exit with its code, without freeing memory."""
     try:
         main()
     except SystemExit as ended:
@@ -177,8 +173,7 @@ def main() -> NoReturn:
 
 
 def _flush() -> int:
-    """Flush stdout. Return `READER_GONE` if the program that reads stdout has ended, else 0. Ignore other
-    errors and a closed stdout."""
+    """Flush stdout. Return `READER_GONE` if the reader of stdout has ended, else 0, also for other errors."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -191,10 +186,9 @@ def _flush() -> int:
 
 
 def _end(code: int) -> None:
-    """Run the functions that were registered with `atexit`, flush stdout and stderr, and end this process
-    with `code`. Modules and objects are not freed. Return instead if this Python lacks `_run_exitfuncs` or
-    flushing fails. This saves 0.20 s of `nmt translate` after the last line: 0.04 s instead of 0.24 s,
-    medians of eight runs."""
+    """Run the functions registered with `atexit`, flush, and end this process with `code`, without freeing
+    objects. Return if this fails. This saves 0.20 s of `nmt translate` after the last line: 0.04 s instead of
+    0.24 s, medians of eight runs."""
     atexit.unregister(_end)
     if ended := getattr(atexit, "_run_exitfuncs", None):
         ended()
@@ -205,8 +199,7 @@ def _end(code: int) -> None:
 
 
 def _handle_signals() -> None:
-    """Install `_terminate` for SIGTERM and `_interrupt` for Ctrl-C, which end the command with cleanup. Leave
-    SIGTERM ignored if it is, and leave SIGINT alone if it does not have Python's own handler."""
+    """Let SIGTERM and Ctrl-C end the command with cleanup, unless it was started to ignore them."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
     # A shell starts background jobs with SIGINT ignored, which must stay so.
@@ -225,8 +218,7 @@ def _open_streams() -> None:
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:
-    """Print each message as an error to stderr, and return `code`. Cut the middle of a message over
-    `MAX_CHARACTERS`. With --debug, raise the caught exception again instead."""
+    """Print each message, cut if too long. Return `code`. With --debug, raise the caught error instead."""
     if "--debug" in sys.argv:
         raise
     for message in map(printable, messages):
@@ -239,9 +231,8 @@ def _failed(*messages: object, code: int = FAILED) -> int:
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return the text of a warning, to replace `warnings.formatwarning`. A `Caution` becomes a line after
-    "Warning:". A `Notice` becomes a line, or "" with --quiet. Other warnings get their file, line number and
-    category."""
+    """Return the text of a warning, as `warnings.formatwarning`: one line for a `Caution` or a `Notice`,
+    which is "" with --quiet. Other warnings get their file, line number and category."""
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -250,9 +241,8 @@ def _one_line_if_ours(
 
 
 def _described(error: OSError) -> str:
-    """Return a message about an error of the operating system, with the path if known and a remedy. A full
-    disk under stdout and a missing path have their own messages. For a missing path in a missing folder, name
-    the folder."""
+    """Return a message about an error of the system, with the path and a remedy. A full disk, a missing path
+    and a missing folder have their own messages."""
     if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
         return f"cannot write to stdout: {error.strerror}. Free space on its disk."
     if error.errno == errno.ENOENT and error.filename:
@@ -275,8 +265,7 @@ def _interrupt(_: int, __: FrameType | None) -> NoReturn:
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    """Ignore further SIGINT and SIGTERM, print an error, and exit with the code of SIGTERM, which this
-    handles."""
+    """Ignore further SIGINT and SIGTERM, print an error, and exit with the code of SIGTERM."""
     _ignore_signals()
     click.echo("Error: terminated.", err=True)
     sys.exit(EXIT_CODES[signal.SIGTERM])

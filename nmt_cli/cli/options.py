@@ -59,8 +59,7 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def must_exist(path: AnyPath) -> AnyPath:
-    """Return `path` unchanged. Raise `UserError` if nothing exists there. A broken symbolic link counts as
-    existing."""
+    """Return `path`. Raise `UserError` if nothing exists there. A broken symbolic link counts as existing."""
     if not os.path.lexists(path):
         raise does_not_exist(path)
     return path
@@ -72,8 +71,7 @@ class Number(click.ParamType[float]):
     name = "n"
 
     def __init__(self, kind: "click.ParamType[Any]" = click.INT, **limits: float) -> None:
-        """`kind` is click's type of the number, `INT` or `FLOAT`. `limits` may be `at_least` and `at_most`,
-        which are allowed values, and `more_than`, which is not."""
+        """`kind` is `INT` or `FLOAT` of click. `limits` may be `at_least`, `at_most` and `more_than`."""
         self._kind = kind
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
 
@@ -99,14 +97,12 @@ class PresetType(click.Choice[str]):
         super().__init__(preset_names())
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path of the file of a preset. Return a `Path` as it is. Raise `UserError` for an unknown
-        name."""
+        """Return the path of a preset's file. A `Path` stays. Raise `UserError` for an unknown name."""
         return value if isinstance(value, Path) else preset_path(value)
 
 
 class Command(click.Command):
-    """A command that suggests a known option in its error for an unknown one. Its `epilog` is an example for
-    the help."""
+    """A command whose error for an unknown option suggests a known one. Its `epilog` is an example."""
 
     settings: type[Any] = object
     """The dataclass of its settings, or `object` if the command has none."""
@@ -118,8 +114,7 @@ class Command(click.Command):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` into `ctx` as click does, and return the arguments left over. For an unknown option,
-        raise `UsageError` with a suggestion or the reason why nmt does not have it."""
+        """Parse `args` as click does. Raise `UsageError` with a suggestion for an unknown option."""
         words = [*args]  # click removes the words from the list as it reads them
         try:
             return super().parse_args(ctx, args)
@@ -134,9 +129,8 @@ class Command(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error about an unknown `option`. It is a suggestion, the reason why nmt lacks
-        the option, or ".". `value` is the word after the option, or "". It becomes the value of a suggested
-        setting."""
+        """Return the end of the error about an unknown `option`: a suggestion, a reason, or ".". `value` is
+        the word after the option, or "", for a suggested setting."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
@@ -182,8 +176,7 @@ class CommandWithSettings(Command):
         self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` like `Command`. With --settings, accept that required options are missing, as the
-        command does not run."""
+        """Parse `args` like `Command`. With --settings, nothing is required, as the command does not run."""
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = LIST_ALL not in args
@@ -194,8 +187,7 @@ class CommandWithSettings(Command):
                 param.required = True
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the function of the command, and return its result. The settings are removed from its arguments
-        and stored in the context, from which `typed_settings` returns them."""
+        """Run the command without its settings, which the context stores for `typed_settings`."""
         options = [
             Entry(param.setting, value, param.secondary_opts[0] if value is False else param.opts[0])
             for param in self.params
@@ -231,8 +223,7 @@ class TypedSettings:
 
 
 def typed_settings() -> TypedSettings:
-    """Return the settings on the command line of the running command, not yet checked. `CommandWithSettings`
-    stores them."""
+    """Return the unchecked settings of the running command, which `CommandWithSettings` stores."""
     settings: TypedSettings = click.get_current_context().meta[TYPED]
     return settings
 
@@ -241,14 +232,12 @@ class SettingOption(click.Option):
     """An option that is short for a setting. Its help is the summary and the default of the setting."""
 
     def __init__(self, *args: Any, setting: str, default_text: str = "", **kwargs: Any) -> None:
-        """`setting` is a full name, such as "training.max_steps". `default_text` replaces the default in the
-        help, unless it is ""."""
+        """`setting` is a full name, "training.max_steps". `default_text` replaces the default in the help."""
         super().__init__(*args, default=None, **kwargs)
         self.setting, self._default_text = setting, default_text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help: the summary and the default of the setting. Leave out a default of
-        "" or False. The settings are read only now, as that takes time."""
+        """Return the option and its help: the summary and the default, unless that is "" or False."""
         setting = next(one for one in describe(ctx.command.settings) if one.name == self.setting)  # type: ignore[attr-defined]
         default = self._default_text or setting.default
         self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"
@@ -256,8 +245,7 @@ class SettingOption(click.Option):
 
 
 def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Function], Function]:
-    """Return a decorator that adds an option for `setting`, a full name such as "training.seed". `flags` are
-    the names of the option, such as "--seed". `kwargs` are passed to `click.option`."""
+    """Return a decorator that adds the option `flags` for `setting`. `kwargs` are those of `click.option`."""
     return click.option(*flags, cls=SettingOption, setting=setting, **kwargs)
 
 
@@ -278,8 +266,7 @@ def with_settings(function: Function) -> Function:
 
 
 def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the completions for --set that start with `incomplete`. They are each setting with each of its
-    choices, or with its default if it has no choices."""
+    """Return completions for --set: each setting with each of its choices, or else with its default."""
     command = context.command
     settings = describe(command.settings) if isinstance(command, CommandWithSettings) else []
     items = (
@@ -300,10 +287,9 @@ def _values(setting: Setting) -> list[str]:
 def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """Return the checked settings of the running command. `defaults` are values by full name. The file
-    `preset` overrides them, and the command line overrides both. With --settings, print all settings to
-    stdout and exit instead. Print a note about removed settings, unless with --quiet. Raise `UserError` for
-    an invalid setting."""
+    """Return the checked settings of the running command. With --settings, print them and exit instead.
+    `defaults`, by full name, come before the file `preset`, and the command line overrides both. Note removed
+    settings on stderr. Raise `UserError` for an invalid setting."""
     context = click.get_current_context()
     settings = typed_settings()
     note = printer(context.params["quiet"])
@@ -316,8 +302,7 @@ def chosen(
 
 
 def printer(quiet: bool) -> Callable[[object], None]:
-    """Return a function that prints its argument as a line to stderr. If `quiet`, the function does
-    nothing."""
+    """Return a function that prints its argument as a line to stderr, or does nothing if `quiet`."""
     return (lambda line: None) if quiet else lambda line: click.echo(printable(line), err=True)
 
 
@@ -327,8 +312,7 @@ def warn(text: object) -> None:
 
 
 def common(function: Function) -> Function:
-    """Add the options --quiet and --debug to a command. Its function gets the parameter `quiet`. `main` reads
-    --debug."""
+    """Add --quiet and --debug to a command, whose function gets `quiet`. `main` reads --debug."""
     quiet = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
     debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     return quiet(debug(function))

@@ -24,7 +24,7 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield an open zip file. Raise `UserError` if it is no file or is damaged, also within the block."""
+    """Yield an open zip file. Raise `UserError` if it is not a file or is damaged, also within the block."""
     refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -36,7 +36,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def check_whole(path: Path) -> None:
-    """Raise `UserError` if a zip file is hostile, or damaged by its CRC-32s, which PyTorch does not check."""
+    """Raise `UserError` if a zip file is hostile or damaged. PyTorch does not compare CRC-32s."""
     with opened(path) as archive:
         refuse_hostile(path, archive.infolist())
         if damaged := archive.testzip():

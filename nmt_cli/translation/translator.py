@@ -117,7 +117,7 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """The number of masked placeholders in the source, and of those that the best candidate has once."""
+        """The masked placeholders of the source, and how many the best candidate has exactly once."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)

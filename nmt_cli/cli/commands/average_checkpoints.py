@@ -95,9 +95,8 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
 
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
-    """Return the checkpoints of `run` to average. If `best` is not None, return that number of the best ones
-    by validation score. Otherwise return the `last` newest ones, or `LAST` if it is None. Unless
-    `every_minutes` is None, take them about that many minutes apart."""
+    """Return the `best` checkpoints by validation score, unless None, else the `last` newest, `LAST` if None.
+    Unless `every_minutes` is None, they are about that many minutes apart."""
     from nmt_cli.checkpoints import choice
 
     if best:
@@ -108,9 +107,8 @@ def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float 
 
 
 def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
-    """Decode the validation sets with each candidate average of `run`, print a table of scores, and return
-    the best candidate. Unless `quiet`, also print a line for each candidate when it is done. Before decoding,
-    raise `UserError` if `out` can't be written."""
+    """Decode with each candidate average of `run`, print a table of scores, and return the best candidate.
+    Unless `quiet`, print a line for each. First raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.selection import show, trial_line
     from nmt_cli.runtime.atomic import check_writable

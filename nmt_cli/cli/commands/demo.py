@@ -43,8 +43,7 @@ def demo(out: Path, quiet: bool) -> None:
 
 
 def commands(out: Path) -> list[list[str]]:
-    """Return the five commands of the demo in order, each as a list of words without "nmt". All their files
-    are in `out`."""
+    """Return the five commands in order, as lists of words without "nmt". All files are in `out`."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
     return [
         [
@@ -62,8 +61,7 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run nmt with the arguments `words` in its own process, and wait for it. Raise `UserError` if its exit
-    code is not 0. On Ctrl-C or another exception, end the process first."""
+    """Run nmt with `words` in a process. End it on an exception. Raise `UserError` unless it exits with 0."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
@@ -77,8 +75,7 @@ def _run(words: list[str]) -> None:
 
 
 def _show(out: Path) -> None:
-    """Print the first `SHOWN` test sentences, each followed by its translation, from files in the folder
-    `out`."""
+    """Print the first `SHOWN` test sentences in `out`, each followed by its translation."""
     files = (out / "corpus" / "test.en", out / "translations.de")
     columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):

@@ -23,15 +23,13 @@ PARTS = {
 
 
 def pages() -> dict[str, Path]:
-    """Return the file of each page of the documentation by its topic, in the order of `PARTS`. The topic is
-    the name of the file without its ending."""
+    """Return the file of each page by its topic, the name without ending, in the order of `PARTS`."""
     files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
     return {file.stem: file for file in files}
 
 
 def summary(page: str) -> str:
-    """Return the title and the first sentence of a page, without the marks of Markdown. `page` is the whole
-    text."""
+    """Return the title and the first sentence of the text of a page, without marks of Markdown."""
     title, _, body = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE).partition("\n")
     prose = next((part for part in body.split("\n\n") if re.match(r"\s*[\w`*\[]", part)), "")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(prose.split()))
@@ -80,8 +78,7 @@ def _listed(context: click.Context, files: dict[str, Path]) -> str:
 
 
 def _show(file: Path, files: dict[str, Path]) -> None:
-    """Print the page `file`. If stdout is a terminal, show it in a pager with styles. Links to other pages in
-    `files` then become commands. Otherwise print it as Markdown."""
+    """Print `file` as Markdown, or on a terminal in a pager, with links to `files` as commands."""
     page = _text(file)
     if sys.stdout.isatty():
         from rich.console import Console

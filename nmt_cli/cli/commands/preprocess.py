@@ -20,8 +20,7 @@ from nmt_cli.text.config import Kind
 
 
 def _shard(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
-    """Return the value of --shard as (number, total): (3, 16) for "3/16", and (1, 1) if it is None. Raise
-    `UsageError` for another form, or for a number that is not from 1 to the total."""
+    """Return --shard as numbers: (3, 16) for "3/16", (1, 1) for None. Raise `UsageError` for other values."""
     if value is None:
         return (1, 1)
     number, slash, machines = value.partition("/")

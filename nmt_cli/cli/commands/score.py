@@ -23,12 +23,10 @@ TEXT = PathType()
 
 
 class MetricType(click.Choice[Metric]):
-    """A metric as the type of an option. The error for the removed metric "brackets" names the command that
-    replaces it."""
+    """A metric as the type of an option. The removed "brackets" has an error that names its replacement."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
-        """Return `value` as a metric. Raise `UserError` for the removed metric "brackets", and `BadParameter`
-        for an unknown one."""
+        """Return a metric. Raise `UserError` for "brackets", and `BadParameter` for an unknown one."""
         if value == "brackets":
             raise UserError(
                 "--metric brackets was removed. Use python -m recipes.parsing.score TREEBANK PARSES."
@@ -92,9 +90,8 @@ def score(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Score `hypotheses` against `references`, or with `model` and `source`, and print the scores. Its help
-    is `HELP`. Raise `UsageError` if neither references nor a model are given, or for options without
-    effect."""
+    """Print scores of `hypotheses` against `references`, or by `model` given `source`. Its help is `HELP`.
+    Raise `UsageError` without references and model, or for options without effect."""
     config, settings = chosen(ScoreConfig), typed_settings().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
@@ -126,9 +123,8 @@ def score(
 def _by_model(
     model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
 ) -> None:
-    """Print the log-probability of each line of the file `hypotheses`, given the same line of `source`.
-    `as_json` and `quiet` change the output as in `show_pair_scores`. Raise `UsageError` if `model` or
-    `source` is None. Raise it also if `unused`, which means that the user gave options without effect."""
+    """Print the log-probability of each line of `hypotheses` given `source`, as `show_pair_scores` does.
+    Raise `UsageError` if `model` or `source` is None, or for other options without effect (`unused`)."""
     if not model or not source:
         raise click.UsageError("--model and --source work only together. Add the other.")
     if unused:

@@ -88,7 +88,6 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return the name of a served model: the last part of the resolved path of `folder`. If `taken` has this
-    name, return the path as typed."""
+    """Return the last part of the resolved `folder`, or the path as typed if `taken` has this name."""
     name = folder.resolve().name
     return name if name not in taken else str(folder)

@@ -43,8 +43,7 @@ class Stop:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        """Store the first signal. Raise `KeyboardInterrupt` for a Ctrl-C that comes more than
-        `SECONDS_OF_ECHO` after it. Ignore other signals."""
+        """Store the first signal. Raise `KeyboardInterrupt` for a Ctrl-C over `SECONDS_OF_ECHO` later."""
         now = time.monotonic()
         if not self.signal:
             self.signal, self._since = number, now
@@ -53,16 +52,14 @@ class Stop:
 
 
 def _tokens(text: str) -> int:
-    """Return --max-tokens-per-device as a number, 0 for "auto". Raise `UsageError` for other texts and for
-    0."""
+    """Return --max-tokens-per-device as a number, 0 for "auto". Raise `UsageError` for 0 or other texts."""
     if text != "auto" and not (text.isdecimal() and int(text)):
         raise click.UsageError(f"--max-tokens-per-device must be a number or auto (got {text})")
     return 0 if text == "auto" else int(text)
 
 
 def _absolute(path: str) -> str:
-    """Return the path of --init-from, absolute and with links resolved. Raise `UserError` if it does not
-    exist."""
+    """Return the resolved path of --init-from. Raise `UserError` if it does not exist."""
     # The run folder keeps the settings, and the run may be resumed from another folder.
     return str(resolved(must_exist(Path(path))))
 
@@ -135,9 +132,8 @@ def train(
 def _forecast(
     dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, threads: int | None, quiet: bool
 ) -> None:
-    """Print the plan of a run to stdout, with time and memory measured on the device. Under torchrun, only
-    the first process does so. The plan is for `devices`, or for the processes of torchrun if there are more.
-    `quiet` omits progress."""
+    """Print the plan of a run for `devices`, or torchrun's processes if more, measured on the device. Only
+    the first process prints. `quiet` omits progress."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank
@@ -164,9 +160,8 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train in the run folder `out`. If `devices` > 1, start one process per device. A signal saves a
-    checkpoint and ends the run. Return 0 if the run is complete, or the exit code of a failure or a signal.
-    Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
+    """Train in the run folder `out`, in a process per device. A signal saves a checkpoint and ends the run.
+    Return 0 if complete, or an exit code. Raise `UsageError` if `devices` > 1 under torchrun or Slurm."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices

@@ -123,8 +123,7 @@ def translate(
 
 
 def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Raise `UserError` if a folder in `models` has no model. Then import PyTorch, which takes seconds, by
-    `load_for_cpu`. Skip the import if `device`, the value of --device, is "cuda"."""
+    """Raise `UserError` for a folder without a model. Then import PyTorch, unless `device` is "cuda"."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:
@@ -134,9 +133,8 @@ def _load_pytorch(models: Sequence[Path], device: str) -> None:
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
-    """Return the settings of the command. Search settings in the folder of the first model replace defaults,
-    but not what the user typed. Unless `quiet`, print them. With sampling, skip those that would have no
-    effect."""
+    """Return the settings. The first model's search settings replace defaults, not what the user typed.
+    Unless `quiet`, print them. With sampling, skip those without effect."""
     config = chosen(TranslateConfig)
     from nmt_cli.checkpoints.finding import own_search
 
@@ -157,9 +155,8 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write each translation to `outgoing` as soon as it is available, and flush at the end. `n_best` is the
-    number of candidates per line in the output `form`. If it is None, write JSON. Add each translation to
-    `attention`."""
+    """Write each translation to `outgoing` at once, in `form` with `n_best` candidates per line, or as JSON
+    if `n_best` is None. Add it to `attention`. Flush at the end."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     outgoing.write(form.begin)
@@ -202,8 +199,7 @@ def _skip(skipped: Noted, number: int) -> None:
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
-    """Return a function that takes N, and returns up to N bytes from `file`. If `file` is None, it reads
-    stdin."""
+    """Return a function that reads up to N bytes from `file`, or from stdin if it is None."""
     if file:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in `sys.stdin` holds a lock that Python needs to exit.
@@ -217,9 +213,8 @@ def _nothing() -> None:
 def _translations(
     model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
-    """Yield the translation of each line by `model`, in order, after adding it to `report`. Call `flush`
-    whenever the next translation is not finished yet. `raw_lines` are decoded and checked, and `report` warns
-    of odd input."""
+    """Yield the translation of each line by `model`, in order, after adding it to `report`, which also warns
+    of odd input. Call `flush` whenever the next translation is not finished yet."""
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers

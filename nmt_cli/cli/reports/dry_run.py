@@ -10,8 +10,7 @@ from nmt_cli.units import duration, size
 
 
 def show(forecast: Forecast, devices: int, kind: str) -> None:
-    """Print the plan of a run to stdout, as aligned lines of a name and a value. `devices` is the number of
-    devices, and `kind` is their type, such as "cuda"."""
+    """Print the plan of a run to stdout, for `devices` devices of a `kind` such as "cuda"."""
     lines = list(_lines(forecast, devices, kind))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
@@ -19,9 +18,8 @@ def show(forecast: Forecast, devices: int, kind: str) -> None:
 
 
 def _lines(forecast: Forecast, devices: int, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each line of the plan. The lines are parameters, batches per epoch,
-    tokens per batch, padding, steps, memory, checkpoints, model FLOPs and time. `kind` is the type of the
-    `devices`."""
+    """Yield names and values of the plan: parameters, batches, padding, steps, memory, checkpoints, FLOPs and
+    time. `kind` is the type of the `devices`."""
     epoch, trial, disk = forecast.epoch, forecast.trial, forecast.disk
     frozen = forecast.parameters - forecast.trained
     yield "parameters", f"{forecast.parameters:,}" + (f" ({frozen:,} frozen)" if frozen else "")

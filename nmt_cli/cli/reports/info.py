@@ -30,8 +30,7 @@ FIRST_BYTES = 1 << 16
 
 
 def facts(path: Path) -> Facts:
-    """Return names and texts that describe the file or folder `path`, in the order of the output. Raise
-    `UserError` if it is damaged or of unknown kind."""
+    """Return names and texts about `path`, in order. Raise `UserError` if it is damaged or unknown."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -66,8 +65,7 @@ def _facts(path: Path) -> Facts:
 
 def kind(path: Path) -> str | None:
     """Return "dataset", "checkpoint", "model", "run", "text", "another toolkit's model", or None if unknown.
-    The names of the files in a folder decide. A file is a text unless it is binary or another toolkit's
-    model."""
+    The names of the files in a folder decide. Every other file is a text unless it is binary."""
     if foreign_kind(path):
         return "another toolkit's model"
     if path.is_file():
@@ -83,21 +81,18 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
-    """Return whether a file that begins with `start` is binary, which means that `start` has a zero byte.
-    Compressed files count as text."""
+    """Return whether a file that begins with `start` is binary: it has a zero byte and is not compressed."""
     # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
     compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
     return b"\0" in start and not compressed
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the folders in `path`, sorted by name, or none if `path` is not a folder."""
     return sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
 
 
 def _of_dataset(folder: Path) -> Facts:
-    """Return the kind, languages, subwords, splits and corpora of a dataset folder. Corpora are left out if
-    there is only one."""
+    """Return kind, languages, subwords and splits of a dataset folder, and corpora if there are several."""
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     tokenizer = manifest["tokenizer"]
@@ -120,8 +115,7 @@ def _of_dataset(folder: Path) -> Facts:
 
 
 def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
-    """Return one line with the name, pairs, weight and tag of each training corpus. Return nothing for a
-    single corpus."""
+    """Return a line with name, pairs, weight and tag of each training corpus, if there are several."""
     if len(corpora) == 1:
         return {}
     described = (
@@ -134,9 +128,8 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 
 def _of_run(run: Path) -> Facts:
-    """Return the progress, scores, training loss, checkpoints, dataset and model of a run folder. Progress
-    and scores come from the newest checkpoint. The model is the best checkpoint, or the newest if no best one
-    is marked. Without checkpoints, say "none yet"."""
+    """Return progress and scores of the newest checkpoint, training loss, checkpoints, dataset, and the best
+    model or else the newest. Without checkpoints, say "none yet"."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
@@ -164,9 +157,8 @@ def _losses(run: Path) -> Facts:
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
-    """Return the progress and the last scores of a checkpoint. `limit` is a text to add after the step, such
-    as " of 1,000". `sentences` is the maximum of sentences that BLEU and chrF were computed on, or 0 for
-    all."""
+    """Return the progress and the last scores of a checkpoint. `limit` follows the step, such as " of 1,000".
+    `sentences` is the most that BLEU and chrF were computed on, or 0 for all."""
     # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
     validations = state.get("judged")
@@ -179,8 +171,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
-    """Return the languages, shape and subwords of a model folder. Add the averaged steps and the training
-    corpora if they are recorded. Read only headers of weights."""
+    """Return languages, shape, subwords, averaged steps and corpora of a model folder, from headers."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe
@@ -203,16 +194,14 @@ def _of_model(folder: Path) -> Facts:
 
 
 def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
-    """Return the `kind` of subwords and the vocabulary `sizes` of source and target, as text. If the
-    vocabulary is `joint`, name only one size."""
+    """Return the kind and the vocabulary sizes of subwords as text, only one size if `joint`."""
     if joint:
         return f"{kind}, {sizes[0]:,} entries, joint"
     return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"
 
 
 def _of_text(path: Path) -> Facts:
-    """Return the number of lines of a text. For a WMT test set, return the number of segments and
-    documents."""
+    """Return the number of lines of a text, or of segments and documents of a WMT test set."""
     if kind_of(path) in TEST_SETS:
         segments = sgm.segments(path, "source")
         documents = len({segment.document for segment in segments})

@@ -19,10 +19,9 @@ NAMES_SHOWN = 5
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
-    """Print the outcome of preprocessing into the folder `out` to stderr. Warn of rewritten damaged parts,
-    unknown tokens and problems of corpora. Unless `quiet`, print tables of pairs and splits, the sizes of
-    vocabularies and names of files. After --shard, print only the number of cleaned parts. If nothing has
-    changed, print only that."""
+    """Print the outcome of preprocessing to stderr. Warn of damaged parts, unknown tokens and problems of
+    corpora. Unless `quiet`, print tables of pairs and splits, vocabulary sizes and file names. After --shard,
+    print only the number of cleaned parts, and if nothing has changed, only that."""
     echo = printer(quiet)
     if outcome.remade:
         names = ", ".join(outcome.remade[:NAMES_SHOWN])
@@ -51,9 +50,8 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
-    """Yield a warning with the share of unknown tokens, if the training set has any. Yield a warning for each
-    problem of each corpus, with the number of pairs that have it and the first line. These pairs were
-    kept."""
+    """Yield a warning with the share of unknown tokens, if any, and one for each problem of each corpus, with
+    the number of pairs, which were kept, and the first line."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
@@ -68,8 +66,7 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
 
 
 def _filter_table(report: FilterReport) -> Table:
-    """Return a table of the training corpora, with the pairs read, kept, and dropped for each reason. Leave
-    out reasons that no corpus has."""
+    """Return a table of corpora, with the pairs read, kept, and dropped for each reason that occurred."""
     corpora = report.of_role("train")
     reasons = [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
     table = Table(title="Training pairs", title_justify="left")
@@ -83,8 +80,7 @@ def _filter_table(report: FilterReport) -> Table:
 
 
 def _split_table(outcome: Outcome) -> Table:
-    """Return a table of all splits, with their role, pairs, and tokens and unknown tokens of both
-    languages."""
+    """Return a table of all splits with role, pairs, and tokens and unknown tokens of both languages."""
     table = Table(title="Dataset", title_justify="left")
     for name in ("split", "role"):
         table.add_column(name)

@@ -25,9 +25,8 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on stderr. On a terminal, it shows a bar for each stage. Otherwise
-    it prints a line every ten seconds. With `quiet`, it shows nothing. Its arguments are the stage, the work
-    done and the total, which is 0 if unknown. `unit` names the unit of work, such as "pairs"."""
+    """Yield a function that shows progress on stderr: a bar per stage on a terminal, else a line every ten
+    seconds, or nothing if `quiet`. It takes the stage, the work done and the total, 0 if unknown."""
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -48,8 +47,7 @@ class _Stages:
         self._stage = ""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` units are complete, in the bar of `stage`. A new stage completes all
-        other bars and adds a bar. A total of 0 is unknown."""
+        """Show `done` of `total`, 0 if unknown, in the bar of `stage`. A new stage completes the others."""
         if stage != self._stage:
             self.finish()
             # A total of 0 means that it is not known yet.
@@ -101,8 +99,7 @@ class _Rate(ProgressColumn):
 
 
 def _bars(unit: str) -> Progress:
-    """Return an empty display of bars on stderr. Each shows its stage, the work done, the rate and the
-    remaining time."""
+    """Return an empty display of bars on stderr, with stage, work done, rate and remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

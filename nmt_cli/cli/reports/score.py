@@ -26,9 +26,8 @@ SIGNIFICANT = 0.05
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print warnings and notes to stderr, and a table of scores with explanations to stdout. If sentences
-    were scored, print their scores to stdout instead, as tab-separated values, and the table to stderr.
-    `quiet` omits the notes, and also the table if it would go to stderr."""
+    """Print warnings and notes to stderr, and a table of scores to stdout. Scores of sentences take stdout as
+    tab-separated values, and move the table to stderr. `quiet` omits notes and a moved table."""
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
@@ -56,9 +55,8 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 
 def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
-    """Print the log-probability of each line to stdout. Unless `quiet`, print the perplexities per token and
-    per word to stderr. With `as_json`, print all of this and the scores of tokens as JSON to stdout instead.
-    A warning in `scores` always goes to stderr."""
+    """Print log-probabilities of lines to stdout. Unless `quiet`, print perplexities to stderr. With
+    `as_json`, print all this and token scores as JSON to stdout. Warnings go to stderr."""
     if scores.warning:
         warn(scores.warning)
     if as_json:
@@ -83,7 +81,6 @@ def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
 
 
 def _show_notes(outcome: Scores, quiet: bool) -> None:
-    """Print each warning to stderr. Print each note to stderr unless `quiet`."""
     for warning in outcome.warnings:
         warn(warning)
     for note in outcome.notes:
@@ -91,7 +88,6 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
 
 
 def _table(outcome: Scores) -> Table:
-    """Return a table with a row for each system and a column for each score. Cells are texts of `_cells`."""
     table = Table(title=counted(outcome.lines, "line"), title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
@@ -103,9 +99,8 @@ def _table(outcome: Scores) -> Table:
 
 
 def _cells(system: System, first: System) -> Iterator[str]:
-    """Yield the text of each score of `system`. If it was tested, add the mean, the margin and the p-value of
-    the test. A star marks a p-value below `SIGNIFICANT`, unless the score equals the score of the `first`
-    system."""
+    """Yield the text of each score of `system`, with mean, margin and p-value if tested. A star marks a
+    p-value below `SIGNIFICANT`, unless the score equals that of the `first` system."""
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
         cell = f"{score.value:.2f}"
@@ -120,8 +115,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 
 def _explanations(outcome: Scores) -> Iterator[str]:
-    """Yield the lines below the table: each signature with its scores, and details if there is only one
-    system. If the table has two kinds of BLEU, TER or tests, explain them."""
+    """Yield the lines below the table: signatures, details of one system, and the meanings of tests."""
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -145,9 +139,8 @@ def _tested(outcome: Scores) -> bool:
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield the rows of the scores of sentences, as texts. The first row has the names of the columns. Each
-    further row has the line number, from 1, and the scores of each system. If known, the document and the
-    segment come between."""
+    """Yield rows of texts: names of columns, then for each sentence the line number from 1, the document and
+    segment if known, and the scores of each system."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     segment_names = ["document", "segment"] if outcome.places else []
@@ -163,7 +156,6 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
 
 
 def _system(system: System) -> dict[str, object]:
-    """Return the scores of a system as JSON data. Add the scores of its sentences if there are any."""
     content: dict[str, object] = {
         "system": system.name,
         "scores": [
@@ -177,8 +169,7 @@ def _system(system: System) -> dict[str, object]:
 
 
 def _score(score: Score, finding: Finding | None) -> dict[str, object]:
-    """Return one score as JSON data: metric, name, value, signature and detail. Add `finding`, the result of
-    its significance test, unless it is None."""
+    """Return a score as JSON data, with `finding`, the result of its significance test, unless None."""
     content: dict[str, object] = {
         "metric": score.metric,
         "name": score.label,

@@ -14,8 +14,7 @@ from nmt_cli.training.validation.selection import Trial
 
 
 def trial_line(trial: Trial) -> str:
-    """Return a line with the name of a candidate and its scores on each validation set, without
-    perplexity."""
+    """Return a line with the name of a candidate and its scores on each validation set."""
     sets = (
         f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
         for judgement in trial.judgements
@@ -24,9 +23,8 @@ def trial_line(trial: Trial) -> str:
 
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
-    """Print a table of all candidates to stdout: scores, perplexities and averaged steps. A star marks the
-    winner `won`. Below the table, print the metric that decided, and the signatures of its metrics on the
-    first validation set."""
+    """Print a table of candidates to stdout: scores, perplexities and steps, with a star at the winner `won`.
+    Then print the metric that decided, and signatures on the first validation set."""
     # Programs that read the output get columns without lines around them.
     table = Table(box=box.HEAVY_HEAD if sys.stdout.isatty() else None)
     table.add_column("")

@@ -9,7 +9,6 @@ PIPED_WIDTH = 160
 
 
 def table_console(*, stderr: bool = False) -> Console:
-    """Return a console for stdout, or with `stderr` for stderr. It is as wide as the terminal. If that stream
-    is not a terminal, it has `PIPED_WIDTH` characters."""
+    """Return a console for stdout, or `stderr`, as wide as the terminal, or `PIPED_WIDTH` without one."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(stderr=stderr, width=None if terminal else PIPED_WIDTH, highlight=False)

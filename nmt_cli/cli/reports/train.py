@@ -26,13 +26,11 @@ class Reporter:
     """Prints events of training to stderr, one line each. Events that users need not see have no line."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
-        """`quiet` prints only warnings. `silent` prints nothing. It is set in all processes except the
-        first."""
+        """`quiet` prints only warnings. `silent` prints nothing, for all processes except the first."""
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Print the line of one event. `Doing`, `Logged`, `Saved` and `Standing` have no line. With `quiet`,
-        print only a `Warned`."""
+        """Print the line of an event, if it has one. With `quiet`, print only a `Warned`."""
         if isinstance(event, Doing | Logged | Saved | Standing) or (
             self._quiet and not isinstance(event, Warned)
         ):
@@ -40,14 +38,12 @@ class Reporter:
         self._print(_progress(event) if isinstance(event, Progress) else text(event))
 
     def end(self, run: Path, complete: bool) -> None:
-        """Print that the run in the folder `run` is complete, or how to resume it. With `quiet`, print
-        nothing."""
+        """Print that `run` is complete, or how to resume it. With `quiet`, print nothing."""
         if not self._quiet:
             self._print(ending(run, complete))
 
     def _print(self, line: str) -> None:
-        """Print a line to stderr, unless `silent` is set or the terminal was closed. Take an `OSError` as the
-        closing."""
+        """Print a line to stderr, unless `silent`. Ignore an `OSError`, as the terminal was closed."""
         if self._silent:
             return
         try:
@@ -73,29 +69,25 @@ def text(event: Note | Warned | Validated | Spent) -> str:
 
 
 def ending(run: Path, complete: bool) -> str:
-    """Return the last line about the folder `run`. If `complete`, it says so. Otherwise it says how to resume
-    the run."""
+    """Return the last line about the folder `run`: that it is complete, or how to resume it."""
     end = "complete" if complete else "stopped and saved. Run the same command again to resume."
     return printable(f"{run}: {end}")
 
 
 def epoch(number: int, corpus: str) -> str:
-    """Return "epoch 1" for `number` 0, and so on. Append "of" and the name `corpus` unless `corpus` is "". It
-    names the mixed corpus whose epochs are counted."""
+    """Return "epoch 1" for `number` 0. Add "of" and the mixed `corpus` whose epochs count, unless ""."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
 def _judgement(judgement: Judgement) -> str:
-    """Return the name of a validation set, its scores, the subset they were computed on if any, and the
-    perplexity."""
+    """Return the name, the scores, their subset if any, and the perplexity of a validation set."""
     scores = ", ".join(f"{score.name} {score.value:.2f}" for score in judgement.scores)
     on = f" on {judgement.subset}" if judgement.subset else ""
     return f"{judgement.name}: {scores}{on}, perplexity {judgement.perplexity:.3f}"
 
 
 def _progress(event: Progress) -> str:
-    """Return the line of the progress of training. It ends with the number of skipped steps if there are
-    any."""
+    """Return the line of the progress of training, with the number of skipped steps if any."""
     position = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
     line = (
         f"{position}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
@@ -106,8 +98,7 @@ def _progress(event: Progress) -> str:
 
 
 def perplexity(event: Progress) -> str:
-    """Return the training perplexity, e^`event.nll`, as text with 3 decimals below 10 down to none from 1000
-    on. From e^20 on, and for NaN, return "huge"."""
+    """Return e^`event.nll` as text, with fewer decimals if larger. From e^20 on, and for NaN, "huge"."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"
@@ -117,7 +108,6 @@ def perplexity(event: Progress) -> str:
 
 
 def _spent(event: Spent) -> str:
-    """Return the line with the cost of a run: model FLOPs, duration, and duration summed over devices."""
     return (
         f"cost: {event.model_flops:.1e} model FLOPs in {duration(3600 * event.hours)}, "
         f"{duration(3600 * event.device_hours)} summed over devices"

@@ -35,8 +35,7 @@ MAX_WIDTH = 110
 
 
 class LiveReporter:
-    """Shows the events of a run on a terminal. A panel has the latest state. Lasting messages appear above
-    the panel."""
+    """Shows the events of a run on a terminal: the latest state in a panel, and lasting messages above it."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
         """`run` is the run folder. Lines are printed to `console`, and `live` shows the panel below them."""
@@ -50,9 +49,8 @@ class LiveReporter:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Show one event. Update the panel for `Doing` and `Progress`, and for the BLEU of a validation.
-        Print a line above the panel for skipped steps, notes, warnings, validations and costs. Ignore
-        `Logged`, `Saved` and `Standing`."""
+        """Show `Doing`, `Progress` and BLEU in the panel. Print skipped steps, notes, warnings, validations
+        and costs above it. Ignore `Logged`, `Saved` and `Standing`."""
         match event:
             case Doing(what):
                 changed = what != self._state
@@ -72,15 +70,13 @@ class LiveReporter:
                 self._print(text(event), "yellow" if isinstance(event, Warned) else "")
 
     def end(self, run: Path, complete: bool) -> None:
-        """Draw the panel for the last time. Print that the run in the folder `run` is complete, or how to
-        resume it."""
+        """Draw the panel for the last time. Print that `run` is complete, or how to resume it."""
         self._state = "complete" if complete else "stopped"
         self._draw()
         self._print(ending(run, complete), "bold")
 
     def panel(self) -> RenderableType:
-        """Return the panel with the step, the measurements, the state and the epoch of the run. Before the
-        first `Doing` event, return the text "getting ready …"."""
+        """Return the panel with the state of the run, or "getting ready …" before a `Doing` event."""
         doing, progress = self._doing, self._progress
         if not doing:
             return Text("getting ready …", style="dim")
@@ -96,8 +92,7 @@ class LiveReporter:
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
-        """Return a row with the step of `doing`. Unless `progress` is None, add the last step, a bar and the
-        time left."""
+        """Return a row with the step, and with `progress` the last step, a bar and the time left."""
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         for ratio in (None, 1, None):
             row.add_column(ratio=ratio, no_wrap=True)
@@ -110,8 +105,7 @@ class LiveReporter:
         return row
 
     def _note_bleu(self, event: Validated) -> None:
-        """Store the BLEU of the first validation set, its maximum so far, and the subset it was computed on.
-        Do nothing if the validation has no BLEU."""
+        """Store BLEU, if any, of the first validation set, its maximum so far and its subset."""
         bleu = next((s.value for s in event.judgements[0].scores if s.metric == "bleu"), None)
         if bleu is not None:
             self._bleu_on = event.judgements[0].subset
@@ -122,15 +116,13 @@ class LiveReporter:
         self._safely(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
 
     def _draw(self, now: bool = True) -> None:
-        """Draw the panel. If `now` is false, do nothing within `SECONDS_BETWEEN_UPDATES` of the last
-        drawing."""
+        """Draw the panel. Without `now`, skip it within `SECONDS_BETWEEN_UPDATES` of the last drawing."""
         if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_UPDATES:
             self._drawn = time.monotonic()
             self._safely(lambda: self._live.update(self.panel(), refresh=True))
 
     def _safely(self, show: Callable[[], None]) -> None:
-        """Call `show`, unless the terminal was closed. Take an `OSError` of `show` as the closing of the
-        terminal."""
+        """Call `show`, unless the terminal was closed, as an `OSError` of `show` means."""
         if self._closed:
             return
         try:
@@ -140,8 +132,7 @@ class LiveReporter:
 
 
 def _figures(progress: Progress, bleu: tuple[float, float] | None) -> RenderableType:
-    """Return the latest measurements in two rows. `bleu` has the last and the best BLEU. It is None before a
-    validation."""
+    """Return the latest measurements in two rows. `bleu` is the last and the best BLEU, or None."""
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         grid.add_column(no_wrap=True)
@@ -162,15 +153,13 @@ def _figures(progress: Progress, bleu: tuple[float, float] | None) -> Renderable
 
 
 def _figure(name: str, value: str) -> Text:
-    """Return the name of a measurement in a dim style and its value in bold."""
     return Text.assemble((f"{name} ", "dim"), (value, "bold"))
 
 
 @contextmanager
 def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter | LiveReporter]:
-    """Yield a reporter of the events of the run folder `run`, on stderr. It shows a panel if stderr is a
-    terminal that can redraw lines, and prints lines otherwise. `quiet` prints only lines of warnings.
-    `silent` prints nothing. The panel ends with the block."""
+    """Yield a reporter of events on stderr: a panel on a terminal that can redraw, otherwise lines. `quiet`
+    reduces them to warnings, and `silent` to nothing. The panel ends with the block."""
     console = Console(stderr=True)
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
         yield Reporter(quiet, silent)

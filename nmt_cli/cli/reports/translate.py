@@ -29,10 +29,9 @@ MAX_LINES_ON_PAGE = 100
 
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """Return the output of a translation. For `n_best` 1 it is a line in `form`. Otherwise it is a line
-    "number ||| text ||| logprob= ... ||| score" per candidate, as in Moses, where the number of the first
-    line is 0. `links` has the alignment of each candidate, which becomes the last column. If it is None,
-    there is no such column. Without candidates, return one line with an empty text."""
+    """Return a line in `form`, or for `n_best` > 1 a line "number ||| text ||| logprob= ... ||| score" per
+    candidate, with numbers from 0. `links`, unless None, are alignments for the last column. Without
+    candidates, return one line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
@@ -49,8 +48,7 @@ def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[s
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
-    """Return the translation as a JSON object on one line. Add `aligned`, the index of the source token for
-    each target token, unless it is None."""
+    """Return the translation as a JSON object on one line, with alignments `aligned` unless None."""
     content: dict[str, Any] = {
         "line": translation.line.number,
         "hypotheses": [_described(candidate) for candidate in translation.candidates],
@@ -64,7 +62,6 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
 
 
 def _described(candidate: Candidate) -> Mapping[str, Any]:
-    """Return the text, the scores and the tokens of a candidate as JSON data."""
     return {
         "text": candidate.text,
         "score": candidate.score,
@@ -75,12 +72,10 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 
 
 class AttentionPage:
-    """Computes alignments from attention, if the user wants them, and collects the lines of the page of
-    --attention."""
+    """Computes alignments from attention, if wanted, and collects the lines of the page of --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
-        """Use the first model of `model` for alignments and for the page. `file` is open for the page. If it
-        is None, write no page."""
+        """Take alignments from the first model of `model`. If `file` is None, no page is written."""
         self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
         self._with_alignments = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []
@@ -95,17 +90,15 @@ class AttentionPage:
         return alignment(self._model, *_tokens(translation, best[0])) if best else []
 
     def links(self, translation: Translation) -> list[str] | None:
-        """Return the word alignment of each candidate in the Pharaoh format, such as "0-0 1-2". Return None
-        if the setting `output.alignments` is off."""
+        """Return each candidate's word alignment, such as "0-0 1-2", or None without `output.alignments`."""
         if not self._with_alignments:
             return None
         pairs = [_tokens(translation, candidate) for candidate in translation.candidates]
         return [pharaoh(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
 
     def add(self, translation: Translation) -> None:
-        """Add the sentences of a translated line to the page. If the page has `MAX_LINES_ON_PAGE` sentences
-        or more, only count the line as left out. Do nothing if there is no file or the translation has no
-        candidate."""
+        """Add a translated line with candidates to the page, if any. Beyond `MAX_LINES_ON_PAGE` sentences,
+        only count it as left out."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:
@@ -116,8 +109,7 @@ class AttentionPage:
             self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
 
     def write(self) -> None:
-        """Write the page to its file. Print a message to stderr if lines were left out. Do nothing if there
-        is no file."""
+        """Write the page if there is a file. Print a message if lines were left out."""
         if not self._file:
             return
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
@@ -137,8 +129,7 @@ class Reporter:
     """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
-        """`quiet` prints only warnings and errors. `prompt` asks the user to type sentences. A bar is shown
-        if stderr is a terminal and neither is set."""
+        """`quiet` prints only warnings and errors. `prompt` asks for sentences. Both omit the bar."""
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
@@ -165,16 +156,14 @@ class Reporter:
             self._end()
 
     def begin(self, odd: OddInput) -> None:
-        """Start the clock, once the models are loaded. Print the prompt if there is one. `odd` checks the
-        input."""
+        """Start the clock once the models are loaded, and print the prompt. `odd` checks the input."""
         self._odd, self._since = odd, time.monotonic()
         if self._prompt and not self._quiet:
             click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
 
     def line(self, translation: Translation) -> None:
-        """Count a translated line, and update the bar. Warn of odd input and of the first line that is too
-        long. Print an error if the line did not fit into memory. Count degenerate translations, unknown
-        prefixes and copied placeholders for the summary."""
+        """Count a translated line and its problems, and update the bar. Warn of odd input and the first too
+        long line. Print an error if the line did not fit into memory."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
@@ -197,8 +186,7 @@ class Reporter:
             self._bar.update(self._bar.task_ids[0], completed=self._lines, rate=f"{rate:,.1f} lines/s")
 
     def restarts(self, count: int) -> None:
-        """Warn when `count` exceeds 0 for the first time. `count` is the number of worker processes that died
-        so far."""
+        """Warn once if worker processes died. `count` is the number of deaths since the start."""
         if count > self._restarts == 0:
             warn(
                 "a worker process died, and its lines are translated again. If this happens often, "
@@ -234,12 +222,10 @@ class Reporter:
 
     @staticmethod
     def _error(text: str) -> None:
-        """Print an error to stderr."""
         click.echo(f"Error: {text}", err=True)
 
 
 def _bar() -> "Progress":
-    """Return a display on stderr with the number of translated lines, the rate and the elapsed time."""
     from rich.console import Console  # takes time to load
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
