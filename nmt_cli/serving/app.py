@@ -74,6 +74,7 @@ def _error_body(path: str) -> ErrorBody:
 
 
 async def _fault(_: Request, __: Exception) -> Response:
+    """Answer a request that raised an unexpected exception with status 500."""
     return JSONResponse({"error": "Internal error of nmt. The output of the server has its location."}, 500)
 
 

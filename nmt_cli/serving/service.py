@@ -139,6 +139,7 @@ async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
 
 
 def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
+    """Return the result of `work`. From now on, PyTorch computes with one thread in the calling thread."""
     set_own_threads(1)
     return work()
 

@@ -134,6 +134,7 @@ class WorkerProcess:
             self._turn.lost(sentences, cause)
 
     def _start(self) -> None:
+        """Fork a process and connect to it. Raise `UserError` if the system refuses the process."""
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         arguments = (theirs, self._models, self._counts, self._threads)
