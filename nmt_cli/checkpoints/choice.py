@@ -95,6 +95,6 @@ def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"
     remedy = f"Use --{option} {len(steps)}" if steps else "Name models instead"
     return UserError(
-        f"--{option} {count} is too large: {run} has {present}. {remedy}, or train with a larger "
-        f"checkpoints.keep_{option}."
+        f"--{option} {count} is too large: {run} has {present}. {remedy}, or train with a smaller "
+        f"--save-every and a larger checkpoints.keep_{option}."
     )

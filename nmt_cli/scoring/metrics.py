@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
@@ -70,10 +70,26 @@ def score(
     lang: str = "",
 ) -> list[Score]:
     """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings. Each
-    of `references` has one line per hypothesis. "paper-bleu" needs the target language `lang`, by which
-    "bleu" chooses its tokeniser."""
+    of `references` has one line per hypothesis, otherwise raise `UserError`, as for an unknown
+    metric. "paper-bleu" needs the target language `lang`, by which "bleu" chooses its tokeniser."""
+    _check_aligned(hypotheses, references)
+    if unknown := [metric for metric in metrics if metric not in get_args(Metric)]:
+        *first, last = get_args(Metric)
+        raise UserError(f"{unknown[0]!r} is not a metric. Use {', '.join(first)} or {last}.")
     measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
     return [result for measure in measures for result in measure.scores([hypotheses])]
+
+
+def _check_aligned(hypotheses: Lines, references: Sequence[Lines]) -> None:
+    """Raise `UserError` without references or for one of another length, and `TypeError` for a text."""
+    if not references:
+        raise UserError("There are no references. Give at least one list of lines.")
+    named = {f"references[{number}]": lines for number, lines in enumerate(references)}
+    for name, lines in {"hypotheses": hypotheses, **named}.items():
+        if isinstance(lines, str):
+            raise TypeError(f"{name} must be a list of lines, not one text. Use [text].")
+        if len(lines) != len(hypotheses):
+            raise UserError(f"{name} has {len(lines)} lines, but there are {len(hypotheses)} hypotheses.")
 
 
 class Measure:

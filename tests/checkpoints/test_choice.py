@@ -40,7 +40,7 @@ def test_too_few_checkpoints_are_an_error_that_lists_them(tmp_path: Path) -> Non
         stated(tmp_path, step)
     assert refusal(newest, tmp_path, 4) == (
         f"--last 4 is too large: {tmp_path} has checkpoints of steps 5, 40, 300 only. Use --last 3, or train "
-        "with a larger checkpoints.keep_last."
+        "with a smaller --save-every and a larger checkpoints.keep_last."
     )
 
 

@@ -1,7 +1,9 @@
 """Scores equal those of sacrebleu in every printed digit, and have its signatures."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -160,3 +162,26 @@ def test_perplexity_is_the_exponential_of_the_mean_loss_or_infinite(
     nll: float, units: int, expected: float
 ) -> None:
     assert perplexity(nll, units) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "error", "message"),
+    [
+        (["a"], [["a", "b"]], UserError, "references[0] has 2 lines, but there are 1 hypotheses."),
+        (["a"], [["a"], []], UserError, "references[1] has 0 lines, but there are 1 hypotheses."),
+        (["a"], [], UserError, "There are no references."),
+        ("a", [["a"]], TypeError, "hypotheses must be a list of lines, not one text. Use [text]."),
+        (["a"], ["a"], TypeError, "references[0] must be a list of lines, not one text. Use [text]."),
+    ],
+)
+def test_texts_that_are_not_aligned_are_refused(
+    hypotheses: Any, references: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        score(hypotheses, references)
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    message = "'bleau' is not a metric. Use bleu, chrf, chrf++, ter or paper-bleu."
+    with pytest.raises(UserError, match=re.escape(message)):
+        score(["a"], [["a"]], ["bleau"])  # type: ignore[list-item]

@@ -47,6 +47,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     printed as Markdown.
     """
     files, group = pages(), cast(click.Group, context.find_root().command)
+    topic = Path(topic.lower()).stem  # "how-to/decode.md" is a page too
     if not topic:
         click.echo(_listed(context, files))
     elif topic in files:

@@ -33,8 +33,9 @@ def test_the_summary_of_a_page_is_its_title_and_first_sentence(page: str, expect
     assert summary(page) == expected
 
 
-def test_a_page_in_a_pipe_is_its_markdown(nmt: Callable[..., CompletedProcess[str]]) -> None:
-    assert nmt("help", "log").stdout.strip() == pages()["log"].read_text(encoding="utf-8").strip()
+@pytest.mark.parametrize("topic", ["log", "LOG", "reference/log", "nmt_cli/docs/reference/log.md"])
+def test_a_page_in_a_pipe_is_its_markdown(nmt: Callable[..., CompletedProcess[str]], topic: str) -> None:
+    assert nmt("help", topic).stdout.strip() == pages()["log"].read_text(encoding="utf-8").strip()
 
 
 @pytest.mark.slow
@@ -62,7 +63,11 @@ def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[s
 
 @pytest.mark.parametrize(
     ("topic", "hint"),
-    [("preset", "Did you mean presets?"), ("xyzzy", "nmt help lists all pages."), ("BLEU", "Did you mean ")],
+    [
+        ("preset", "Did you mean presets?"),
+        ("xyzzy", "nmt help lists all pages."),
+        ("tokeniser", "Did you mean "),
+    ],
 )
 def test_an_unknown_topic_gets_a_suggestion(
     nmt: Callable[..., CompletedProcess[str]], topic: str, hint: str
