@@ -11,6 +11,9 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 EMA = "ema.safetensors"
+SETTINGS = "config.toml"
+"""The settings of a run."""
+
 CHECKPOINTS = "checkpoints"
 BEST, LAST = "best", "last"
 NAME = re.compile(r"step-(\d{8,})")
@@ -36,6 +39,8 @@ def find_model(path: Path) -> Path:
             return folder
     if complete := checkpoints(path):
         return list(complete.values())[-1]
+    if (path / SETTINGS).is_file():
+        raise UserError(f"{path} has no checkpoint yet. Wait for one, or train with --save-every.")
     raise UserError(
         f"{path} is not a model: it has no {CONFIG} and no checkpoint. "
         "Name a model, checkpoint or run folder."

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import get_type_hints
 
+from nmt_cli.checkpoints.finding import SETTINGS
 from nmt_cli.config import as_toml, read, settings_of_kind
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole
@@ -10,7 +11,7 @@ from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
-CONFIG = "config.toml"
+CONFIG = SETTINGS
 
 FIXED = frozenset(
     f"{section}.{name}"

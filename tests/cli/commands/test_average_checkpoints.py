@@ -146,7 +146,7 @@ def test_a_run_without_checkpoints_is_reported(
     (young / "checkpoints").mkdir(parents=True)
     shutil.copy(run / "config.toml", young)
     result = average(young, "--out", tmp_path / "out", *flag)
-    assert_one_line(result, 1, f"{young} is not a model: it has no config.json and no checkpoint. ")
+    assert_one_line(result, 1, f"{young} has no checkpoint yet. Wait for one, or train with --save-every.")
 
 
 def test_a_missing_folder_and_a_folder_without_a_model_are_reported(
