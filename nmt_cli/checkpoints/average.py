@@ -44,10 +44,10 @@ class Part:
 
 
 def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: About = NO_FACTS) -> list[Part]:
-    """Write the mean of the models in `folders` as the model folder `out`, and return these models in order.
-    `file` names the weights file in each folder. `about` adds facts to the model card. Settings that may
-    differ (dropout, initialisation) come from the last model. Raise `UserError` if a model is damaged, if two
-    do not match, or if `out` is not replaceable (`check_replaceable`).
+    """Write the mean of the models in `folders` to model folder `out`. Return the averaged models, in order.
+    `file` names the weights in each folder. `about` adds facts to the model card. Take settings that may
+    differ, such as dropout, from the last model. Raise `UserError` if a model is damaged, if two models do
+    not match, or if `check_replaceable` refuses `out`.
     """
     check_replaceable(out, folders)
     parts = read_parts(folders, file)
@@ -63,8 +63,8 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Describe the averaged weights for the model card: "step 5" or "mean of steps 1, 2". Without steps, it
-    is "mean of 2 models". For EMA files, "mean" is replaced by "moving average (EMA) of weights".
+    """Return a text for the model card about the averaged weights: "step 5" or "mean of steps 1, 2". If a
+    step is unknown, use "mean of 2 models". For EMA files, "moving average (EMA) of weights" replaces "mean".
     """
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
@@ -82,8 +82,8 @@ def common_search(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
-    """Read and verify the models' descriptions, where `file` names each weights file. Raise `UserError` if
-    one is damaged, or differs from the first in settings, vocabulary or tensors.
+    """Return the verified descriptions of models, in order, without weights. `file` names each weights file.
+    Raise `UserError` if a model is damaged, or differs from the first in settings, vocabulary or tensors.
     """
     parts: list[Part] = []
     for folder in folders:
@@ -98,7 +98,7 @@ def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
 
 
 def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
-    """Return the mean of each tensor, by name, in its own dtype. Raise `UserError` for inf or nan."""
+    """Return each tensor's mean over `parts`, by name, in its dtype. Raise `UserError` for inf or nan."""
     shapes = {name: shape for name, (_, shape) in parts[0].tensors.items()}
     # The largest first: its float64 sum is freed before most of the result exists.
     return {
@@ -142,7 +142,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Raise `UserError` if settings, vocabulary, or a tensor's name, dtype or shape prevent averaging."""
+    """Raise `UserError` if settings, vocabulary, or names, dtypes or shapes of tensors do not match."""
     problem = f"{part.folder} cannot be averaged with {first.folder}"
     config, expected = part.identity.config, first.identity.config
     for key in disagreements(config, expected, "shape", "use"):
@@ -158,8 +158,8 @@ def _check_alike(first: Part, part: Part) -> None:
 
 
 def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of `part` for `config.json`: its SHA-256 and step, and "ema" for an EMA file. Add the
-    parts of an average, and the training record unless it equals `trained_on`.
+    """Return `part` as an entry of `config.json`: its SHA-256 and step, and "ema" for an EMA file. If `part`
+    is an average, add its parts. Add a training record that differs from `trained_on`.
     """
     origin = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
@@ -168,7 +168,7 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
-    """Raise `UserError` unless `out` is new, empty or only an earlier average, and none of `folders`."""
+    """Raise `UserError` if `out` is in `folders`, or exists and is neither empty nor an earlier average."""
     if not out.exists():
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):

@@ -32,7 +32,7 @@ class About:
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
-    """Return a Markdown card. `origin` is a text such as "step 500", and `parameters` a number of weights."""
+    """Return a model card in Markdown. `origin` describes the weights, and `parameters` is their number."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
@@ -96,7 +96,7 @@ def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
 
 
 def _data(inputs: Sequence[_Input], licence: str) -> str:
-    """Return a Markdown table of corpora, or "Unknown.", and a sentence with `licence`, or "not stated"."""
+    """Return Markdown: a table of the corpora, or "Unknown.", and the licence, or "not stated"."""
     rows = [
         (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
         for part in inputs
@@ -106,8 +106,8 @@ def _data(inputs: Sequence[_Input], licence: str) -> str:
 
 
 def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
-    """Return a paragraph about the limits of the model. It has the number of training pairs, if known.
-    `longest` is the length in subwords above which lines are split. None or 0 omits that sentence.
+    """Return a paragraph about the limits of the model, with the number of training pairs, if known. Say that
+    lines of over `longest` subwords are split. If `longest` is None or 0, omit that sentence.
     """
     pairs = sum(part.pairs for part in inputs if part.role == "train")
     size = f" ({pairs:,} pairs)" if pairs else ""

@@ -10,7 +10,7 @@ from nmt_cli.errors import Caution, UserError
 
 
 def newest(run: Path, count: int) -> list[Path]:
-    """Return the newest `count` checkpoints of a run, oldest first. Raise `UserError` if there are fewer."""
+    """Return the newest `count` checkpoints of a run, oldest first. Raise `UserError` if fewer exist."""
     existing = checkpoints(run)
     if len(existing) < count:
         raise _too_few(run, "checkpoints", list(existing), "last", count)
@@ -18,8 +18,8 @@ def newest(run: Path, count: int) -> list[Path]:
 
 
 def best(run: Path, count: int) -> list[Path]:
-    """Return the `count` checkpoints with the best validation scores, best first. The older one wins a tie.
-    If fewer have a score, warn and return those. Raise `UserError` if none has.
+    """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the older
+    is better. If fewer have a score, warn and return only these checkpoints. If none has, raise `UserError`.
     """
     existing = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in existing]
@@ -34,8 +34,8 @@ def best(run: Path, count: int) -> list[Path]:
 
 def apart(run: Path, minutes: float, count: int) -> list[Path]:
     """Return `count` checkpoints about `minutes` of training apart, oldest first, up to the newest. Going
-    back, take the nearest to `minutes` each time, and the newer one of a tie. Raise `UserError` if a distance
-    is off by over half, too few exist, or one has no stored time.
+    back, take the checkpoint nearest to each distance, and of equal ones the newer. Raise `UserError` if a
+    distance is off by over half, too few exist, or a time is not stored.
     """
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
@@ -59,7 +59,7 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
 
 def named(paths: Sequence[Path]) -> list[Path]:
     """Return the model folder of each path, in order, with links such as `best` resolved. Raise `UserError`
-    if a path is not a model, or if two are the same folder.
+    if a path is not a model, or if two paths lead to one folder.
     """
     found = [find_model(path) for path in paths]
     folders = [folder.resolve() if folder.is_symlink() else folder for folder in found]
@@ -70,8 +70,8 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def _best_first(run: Path) -> list[int]:
-    """Return the steps of all validations up to the newest checkpoint, best score first. The older step wins
-    a tie. Return [] without checkpoints. A step may have no checkpoint.
+    """Return the steps of all validations up to the newest checkpoint, best score first. Of equal scores, put
+    the older step first. Include steps without a checkpoint. If the run has no checkpoints, return [].
     """
     for folder in reversed(checkpoints(run).values()):
         scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
@@ -80,7 +80,7 @@ def _best_first(run: Path) -> list[int]:
 
 
 def _stated_seconds(folder: Path) -> float:
-    """Return the seconds of training up to a checkpoint. Raise `UserError` if they are not stored."""
+    """Return the seconds of training up to a checkpoint. Raise `UserError` if no time is stored."""
     state = read_state(folder)
     if "seconds" not in state:
         raise UserError(f"{folder / STATE} has no training time. Use --last without --every-minutes.")
@@ -88,8 +88,8 @@ def _stated_seconds(folder: Path) -> float:
 
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
-    """Return, not raise, the error for fewer than `count` checkpoints, where `steps` exist. `option` names
-    the setting, "last" or "best". `kind` is a plural, as in "no checkpoints".
+    """Return, not raise, the error that only `steps` exist instead of `count` checkpoints. `option` names the
+    setting, "last" or "best". `kind` is a plural, as in "no checkpoints".
     """
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"

@@ -27,7 +27,7 @@ REQUIRED: Mapping[str, Mapping[str, type]] = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors of any device to a safetensors file, or replace it. Raise `OSError` if that fails."""
+    """Write or replace a safetensors file with tensors of any device. Raise `OSError` if writing fails."""
     path.touch()
     mode = path.stat().st_mode  # safetensors makes its files private
     try:
@@ -46,15 +46,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor by name, from the header only. Raise as `read_tensors` does."""
+    """Return tensor shapes by name, read from the header only. Raise errors as `read_tensors` does."""
     with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
         return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Turn errors of libraries in the block into `OSError` if the message has a system's error number. Other
-    errors become `UserError`: the file `path` is damaged. A missing file is an `OSError`.
+    """In the block, turn a library's error into `OSError` if its message has a system's error number. Turn
+    other errors into a `UserError` that `path` is damaged. Raise `OSError` if `path` is missing.
     """
     try:
         yield
@@ -72,7 +72,7 @@ def _of_system(error: Exception, path: Path) -> OSError | None:
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
-    """Write `description` as JSON, with its checksum, and the size and hash of each file in `covers`."""
+    """Write `description` to JSON file `name`, with a checksum, and sizes and hashes of files in `covers`."""
     files = {covered: size_and_hash(folder / covered) for covered in covers}
     complete = {**description, "files": files}
     text = json.dumps({**complete, "sha256": _digest(complete)}, indent=1, ensure_ascii=False)
@@ -80,8 +80,8 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
-    """Return the content of the JSON file `name`, without its checksum. Raise `UserError` if it or a covered
-    file is missing or damaged. Also raise it for another format or a missing key of `REQUIRED`.
+    """Return the content of the JSON file `name`, without its checksum. Raise `UserError` if the JSON file or
+    a file listed in it is missing or damaged. Raise `UserError` too for another format or a missing key.
     """
     path = folder / name
     try:
@@ -126,7 +126,7 @@ def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:
-    """Raise `UserError` if the file is missing, or its size or hash is not that in `written`."""
+    """Raise `UserError` if the file is missing, or if its size or hash differs from `written`."""
     if not path.is_file():
         raise UserError(f"{path} is missing. Copy it again, or use another checkpoint.")
     # Compare the size first: hashing reads the whole file.

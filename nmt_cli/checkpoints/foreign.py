@@ -25,7 +25,7 @@ PICKLE_BYTES = 1 << 24
 
 
 def refuse_foreign_model(path: Path) -> None:
-    """Raise `UserError` if `path` is another toolkit's model. Advise `nmt import` if that reads it."""
+    """Raise `UserError` if `path` is another toolkit's model. Advise `nmt import` for those in `IMPORTED`."""
     if toolkit := foreign_kind(path):
         remedy = "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
         if toolkit in IMPORTED:
@@ -86,7 +86,7 @@ def _is_opennmt(path: Path) -> bool:
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Return those of `names` in the first 16 MiB of a pickled .pt or .pth file, zipped or not."""
+    """Return the `names` found in the first 16 MiB of a pickled .pt or .pth file, zipped or not."""
     if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
     pickled = _zipped_start(path) if _start(path, 4) == LOCAL_HEADER else _start(path, PICKLE_BYTES)

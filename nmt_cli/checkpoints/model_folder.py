@@ -70,7 +70,7 @@ class Model:
 
 
 def weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the live parameters by name. One with several names appears once, under the first."""
+    """Return the live parameters by name. A parameter with several names appears only under the first."""
     return dict(model.named_parameters())
 
 
@@ -126,7 +126,7 @@ def _without_weights(identity: Identity) -> Transformer:
 
 
 def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
-    """Return the shape of each weight by name, without building more than one layer of each stack."""
+    """Return the shape of each weight by name. Build only one layer each of encoder and decoder."""
     config = identity.config
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
@@ -150,7 +150,7 @@ class _SkipInitialization(TorchFunctionMode):
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
-    """Return the path of the moving average if `description` covers one, else that of the weights."""
+    """Return the path of the moving average if `description` lists its file, else of the weights."""
     return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
@@ -174,8 +174,8 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 
 def _check_trained_on(record: Any) -> None:
-    """Raise `ValueError` unless the record is a dict, and its limits are valid or missing. `longest` is an
-    integer of at least 2 or null, and `length_ratio` a finite float of at least 0.
+    """Raise `ValueError` if the record is not a dict, or a limit in it is invalid. `longest` must be an
+    integer of at least 2, null or missing. `length_ratio` must be a finite float of at least 0, or missing.
     """
     record = record if isinstance(record, dict) else {"longest": 0}
     longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
@@ -187,8 +187,8 @@ def _check_trained_on(record: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` by name into `model` as fp32, or use them themselves on the meta device. Raise
-    `UserError` if names, shapes or dtypes do not fit, or a value is not finite.
+    """Copy `tensors` by name into `model` as fp32. On the meta device, make `tensors` the weights themselves.
+    Raise `UserError` if names, shapes or dtypes do not fit, or a value is not finite.
     """
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)

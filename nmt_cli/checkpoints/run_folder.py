@@ -60,8 +60,8 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint completely or not at all, and replace one of the same step. Point the link `last` to
-    it, and return its folder. Raise `UserError` if it cannot be written.
+    """Write a checkpoint completely or not at all, and return its folder. Replace a checkpoint of the same
+    step. Point the link `last` to the new folder. Raise `UserError` if writing fails.
     """
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
@@ -71,8 +71,8 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
-    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return its size in
-    bytes. Raise `UserError` if the disk is full, or if it returns other values.
+    """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return the size in
+    bytes. Raise `UserError` if the disk is full, or if the values read differ from the values written.
     """
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):
@@ -163,7 +163,7 @@ def point(run: Path, name: str, folder: Path) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Remove the leftovers of killed saves. First restore a checkpoint that one had moved away."""
+    """Remove leftovers of killed saves. First move back each checkpoint that a killed save had moved away."""
     for remains in (run / CHECKPOINTS).glob(".step-*"):
         recover(remains.with_name(remains.stem.removeprefix(".")))
         if remains.is_dir() and not remains.is_symlink():
@@ -182,7 +182,7 @@ def set_copies_aside(run: Path) -> dict[Path, Path]:
 
 
 def keep_only(run: Path, steps: set[int]) -> None:
-    """Remove the folders of all checkpoints of a run whose step is not in `steps`."""
+    """Remove all checkpoints of a run except those of `steps`."""
     for step, folder in checkpoints(run).items():
         if step not in steps:
             doomed = folder.with_name(f".{folder.name}.unfinished")

@@ -71,9 +71,9 @@ class Scores:
 
 
 def evaluate(evaluation: Evaluation) -> Scores:
-    """Read all texts, and return every system's scores, with notes and warnings. Raise `UserError` for
-    repeated texts, different lengths, or an option without effect. Also raise it for a metric that cannot be
-    computed for the language, or lines too long for TER."""
+    """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for a path
+    given twice, unequal lengths, or an option without effect. Raise `UserError` too for lines too long for
+    TER, or a metric that the language does not allow."""
     _refuse_repeats(evaluation)
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
@@ -104,8 +104,8 @@ def evaluate(evaluation: Evaluation) -> Scores:
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    """Return each system's scores of the whole text and, if requested, of each line. BLEU by the paper's
-    protocol has no scores of lines."""
+    """Return for each system the scores of its text and, if requested, of each line. Leave out line scores of
+    BLEU by the paper's protocol, which has none."""
     scored = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
@@ -123,7 +123,7 @@ def _systems(
 def _scored(
     evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
 ) -> tuple[list[Score], list[significance.Finding]]:
-    """Return the score and significance test of each system. Without a test, the second list is empty."""
+    """Return the scores of the systems, and their significance tests, which are [] if none is requested."""
     counts = measure.counts(systems)
     if not evaluation.significance:
         return measure.scores_of(counts), []
@@ -135,8 +135,8 @@ def _scored(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
-    """Return the distinct metrics to compute, and a note if BLEU by the paper's protocol is left out. The
-    language is then unknown, or Moses cannot split it. Raise `UserError` instead if the user requested it."""
+    """Return the requested or default metrics, each once, and notes. If Moses does not split `language`, or
+    it is "", omit a default paper-bleu with a note. If paper-bleu was requested, raise `UserError`."""
     metrics = list(dict.fromkeys(evaluation.metrics or DEFAULT))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
@@ -152,7 +152,7 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 
 
 def _refuse_repeats(evaluation: Evaluation) -> None:
-    """Raise `UserError` if a path occurs twice among references or hypotheses, or stdin in both together."""
+    """Raise `UserError` if references or hypotheses repeat a path, or if stdin occurs twice in all."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
     for paths in (evaluation.references, evaluation.hypotheses):
         for path in paths:
@@ -161,8 +161,8 @@ def _refuse_repeats(evaluation: Evaluation) -> None:
 
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
-    """Raise one `UserError` that lists all options without effect on `metrics`. Check settings of BLEU and
-    significance, a test of one system, `--sentences` for the paper's protocol only, and `--target-lang`."""
+    """Raise one `UserError` with all options that have no effect. Check settings of BLEU and of significance,
+    a test with one system, `--sentences` with only paper-bleu, and `--target-lang`."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     removed = {f"significance.{name}" for name in SignificanceConfig.gone}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
@@ -201,9 +201,9 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text with lines that are not UTF-8, or with carriage returns inside lines.
-    Also warn of systems with `LOOKS_TOKENIZED` lines that look tokenised, for "paper-bleu", or for "bleu"
-    unless its tokeniser is "none"."""
+    """Yield a warning for each text with invalid UTF-8, and for each with carriage returns inside lines. For
+    paper-bleu, or bleu with a tokeniser, also check systems for tokenised text. Warn if at least
+    `LOOKS_TOKENIZED` lines look tokenised."""
     for text in (*references, *systems):
         if text.invalid:
             yield (

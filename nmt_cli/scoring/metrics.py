@@ -69,9 +69,9 @@ def score(
     config: ScoreConfig | None = None,
     lang: str = "",
 ) -> list[Score]:
-    """Return the score of `hypotheses` in each of `metrics`. Without `config`, use the default settings. Each
-    of `references` has one line per hypothesis, otherwise raise `UserError`, as for an unknown
-    metric. "paper-bleu" needs the target language `lang`, by which "bleu" chooses its tokeniser."""
+    """Return the score of `hypotheses` in each of `metrics`, in order. If `config` is None, use the default
+    settings. Target language `lang` chooses the tokeniser of "bleu", and "paper-bleu" needs `lang`. Raise
+    `UserError` for an unknown metric, or a reference without one line per hypothesis."""
     _check_aligned(hypotheses, references)
     if unknown := [metric for metric in metrics if metric not in get_args(Metric)]:
         *first, last = get_args(Metric)
@@ -93,11 +93,11 @@ def _check_aligned(hypotheses: Lines, references: Sequence[Lines]) -> None:
 
 
 class Measure:
-    """A metric with its references, for any number of systems. Each has one line per reference line."""
+    """A metric with its references. It scores any number of systems with one line per reference line."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
-        """Prepare sacrebleu's metric. The target language `lang` chooses BLEU's tokeniser. Raise `UserError`
-        if that cannot be used."""
+        """Prepare sacrebleu's object for `metric`. The target language `lang` chooses BLEU's tokeniser. Raise
+        `UserError` if this tokeniser cannot be used."""
         self.metric = metric
         self._references = references
         self._config = config
@@ -111,8 +111,8 @@ class Measure:
         return self.scores_of(self.counts(systems))
 
     def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
-        """Return the score of each system. `counts` has an item per line: the counts of each system. Without
-        lines, the result is empty."""
+        """Return the score of each system, in order, or [] without lines. Each item of `counts` is of one
+        line, with the counts of each system."""
         totals: list[Counts] = []
         for line in counts:
             totals = totals or [[0] * len(system_counts) for system_counts in line]
@@ -121,8 +121,8 @@ class Measure:
         return [self._score(total) for total in totals]
 
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
-        """Yield an item for each line: the counts of each system, which `scores_of` sums. Each block of lines
-        replaces the references in the cache of `counter`."""
+        """Yield for each line the counts of each system, as input of `scores_of`. Overwrite the cached
+        references of `counter` with each block of lines."""
         for lines in _together([*self._references, *systems]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
             self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
@@ -141,7 +141,7 @@ class Measure:
         return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
-        """Return the score of each line, at least one. BLEU ignores n-grams longer than the line."""
+        """Return the score of each line. BLEU ignores n-grams longer than a line. Pass at least one line."""
         # BLEU of single sentences needs another object, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
@@ -152,8 +152,8 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def signature(self, signature: object = None) -> str:
-        """Return `signature`, or else that of sacrebleu's latest score, as text. For BLEU by the paper's
-        protocol, its steps replace "tok:none"."""
+        """Return `signature`, or else the signature of sacrebleu's latest score, as text. For paper-bleu,
+        replace "tok:none" by the steps of the paper's protocol."""
         text = str(signature or self.counter.get_signature())
         if not self._protocol:
             return text
@@ -182,8 +182,8 @@ def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
 
 
 def characters_instead(config: ScoreConfig, lang: str) -> str | None:
-    """Return why BLEU should count characters, or None if it need not. The reason is that the tokeniser is
-    "auto", and sacrebleu's tokeniser for `lang` cannot be used."""
+    """Return a message that BLEU counts characters if the tokeniser is "auto" and not usable for `lang`.
+    Otherwise return None."""
     if config.bleu.tokenizer != "auto":
         return None
     try:
@@ -198,21 +198,21 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def perplexity(nll: float, units: int) -> float:
-    """Return exp(`nll` / `units`) of a total loss over tokens or words. A mean from 700 on gives infinity."""
+    """Return exp(`nll` / `units`), where `nll` is a sum over tokens or words, or infinity for 700 or more."""
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf
 
 
 def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
-    """Yield blocks of lines: a list for each text of its next `LINES_AT_ONCE` lines, or fewer at the end."""
+    """Yield blocks with the next lines of each text: `LINES_AT_ONCE` per text, or fewer at the end."""
     iterators = [iter(text) for text in texts]
     while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in iterators]):
         yield blocks
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for a metric. `for_sentences` affects only BLEU, as in `_bleu`."""
+    """Return sacrebleu's object for `metric`. With `for_sentences`, "bleu" ignores n-grams beyond a line."""
     from sacrebleu import CHRF, TER
 
     match metric:

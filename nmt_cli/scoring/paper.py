@@ -52,7 +52,7 @@ class PaperProtocol:
 
 
 def replace_punctuation(line: str) -> str:
-    """Replace full-width and typographic punctuation and digits by ASCII, as Moses does. Low quotes stay."""
+    """Return `line` with full-width or typographic punctuation and digits as ASCII, except low quotes."""
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 
@@ -62,7 +62,7 @@ def straighten_quotes(line: str) -> str:
 
 
 def split_compounds(line: str) -> str:
-    """Split off hyphens between characters: `rich-text` becomes `rich ##AT##-##AT## text`. Matches do not
-    overlap, so `a-b-c` is split once. They are of bytes, as in the original, so that a one-letter part
-    outside ASCII is split on both sides."""
+    """Return `line` with hyphens between characters split off: `rich ##AT##-##AT## text` for `rich-text`.
+    Matches do not overlap, so `a-b-c` is split once. Match bytes, as the original does, to split one-letter
+    parts outside ASCII on both sides."""
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()

@@ -55,7 +55,7 @@ class FileLines(Collection[str]):
         return any(line == other for other in self)
 
     def __iter__(self) -> Iterator[str]:
-        """Read the lines from the file again. Raise `UserError` at the end if their number has changed."""
+        """Yield the lines, read again. At the end, raise `UserError` if the number of lines has changed."""
         count = 0
         for raw in files.blocks(self._path, LINES_AT_ONCE):
             count += len(raw)
@@ -65,13 +65,13 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Return a reference. `lang` selects that of a WMT XML file, any if empty, and has no effect on other
-    files. Raise `UserError` for a damaged WMT file."""
+    """Return the reference in a file, pipe or stdin. In a WMT XML file, `lang` selects the reference, and ""
+    any. Other files ignore `lang`. Raise `UserError` for a damaged WMT file."""
     return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """Return the output of a system. In a WMT XML file, read the first output."""
+    """Return a system's output from a file, pipe or stdin. In a WMT XML file, read the first output."""
     return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
@@ -82,8 +82,8 @@ def refuse_second_stdin(paths: Sequence[Path]) -> None:
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` unless both texts have equal numbers of lines, at least one. In two WMT test sets,
-    all documents and segments must also agree, apart from case."""
+    """Raise `UserError` if the texts are empty or differ in number of lines. Raise `UserError` too if
+    documents or segments of two WMT test sets differ, apart from case."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         cure = "they must match line for line."
@@ -108,7 +108,7 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
-    """Return the one of `languages` in which the names of `paths` end: `ref.de`, `ref.de-AT.gz`,
+    """Return the language in `languages` that ends the names of `paths`: `ref.de`, `ref.de-AT.gz`,
     `ref.de.sgm`. Return "" for none or several. Ignore an ending with two languages, such as `ref.en-de`."""
     endings = {_ending(path) for path in paths}
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
@@ -125,8 +125,8 @@ def _ending(path: Path) -> str:
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file. A copy
-    of a pipe or stdin exists as long as `Text.lines`."""
+    """Return the text in a file, a pipe or stdin. `lang` and `side` select the segments of a WMT file. Copy a
+    pipe or stdin to a temporary file. Remove the copy when `Text.lines` is no longer used."""
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
@@ -147,8 +147,8 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
-    """Return the text in a file. `side` and `lang` select the segments of a WMT file, which are in memory.
-    Other files are read for each iteration. `name` is for messages."""
+    """Return the text in a file, which messages call `name`. `side` and `lang` select the segments of a WMT
+    file, and load them. Read other files again in each iteration."""
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
@@ -159,7 +159,7 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
-    """Return lines as text without trailing whitespace, and the number with invalid UTF-8, now U+FFFD."""
+    """Return lines without trailing whitespace, with U+FFFD for bad bytes, and the number of bad lines."""
     lines = [line.decode(errors="replace") for line in raw]
     # Invalid UTF-8 does not survive decoding and encoding.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
