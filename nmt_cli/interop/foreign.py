@@ -51,8 +51,8 @@ class ImportOptions:
     positions: PositionRule | None = None
 
     def languages(self, source: str, target: str, where: Path) -> tuple[str, str]:
-        """Return the source and target language: the option, or else `source` or `target` from the model.
-        Raise `UserError`, which names the model path `where`, if either is empty."""
+        """Return the source and target language from the options. If an option is missing, take the model's
+        `source` or `target`. Raise `UserError`, which names the path `where`, for an empty language."""
         languages = self.source_lang or source, self.target_lang or target
         if not languages[0] or not languages[1]:
             raise UserError(f"{where} does not record its languages. Add --source-lang and --target-lang.")
@@ -86,14 +86,14 @@ class Foreign:
     @property
     def identity(self) -> Identity:
         """Return the description for the model folder: settings, tokenisers and training record. The record
-        includes `longest`, unless it is None or 0."""
+        includes `longest`, if known."""
         longest = {"longest": self.longest} if self.longest else {}
         return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return `foreign` without search settings out of `BOUNDS`, and those that depend on them. Add a note for
-    each setting out of bounds."""
+    """Return `foreign` without each search setting that is out of `BOUNDS`. Leave out the settings that
+    `BOUNDS` lists with such a setting, too. Add a note for each setting out of bounds."""
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -120,8 +120,8 @@ def write(foreign: Foreign, out: Path) -> None:
 
 
 def _for_training(config: ModelConfig) -> str:
-    """Return the text of `train.toml`, with which `nmt train` continues to train the model. Leave out
-    `longest`, unless positions are learned."""
+    """Return the text of `train.toml`, with which `nmt train` continues to train the model. If positions are
+    not learned, leave out `longest`."""
     settings = asdict(config)
     if config.positions != "learned":
         del settings["longest"]  # it has no effect with other positions, and would be refused

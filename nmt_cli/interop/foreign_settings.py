@@ -26,37 +26,37 @@ class ForeignSettings:
         return self._values.get(name) is not None
 
     def names(self) -> list[str]:
-        """Return the names of all settings in the order of the file, with those that are null."""
+        """Return the names of all settings, also of null settings, in the order of the file."""
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number, or `default` if it is missing. Raise `UserError` if both are missing."""
+        """Return a whole number. If it is missing, return `default`, or raise `UserError` without default."""
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
-        """Return a finite number, or `default` if it is missing. Raise `UserError` for another value."""
+        """Return a finite number, or `default` if it is missing. Raise `UserError` for any other value."""
         return cast(float, self._read(name, float, default))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or `default` if it is missing. Raise `UserError` for another value."""
+        """Return true or false, or `default` if it is missing. Raise `UserError` for any other value."""
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or `default` if it is missing. Raise `UserError` if both are missing, or for text
-        that is not Unicode."""
+        """Return a text. If it is missing, return `default`, or raise `UserError` without a default. Raise
+        `UserError` for another type, or a text that is not Unicode."""
         return cast(str, self._read(name, str, default))
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers, empty if missing or "". Raise `UserError` for another type."""
+        """Return a list of whole numbers, or [] if missing or "". Raise `UserError` for another type."""
         return list(self._read(name, tuple[int, ...], ()))
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty if missing or "". Raise `UserError` for another type."""
+        """Return a list of texts, or [] if missing or "". Raise `UserError` for another type."""
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings of each object in a list, empty if missing. Raise `UserError` if the setting is
-        not a list of objects."""
+        """Return the settings of each object in a list, or [] if the list is missing. Raise `UserError` if
+        the setting is not a list of objects."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())
@@ -68,8 +68,8 @@ class ForeignSettings:
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value in `choices` for the setting, or for `default` if it is missing. Raise `UserError`
-        if it is not a text, or not a key of `choices`."""
+        """Return the value in `choices` of the setting. If the setting is missing, return the value of
+        `default`. Raise `UserError` if the setting is not a key of `choices`."""
         key = self.text(name, default)
         if key not in choices:
             raise UserError(f"{self.where}: {name} is {key}. nmt supports {', '.join(choices)}.")
@@ -83,8 +83,8 @@ class ForeignSettings:
             raise UserError(f"{self.where}: {name} is {shorten(value)}, but nmt supports only {supported}.")
 
     def _read(self, name: str, kind: Any, default: object) -> Any:
-        """Return a setting as type `kind`, or `default` if it is missing. "" counts as missing for a list.
-        Raise `UserError` for another type, or if both are missing."""
+        """Return a setting as type `kind`. If it is missing, null, or "" for a list, return `default`. Raise
+        `UserError` for another type, or if a missing setting has the default None."""
         value = self._values.get(name)
         if value is None or (value == "" and default == ()):  # an empty list in YAML
             if default is None:
@@ -115,7 +115,7 @@ def read_settings(path: Path) -> ForeignSettings:
 
 
 def read_settings_if_any(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file, or none if it is missing. In this case errors name its folder."""
+    """Return the settings in a JSON file. If it is missing, return none, and errors name its folder."""
     return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
 
 

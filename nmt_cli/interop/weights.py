@@ -102,8 +102,8 @@ def import_tensors(
 
 
 def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: str) -> Tensor:
-    """Remove a tensor from `tensors`, and return it in fp32. Raise `UserError`, which names the file `where`,
-    if it is missing, not finite, or not of `shape`."""
+    """Remove a tensor from `tensors`, and return the tensor in fp32. Raise `UserError`, which names the file
+    `where`, if the tensor is missing, not finite, or not of `shape`."""
     if name not in tensors:
         raise UserError(f"{where} has no {name}, so nmt does not support this model.")
     tensor = tensors.pop(name).detach()
@@ -136,7 +136,7 @@ def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[s
 
 
 def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `tensors`, which have common names, and a vector of zeros for each missing bias of attention."""
+    """Return `tensors`, by common names, with a vector of zeros for each missing bias of attention."""
     biases = {
         name.replace(".weight", ".bias"): tensor.new_zeros(len(tensor))
         for name, tensor in tensors.items()
@@ -147,7 +147,7 @@ def with_attention_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return `tensors`, by common names, without an output bias of zeros. If all biases of attention are
-    zero, leave them out, too."""
+    zero, leave out the biases of attention, too."""
     attention = [name for name in tensors if name.endswith("_proj.bias")]
     zero = set() if any(tensors[name].any() for name in attention) else {*attention}
     zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
@@ -155,8 +155,8 @@ def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
-    """Yield a correspondence for each tensor of our model, except embeddings tied to the output matrix.
-    `source` and `target` are vocabulary sizes."""
+    """Yield, for each tensor of our model, the other toolkits' tensors that form our tensor, with shapes.
+    Leave out embeddings tied to the output matrix. `source` and `target` are vocabulary sizes."""
     width = config.width
     yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
     if config.output_bias:
@@ -189,8 +189,8 @@ def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspo
 
 
 def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
-    """Yield the weight of each module in a layer of `stack`, "encoder" or "decoder", by its names in the
-    layer. Also yield whether the module has a bias, with the rows of the weight."""
+    """Yield the weight of each module in a layer of `stack`, "encoder" or "decoder". Names do not include the
+    layer. Also yield whether the module has a bias, with an element per row of the weight."""
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention

@@ -23,8 +23,8 @@ SEARCH: Mapping[str, Any] = {**ctranslate2.SEARCH, "length_penalty": LENGTH_PENA
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that Argos Translate lacks. These are the losses of
-    CTranslate2, and a SentencePiece model for each side."""
+    """Return a message for each feature of the model that Argos Translate lacks, or []. Start with the losses
+    of CTranslate2. Add a message if each side has its own SentencePiece model."""
     recipe = model.identity.tokenizers.recipe
     messages = ctranslate2.losses(model)
     separate = not recipe.joint or recipe.own_models
@@ -32,8 +32,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return no notes. `precision` is
-    fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
+    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return [], for no notes.
+    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
     name = f"{codes[0]}_{codes[1]}"
@@ -64,8 +64,8 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines by the package in `folder`, with CTranslate2 and the settings of Argos Translate.
-    Underscores become spaces. Raise `UserError` if CTranslate2 is not installed."""
+    """Return each line's translation by the package in `folder`, with the settings of Argos Translate.
+    Replace underscores by spaces. Raise `UserError` if CTranslate2 is not installed."""
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:

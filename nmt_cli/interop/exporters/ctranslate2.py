@@ -40,8 +40,8 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that CTranslate2 lacks. These are settings in
-    `model_losses`, with any epsilon, and different end tokens of the two sides."""
+    """Return a message for each feature of the model that CTranslate2 lacks, or []. Check the settings of
+    `model_losses`, except epsilon. Both sides must have the same end token."""
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
@@ -50,8 +50,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the model, the SentencePiece models and a README into `folder`. Return no notes. `precision` is
-    fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
+    """Write the model, the SentencePiece models and a README into `folder`. Return [], for no notes.
+    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     spec = specification(model)
     spec.validate()
     spec.optimize(quantization=KINDS[precision])
@@ -62,8 +62,8 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def filled(model: Transformer) -> Any:
-    """Return CTranslate2's specification with copies of the weights, without vocabularies. Entries that
-    search never produces get the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
+    """Return CTranslate2's specification with copies of the weights, without vocabularies. Give entries that
+    search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
     specs = _package().specs
     config = model.config
     activation = getattr(specs.common_spec.Activation, config.activation.upper())
@@ -114,8 +114,8 @@ def _package() -> Any:
 
 
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
-    """Set the weights of `stack`, part of a specification, to those of our stack `name`, "encoder" or
-    "decoder". Include positions and the final norm of a pre-norm model."""
+    """Copy the weights of our stack `name`, "encoder" or "decoder", into `stack`, part of a specification.
+    Include positions and, in a pre-norm model, the final norm."""
     table = tensors_by_name.get(f"{'source' if name == 'encoder' else 'target'}_embedding.positions.table")
     if table is None:
         table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()
@@ -139,7 +139,7 @@ def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: 
 
 
 def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each module of a layer of the specification, with the name of our module in the layer."""
+    """Yield each module of a specification's `layer`, with the name of our module in a layer."""
     own = layer.self_attention
     yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
     yield own.layer_norm, "after_attention.norm"
@@ -153,13 +153,13 @@ def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines by the export in `folder`, with a beam of 4, as CTranslate2's users do."""
+    """Return each line's translation by the export in `folder`, with a beam of 4 on the CPU."""
     return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
 
 
 def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
-    """Translate lines by the models in `folder`, with a beam of 4 on the CPU. `kind` is the compute type.
-    `options` go to `translate_batch`."""
+    """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU. `kind` is the
+    compute type, such as "int8". `options` go to `translate_batch`."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())

@@ -31,7 +31,7 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return a message for each tokeniser feature that no other toolkit supports. These are kinds other than
+    """Return a message for each tokeniser feature that other toolkits lack, or []. Report kinds other than
     SentencePiece, Moses, split rare pieces, and symbols that do not begin with ">>"."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
@@ -47,9 +47,9 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 
 
 def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
-    """Return a message for each setting that another toolkit's models cannot have. `d_k` and `d_v` must be
-    width / heads, the windows 0, and `decoder_history` "attention". Settings in `supported` must have its
-    values. Without `any_epsilon`, layer norm's epsilon must be at most `LARGEST_EPSILON`."""
+    """Return a message for each setting that another toolkit's models cannot have, or []. Require `d_k` and
+    `d_v` of width / heads, windows of 0, and `decoder_history` "attention". `supported` maps more settings to
+    required values. Without `any_epsilon`, allow layer norm's epsilon up to `LARGEST_EPSILON`."""
     usual = config.width // config.heads
     required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
     required |= {"decoder_history": "attention", **supported}
@@ -60,7 +60,7 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return a side's SentencePiece model with the normalisation of `recipe`, unless it is `UNTOUCHED`."""
+    """Return a side's SentencePiece model. Add `recipe`'s normalisation, if any."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model

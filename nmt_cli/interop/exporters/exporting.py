@@ -25,7 +25,7 @@ class Toolkit(Protocol):
     """Settings with which our search gives the toolkit's results."""
 
     def losses(self, model: Model) -> list[str]:
-        """Return one message for each feature of a model that the toolkit lacks. Empty if none."""
+        """Return a message for each feature of the model that the toolkit lacks, or []."""
 
     def write(self, model: Model, folder: Path, precision: Precision) -> list[str]:
         """Write the files of the export into an existing folder. Return notes for the user."""
@@ -43,14 +43,14 @@ TOOLKITS: Mapping[str, Toolkit] = {
 
 
 def losses(model: Model, form: str) -> list[str]:
-    """Return a message for each feature of the model and its tokenisers that an export as `form` would lose.
-    `form` is a key of `TOOLKITS`."""
+    """Return a message for each feature of the model or its tokenisers that an export loses, or []. `form` is
+    a key of `TOOLKITS`."""
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
     """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return
-    notes for the user. Raise `UserError` if the toolkit lacks a feature of the model or `precision`."""
+    notes for the user. Raise `UserError` if the toolkit lacks `precision` or a feature of the model."""
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
         raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}.")
@@ -62,7 +62,7 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return `count` lines of 2 to 13 random pieces of `source`. Equal counts give equal lines."""
+    """Return `count` lines to compare models on, each the text of 2 to 13 pieces. Equal lines each time."""
     generator = random.Random(count)
     pieces = sorted(source.numbering.pieces)
     return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

@@ -72,21 +72,21 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that `transformers` lacks. These are settings in
-    `model_losses`, positions other than "sinusoidal" from 0, and pre-norm without tied embeddings."""
+    """Return a message for each feature of the model that `transformers` lacks, or []. Check `model_losses`.
+    Require "sinusoidal" positions from 0. Require tied embeddings in a pre-norm model."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
 
 
 def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the target's first id: `source`, the source size, if one matrix holds both sides, and else 0."""
+    """Return the target's first id: 0, or the source size `source` if one matrix holds both vocabularies."""
     return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
     """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. `precision` is
-    fp32 or fp16. Return a note for models that CTranslate2's converter cannot read."""
+    fp32 or fp16. Return a note if CTranslate2's converter cannot read the model, else []."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
@@ -160,8 +160,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Padding,
-    and the source's entries in a matrix for both vocabularies, get the output bias `EXCLUDED_BIAS`."""
+    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Padding
+    gets the output bias `EXCLUDED_BIAS`. So do source entries in a matrix for both vocabularies."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
@@ -183,7 +183,7 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    """Return the settings of `config.json` for this architecture, without classes, ids and sizes."""
+    """Return the settings of `config.json` for `config`, without classes, token ids and vocabulary sizes."""
     return {
         "encoder_layers": config.encoder_layers,
         "encoder_attention_heads": config.heads,
@@ -206,8 +206,8 @@ def _described(config: ModelConfig) -> dict[str, Any]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines by the export in `folder`, with a beam of 4, to at most 62 tokens. Raise `UserError` if
-    `transformers` is not installed."""
+    """Return each line's translation by the export in `folder`, with a beam of 4 and at most 62 tokens. Raise
+    `UserError` if `transformers` is not installed."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:

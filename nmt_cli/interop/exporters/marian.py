@@ -83,8 +83,8 @@ UNUSED: Mapping[str, Any] = {
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that Marian lacks. These are settings in `model_losses`,
-    positions other than "marian" from 0, a start token, and gelu."""
+    """Return a message for each feature of the model that Marian lacks, or []. Check `model_losses`. Require
+    "marian" positions from 0. Refuse a start token and gelu."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
@@ -93,8 +93,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return no notes. `precision` has no
-    effect. Leave out rows without an entry in the vocabulary."""
+    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return [], for no notes. `precision`
+    has no effect. Leave out matrix rows without a vocabulary entry."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)
@@ -112,9 +112,9 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
 
 
 def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
-    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. They are
-    SentencePiece models if these number all pieces as we do, otherwise YAML files with those models beside
-    them. A joint vocabulary is one file, named twice."""
+    """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. Write
+    SentencePiece models if SentencePiece's ids equal ours. Otherwise write YAML files, with the SentencePiece
+    models beside the YAML files. A joint vocabulary is one file, named twice."""
     sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
     models = [exported.sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
     if all(map(_numbered_alike, sides)):
@@ -143,8 +143,8 @@ def _numbered_alike(side: Tokenizer) -> bool:
 
 
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) for each tensor of `common` in Marian's names and layout. Matrices are transposed,
-    except embeddings and the output matrix. Vectors become one row. Tied matrices appear once."""
+    """Yield (name, tensor) for each tensor of `common` in Marian's names and layout. Transpose matrices,
+    except embeddings and the output matrix. Make vectors one row. Yield tied matrices once."""
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
         if match := COMMON_LAYER.fullmatch(name):
@@ -198,8 +198,8 @@ def _shown(value: Any) -> str:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """Translate lines by the export in `folder`, with Marian's package and a beam of 4. Raise `UserError` if
-    it is not installed, or if the vocabulary is YAML."""
+    """Return each line's translation by the export in `folder`, with a beam of 4. Raise `UserError` if
+    Marian's package is not installed, or if the vocabulary is YAML."""
     try:
         from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:

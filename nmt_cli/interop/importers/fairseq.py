@@ -54,8 +54,8 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of a checkpoint, or of a folder with one. Dictionaries and the subword model must be
-    beside the checkpoint. Raise `UserError` if nmt can't express it, or for the option `positions`."""
+    """Return the model of the checkpoint `path`, or of the folder `path`. Dictionaries and subword model must
+    be beside the checkpoint. Raise `UserError` for an unsupported model, or for `options.positions`."""
     file = _checkpoint(path) if path.is_dir() else path
     if options.positions:
         raise UserError(
@@ -75,8 +75,8 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _checkpoint(folder: Path) -> Path:
-    """Return the only checkpoint in `folder`, or the first of several that is named in `BEST`. Raise
-    `UserError` if there is no such file."""
+    """Return the first file of `BEST` that is in `folder`, or else the only checkpoint in `folder`. Raise
+    `UserError` if `folder` has no checkpoint, or several without a name in `BEST`."""
     checkpoints = sorted(folder.glob(f"*{ENDING}"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
     if len(checkpoints) == 1 or best:
@@ -87,7 +87,7 @@ def _checkpoint(folder: Path) -> Path:
 
 
 def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
-    """Return the training settings in a checkpoint of any version. Those in `cfg` replace those in `args`."""
+    """Return the training settings in a checkpoint of any version. Prefer settings in `cfg` to `args`."""
     merged: dict[str, Any] = {}
     config = checkpoint.get("cfg")
     parts = [config.get(name) for name in ("task", "model")] if isinstance(config, Mapping) else []
@@ -103,8 +103,8 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
 
 
 def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side, from `options` or else from `settings`. Raise `UserError` if it is
-    unknown, or if `folder` lacks its dictionary `dict.LANG.txt`."""
+    """Return the language of each side, from `options` or else from `settings`. Raise `UserError` if a
+    language is unknown, or if `folder` lacks the language's dictionary `dict.LANG.txt`."""
     languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
     for lang in languages:
         if not (folder / f"dict.{lang}.txt").is_file():
@@ -113,8 +113,8 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Return a dictionary's special tokens and its pieces, one per line before its count. Fillers and pieces
-    spelt like special tokens become empty. Raise `UserError` for a malformed line or a repeated piece."""
+    """Return the vocabulary of a dictionary: special tokens, then a piece per line, before its count. Fillers
+    and pieces spelt like special tokens become empty. Raise `UserError` for a bad line or repeated piece."""
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -131,8 +131,8 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
-    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding, and
-    those in `never`. Raise `UserError`, which names the path `where`, for a repeated entry."""
+    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding and
+    `never`. Raise `UserError`, which names the path `where`, if an entry other than "" is repeated."""
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
         raise UserError(f"{where} has a piece twice. Copy it again.")
     ids = (START, PADDING, *(i for i, entry in enumerate(entries) if entry in never))
@@ -140,8 +140,8 @@ def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = 
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors under their common names, without version numbers. Add a missing output
-    projection, which is the target embedding. Raise `UserError` for an unknown norm of an old version."""
+    """Return a checkpoint's tensors under their common names, without version numbers. If the output
+    projection is missing, use the target embedding. Raise `UserError` for an unknown old norm."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
@@ -158,7 +158,7 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) with the current name. An old joint attention matrix yields queries, keys and
+    """Yield (name, tensor) with the current name. Split an old joint attention matrix into queries, keys and
     values. Raise `UserError` for an unknown numbered norm of an old version."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
@@ -178,7 +178,7 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
     """Return the architecture. For learned positions, cut the position tables in `tensors`. Raise `UserError`
-    for an unsupported setting, or sides that differ in size or norm."""
+    for an unsupported setting, or if encoder and decoder differ in size or norm."""
     for name in (
         "no_scale_embedding",
         "layernorm_embedding",
@@ -219,8 +219,8 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
 
 
 def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Cut both position tables in `tensors` to the same rows, without padding rows. Return the number of rows
-    left. Raise `UserError` if a table is missing or not a matrix."""
+    """Cut both position tables in `tensors` to the rows that both have, without padding rows. Return the
+    number of rows left. Raise `UserError` if a table is missing or not a matrix."""
     names = [f"{name}.weight" for name in POSITIONS.values()]
     if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
         raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
@@ -231,8 +231,8 @@ def _cut_positions(tensors: dict[str, Tensor]) -> int:
 
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
-    """Return tokenisers with the subword models in `folder`. SentencePiece takes precedence over codes.
-    `names` has the language of each side, and `sides` its vocabulary. Equal vocabularies are shared. Raise
+    """Return tokenisers with the subword models in `folder`. Prefer SentencePiece to subword-nmt's codes.
+    `names` has each side's language, `sides` each side's vocabulary. Sides share equal vocabularies. Raise
     `UserError` if a side has no subword model or several."""
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
@@ -260,8 +260,8 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
-    """Return each side's file: the only one of `files`, or the one with its language between dots in the
-    name. Raise `UserError` if a side has none or several."""
+    """Return the file of each side. A single file serves both sides. Of several, choose the file whose name
+    has the side's language between dots. Raise `UserError` if none or several fit."""
     if len(files) == 1:
         return dict.fromkeys(SIDES, files[0])
     chosen: dict[Side, Path] = {}
@@ -277,6 +277,6 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
 
 
 def _alphabet(entries: Iterable[str]) -> bytes:
-    """Return the characters of `entries`, sorted, in UTF-8, without final `@@`, spaces and newlines."""
+    """Return the sorted characters of `entries` in UTF-8, without final `@@`, spaces and newlines."""
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

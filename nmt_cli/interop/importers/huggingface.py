@@ -57,8 +57,8 @@ NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
-    """Return the model in `folder`. Raise `UserError` if nmt cannot express it. Without `options`, restore
-    the settings and tokenisers of our own export. Only this can import two vocabularies in one matrix."""
+    """Return the model in `folder`. With empty `options`, restore our own export's settings and tokenisers.
+    Only an own export can have two vocabularies in one matrix. Raise `UserError` for unsupported models."""
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
     if kind not in NORMS:
@@ -95,8 +95,8 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
 
 def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
     """Return a model that nmt exported, with its settings and tokenisers, and with weights from `tensors`.
-    `kind` is the toolkit's name. Remove padding rows from `tensors`. If the model has biases, missing ones
-    are zero. Raise `UserError` for damaged settings."""
+    `kind` is the toolkit's name. Remove padding rows from `tensors`. If the model has any biases, add zeros
+    for missing biases. Raise `UserError` for damaged settings."""
     settings = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, settings["model"]), dict(settings["trained_on"])
@@ -124,8 +124,8 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
-    """Split each matrix of both vocabularies in `tensors` at the target's first entry, the lowest id in the
-    file `vocabulary`. The source embedding keeps the rows before it, the others the rest."""
+    """Split matrices of both vocabularies in `tensors` at the lowest id in the target's file `vocabulary`.
+    The source embedding keeps the rows before this id. All others keep the rest."""
     first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
     tensors[SOURCE] = tensors[SOURCE][:first]
     for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
@@ -134,7 +134,7 @@ def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
     """Return the tensors in `folder` by name, from safetensors or else from the pickled file. Raise
-    `UserError` if both are missing, or the file is damaged."""
+    `UserError` if both files are missing, or the file is damaged."""
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
     if not (folder / PICKLED).is_file():
@@ -146,8 +146,8 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without position tables and zero biases. Missing
-    embeddings are the shared matrix, and a missing output projection is the target embedding."""
+    """Return the tensors under their common names, without position tables and zero biases. Use the shared
+    matrix for missing embeddings, and the target embedding for a missing output projection."""
     tensors_by_name = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -167,8 +167,8 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture. It has biases if `tensors`, by common names, contain any. Raise `UserError`
-    for an unsupported setting, or sides that differ in size."""
+    """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
+    an unsupported setting, or if encoder and decoder differ in heads or inner size."""
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
         settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))
@@ -197,9 +197,9 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
 def _vocabularies(
     folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor]
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return source and target vocabularies: the same object twice if the sides share one. `tensors` gives
-    their sizes. A zero vector at the decoder's start id means that the target has no start token. Raise
-    `UserError` for an invalid file or id."""
+    """Return source and target vocabularies, or one object twice if the sides share a vocabulary. `tensors`
+    gives their sizes. If the embedding at the decoder's start id is zero, the target has no start token.
+    Raise `UserError` for an invalid file or id."""
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
     ids = _ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
@@ -241,7 +241,7 @@ def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
     """Return a vocabulary of `rows` entries: the pieces in `ids`, others empty. Search never produces empty
-    entries and those in `never`, except the end. Raise `UserError` for a missing `<unk>` or a line break."""
+    entries and ids in `never`, except `end`. Raise `UserError` for a missing `<unk>` or a line break."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
@@ -258,8 +258,8 @@ def _vocabulary(
 def _without_padding(
     tensors: Mapping[str, Tensor], source: Vocabulary, target: Vocabulary
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
-    """Return the arguments without each side's last entry if that is padding, as transformers' converter
-    appends it."""
+    """Return the arguments without padding. If a side's last entry is padding, which transformers' converter
+    appends, remove the entry."""
     tensors_by_name = dict(tensors)
     sides = {"source": source, "target": target}
     for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):
@@ -276,8 +276,8 @@ def _without_padding(
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
-    """Return tokenisers with the SentencePiece models in `folder`. Languages come from `options`, the
-    settings or the name of `folder`, in this order. Raise `UserError` if a language or model is missing."""
+    """Return tokenisers with the SentencePiece models in `folder`. Take languages from `options`, else from
+    the settings, else from the name of `folder`. Raise `UserError` if a language or model is missing."""
     files = {side: folder / name for side, name in SPMS.items()}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing. Download the whole folder.")
@@ -294,8 +294,8 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers for SentencePiece `models`, contents of files. `languages` are source and target.
-    Both share a vocabulary if `sides` are one object. Source entries such as ">>de<<" become symbols."""
+    """Return tokenisers for SentencePiece `models`, contents of files. `languages` are source and target. The
+    sides share a vocabulary if `sides` has one object twice. Source entries like ">>de<<" become symbols."""
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",
@@ -311,7 +311,7 @@ def tokenizers_from_models(
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:
     """Return the search settings of `generate`, from `generation_config.json` or else `settings`. Raise
-    `UserError` if they forbid repeated n-grams."""
+    `UserError` if the settings forbid repeated n-grams."""
     generation = read_settings(folder / GENERATION) if (folder / GENERATION).is_file() else settings
     for name in ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"):
         generation.demand(name, 0)

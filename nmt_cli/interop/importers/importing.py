@@ -18,17 +18,15 @@ NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 
 
 def read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model at the path `source`. If there is none, download it from the Hugging Face Hub.
-
-    `source` is then its name there, owner/model. Drop search settings out of bounds, with a note. Raise
-    `UserError` if the download fails, or nmt cannot express the model.
-    """
+    """Return the model at the path `source`. If the path does not exist, download the model named `source`,
+    OWNER/MODEL, from the Hugging Face Hub. Leave out search settings that are out of bounds. Add a note for
+    each setting left out. Raise `UserError` if the download fails, or nmt cannot express the model."""
     return with_sane_search(_read(source, options))
 
 
 def _read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model that `read` returns, with all its search settings. Also raise `UserError` for a model
-    of nmt, or of a toolkit that nmt does not import."""
+    """Return the model that `read` returns, but keep search settings that are out of bounds. Raise
+    `UserError` as `read` does, for a model folder of nmt, and for an unsupported toolkit."""
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
@@ -48,8 +46,8 @@ def _read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _from_hub(name: str) -> Path:
-    """Download `name` from the Hugging Face Hub, and return its folder. Prefer weights that are not pickled.
-    Raise `UserError` if it is not owner/model, the download fails, or huggingface_hub is not installed."""
+    """Download the model `name` from the Hugging Face Hub, and return its folder. Prefer weights that are not
+    pickled. Raise `UserError` if `name` is not OWNER/MODEL, or nothing can be downloaded."""
     if not HUB_NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."

@@ -1,7 +1,7 @@
 """Read the tokenisers of M2M100 and NLLB: one SentencePiece model, fairseq's special tokens, many languages.
 
 Every source and target sentence begins with its language code. M2M100 lists its pieces in `vocab.json`. NLLB
-has no such file: its ids are those of the SentencePiece model plus 1.
+has no `vocab.json`: its ids are the ids of the SentencePiece model plus 1.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 KIND = "m2m_100"
-"""Model type of both in `config.json`."""
+"""Model type of M2M100 and NLLB in `config.json`."""
 
 SPM, VOCABULARY, FAST = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json"
 SPECIAL_TOKENS, TOKENIZER = "special_tokens_map.json", "tokenizer_config.json"
@@ -35,8 +35,8 @@ NOTE = (
 
 
 def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
-    """Return the tokenisers in `folder`. Their shared vocabulary is padded to `rows`, the entries of the
-    model. Raise `UserError` for missing or damaged files, special ids other than fairseq's, a missing
+    """Return the tokenisers in `folder`. Pad their shared vocabulary to `rows`, the model's number of
+    entries. Raise `UserError` for missing or damaged files, special ids other than fairseq's, a missing
     language, or over `rows` entries."""
     for name, mark in (("decoder_start_token_id", END), ("eos_token_id", END), ("pad_token_id", PADDING)):
         settings.demand(name, mark)
@@ -58,12 +58,10 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
 
 
 def _pieces(folder: Path, spm: bytes) -> list[str]:
-    """Return the special tokens `MARKS` and then the pieces, in the order of their ids.
-
-    If `folder` has `vocab.json`, take the pieces from it. A piece with a newline becomes empty. Otherwise
-    take the pieces of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
-    `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`.
-    """
+    """Return the special tokens `MARKS` and then the pieces, in the order of their ids. If `folder` has
+    `vocab.json`, take the pieces from `vocab.json`, and make each piece with a newline empty. Otherwise take
+    the pieces of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
+    `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`."""
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]
     vocabulary_ids = read_settings(folder / VOCABULARY)
@@ -79,8 +77,8 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
-    """Return the language codes and the mask token by id, from `tokenizer.json`. Without it, number those of
-    the tokeniser's settings from `pieces` on. Raise `UserError` if no file in `folder` has a language."""
+    """Return the language codes and the mask token by id, from `tokenizer.json`. Without this file, number
+    the codes in other settings from `pieces` on. Raise `UserError` if no file in `folder` has a language."""
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).parts("added_tokens")
         by_id = {token.integer("id"): token.text("content") for token in added}
@@ -95,7 +93,7 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
 
 
 def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
-    """Return `codes`, a code by id. Raise `UserError` for a code that is not one word, or an id over 2^24."""
+    """Return `codes`, texts by id. Raise `UserError` for a code that is not one word, or an id over 2^24."""
     max_id = 1 << 24
     if wrong := [
         code for i, code in codes.items() if i > max_id or not code.strip() or len(code.split()) > 1
@@ -107,8 +105,8 @@ def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
 def _of_pair(
     folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
 ) -> Tokenizers:
-    """Return tokenisers whose sentences begin with a language code, one of `codes`. `options` or the settings
-    in `folder` give both languages. `spm` is the SentencePiece file. Raise `UserError` if one is missing."""
+    """Return tokenisers that begin sentences with their language's code in `codes`. Take languages from
+    `options` or settings in `folder`. `spm` is file content. Raise `UserError` for a missing language."""
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
     recipe = Recipe(
@@ -125,8 +123,8 @@ def _of_pair(
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of `lang` in `codes`: `lang` itself, or else `__lang__`. Raise `UserError`, which lists
-    similar languages, if both are missing."""
+    """Return the code of `lang` in `codes`: `lang` itself, or else `__lang__`. If `codes` has neither, raise
+    `UserError`, which lists similar languages."""
     for code in (lang, f"__{lang}__"):
         if code in codes:
             return code

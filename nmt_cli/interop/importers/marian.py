@@ -112,8 +112,8 @@ RECURRENT: Mapping[str, tuple[Any, ...]] = {
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` if nmt cannot express it, and for
-    Marian's binary form."""
+    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` for Marian's binary form, or for a
+    model that nmt cannot express."""
     if is_marian_binary(path):
         raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
@@ -127,8 +127,8 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form. Return True also for a
-    folder with an `.npz` or such a file."""
+    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form. A folder counts if it has
+    an `.npz` or a file in the binary form."""
     file_names = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
     return file_names or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
 
@@ -138,8 +138,8 @@ def _binaries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz` with its vocabularies beside it, or in a folder with these. Raise
-    `UserError` if nmt cannot express it."""
+    """Return the model in an `.npz`, or in a folder with one `.npz`. Vocabularies must be beside the `.npz`.
+    Raise `UserError` if nmt cannot express the model."""
     file = _weights(path) if path.is_dir() else path
     arrays, settings = _loaded(file)
     tensors = common_tensors(arrays, _usual_names, str(file))
@@ -161,7 +161,7 @@ def _of_browsers(path: Path) -> UserError:
 
 
 def _weights(folder: Path) -> Path:
-    """Return the only `.npz` file in `folder`, apart from those of optimisers. Raise `UserError` for none or
+    """Return the only `.npz` file in `folder`. Ignore files of optimisers. Raise `UserError` for none or
     several, or if there is only Marian's binary form."""
     if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
         raise _of_browsers(binaries[0])
@@ -173,8 +173,8 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
-    """Return the tensors of an `.npz` by Marian's names, and its settings. Raise `UserError` if it is damaged
-    or not of Marian."""
+    """Return the tensors of an `.npz` by Marian's names, and its settings. Raise `UserError` if the file is
+    damaged or not of Marian."""
     check_whole(file)
     try:
         with numpy.load(file, allow_pickle=False) as arrays:
@@ -190,9 +190,9 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, as [outputs, inputs] matrices and vectors, without zero
-    biases. In Marian, matrices are [inputs, outputs], and vectors have one row. A shared embedding serves
-    both sides. A missing output projection is the target embedding."""
+    """Return the tensors under their common names, without zero biases. Turn Marian's [inputs, outputs]
+    matrices into [outputs, inputs], and matrices of one row into vectors. A shared embedding serves both
+    sides. If the output projection is missing, use the target embedding."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = _renamed(name)
@@ -209,15 +209,15 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(name: str) -> str:
-    """Return the common name of Marian's tensor `name`, with layers from 0. An unknown name stays."""
+    """Return the common name of Marian's tensor `name`, with layers from 0. Keep an unknown name."""
     if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
         return f"{match[1]}.layers.{int(match[2]) - 1}.{IN_LAYER[match[3]]}"
     return OUTSIDE_LAYERS.get(name, name)
 
 
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
-    """Return `tensors`, by common names, with the weights of each decoder layer under its own names.
-    `settings` can give another layer from which a layer takes its weights."""
+    """Return `tensors`, by common names. If `settings` let decoder layers share weights, repeat the weights
+    under the names of each layer."""
     origins = settings.integers("transformer-tied-layers")
     if not origins:
         return tensors
@@ -233,8 +233,8 @@ def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str
 
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
-    """Return the architecture. It has biases if `tensors`, by common names, contain any. Raise `UserError`
-    for an unsupported setting, or without an output matrix."""
+    """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
+    an unsupported setting, or a missing output matrix."""
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
     for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
         settings.demand(name, *choices)
@@ -278,7 +278,7 @@ def _decoder(file: Path) -> dict[str, Any]:
 
 
 def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our search settings for those in `decoder`, from Marian. Missing ones have Marian's defaults."""
+    """Return our search settings for Marian's settings `decoder`. Missing settings get Marian's defaults."""
     settings = ForeignSettings(decoder, "decoder.yml")
     normalize = decoder.get("normalize", 0.0)
     penalty = 1.0 if normalize is True else 0.0 if normalize is False else settings.number("normalize", 0.0)
@@ -296,7 +296,7 @@ def _tokenizers(
     folder: Path, decoder: Mapping[str, Any], options: ImportOptions, tensors: Mapping[str, Tensor]
 ) -> Tokenizers:
     """Return tokenisers with the vocabularies in `folder`, cut or padded to the embedding rows in `tensors`.
-    Share equal ones. Raise `UserError` for missing or damaged files, or a language missing in `options`."""
+    Sides share equal vocabularies. Raise `UserError` for bad files, or a language missing in `options`."""
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms = {side: _spm(folder, side, files[side]) for side in SIDES}
@@ -310,8 +310,8 @@ def _tokenizers(
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return each side's vocabulary file, perhaps the same: those in `folder` that `decoder` names. Otherwise
-    take the first of `*vocab*.yml`, `*vocab*.spm` and `*.spm`. Raise `UserError` for none or over two."""
+    """Return each side's vocabulary file, perhaps one for both: files in `folder` that `decoder` names. If
+    none, take `*vocab*.yml`, else `*vocab*.spm`, else `*.spm`. Raise `UserError` for no or over two files."""
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links
@@ -336,8 +336,8 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
-    """Return the first `rows` entries of a vocabulary file, padded with empty ones that search never
-    produces. There is no start token. Raise `UserError` if it lacks </s> or <unk>."""
+    """Return the first `rows` entries of a vocabulary file, without a start token. Pad with empty entries
+    that search never produces. Raise `UserError` if the file lacks </s> or <unk>."""
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:

@@ -13,7 +13,7 @@ ID = re.compile("[0-9]{1,9}")
 
 def settings(text: str, where: str) -> dict[str, Any]:
     """Return each unindented key with its value or list. Ignore comments, empty lines and nested keys. Raise
-    `UserError`, which names `where` and the line, for another line."""
+    `UserError`, which names `where` and the line, for any other line."""
     entries: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -35,8 +35,8 @@ def settings(text: str, where: str) -> dict[str, Any]:
 
 
 def vocabulary(text: str, where: str) -> dict[str, int]:
-    """Return the id of each piece, one per line, without quotes and escapes. Raise `UserError`, which names
-    `where` and the line, for another line."""
+    """Return the id of each piece, one per line, with quotes and escapes resolved. Ignore comments. Raise
+    `UserError`, which names `where` and the line, for any other line."""
     entries: dict[str, int] = {}
     long_key: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):

@@ -27,7 +27,7 @@ REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 
 
 class Inert:
-    """Replacement for an object of another class, without behaviour. It keeps unnamed arguments and state."""
+    """Replacement without behaviour for an object of another class. Keeps unnamed arguments and state."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         self.parts = parts
@@ -37,7 +37,7 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """Return the value in a pickled file, with tensors on the CPU, without running its code. Raise
+    """Return the value in a pickled file, with tensors on the CPU. Run no code from the file. Raise
     `UserError` if the file is damaged, asks to run code, or names over `MAX_CLASSES` classes. Files of
     PyTorch before 1.6 have no checksums, so some damage goes unnoticed."""
     refuse_special(path)
@@ -68,7 +68,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def _numpys() -> list[tuple[Any, str]]:
-    """Return each class of pickled NumPy numbers with its name there, also under names of old versions."""
+    """Return (class, pickled name) for each class of NumPy numbers, and for names of old versions."""
     kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
     scalar = numpy.float64(0).__reduce__()[0]
     return [
