@@ -46,24 +46,24 @@ class CleanWriter(ExitStack):
         self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
 
     def _write_counts(self, path: Path) -> None:
-        """Write the counts of each corpus to the JSON file `path`, by the number of the corpus."""
+        """Write the counts of each corpus to the JSON file `path`. Its keys are corpus numbers."""
         counts = {owner: count.state() for owner, count in self._counts.items()}
         path.write_text(json.dumps(counts))
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return the number of each cleaned pair of a part in its corpus, from 1, mapped from disk."""
+    """Return the line numbers, from 1, of a part's cleaned pairs in their corpora. Map them from disk."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
-    """Return the path of the file with the hashes `name` in `folder`, the folder of a cleaned part."""
+    """Return the path of a hash file in `folder`, a cleaned part. `name` is the kind of text hashed."""
     return folder / f"{name}-hashes.bin"
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number of the corpus, counts for `CorpusReport.merge`) of each corpus with blocks in a part."""
+    """Yield (corpus number, counts for `CorpusReport.merge`) for each corpus with blocks in a part."""
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 

@@ -32,9 +32,9 @@ UNKNOWNS = "unknown subwords"
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write raw lines and ids of all pairs of a set to `folder`. Append a report, which notes the pairs that
-    filters would drop. Return the description of the split for the manifest. Raise `UserError` for invalid
-    UTF-8 if the setting is "error".
+    """Write raw lines and ids of all pairs of a set to `folder`. Append a report to `report` that notes the
+    pairs that filters would drop. Return the split's manifest entry. Raise `UserError` for invalid UTF-8 if
+    the setting is "error".
     """
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
@@ -69,8 +69,8 @@ def write_evaluation_set(
 def _reasons(
     filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, reason) for each pair that the filters would drop or that `flags` has. `prepared`
-    has the raw lines of `pairs` after preparation, by side.
+    """Yield (index from 0, reason) of each pair that the filters would drop or that has a flag. Give the
+    first reason: of the filters for `prepared` text, of those for raw `pairs`, or in `flags`.
     """
     prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
     for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):
@@ -79,8 +79,8 @@ def _reasons(
 
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
-    """Return the pairs as text. Unless the setting is "error", replace invalid bytes and count these pairs in
-    `noted`. Raise `UserError` if it is "error".
+    """Return the pairs as text. If the setting for invalid UTF-8 is "error", raise `UserError`. Otherwise,
+    replace invalid bytes, and count the changed pairs in `noted`.
     """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []
@@ -97,8 +97,8 @@ def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) 
 
 
 def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` with the set's variation, if any. Random draws depend on the line number, from `first`,
-    so they repeat. Tokenizer symbols do not change.
+    """Return `pairs` changed by the set's variation, or `pairs` without a variation. The line number, from
+    `first`, decides random draws. Tokenizer symbols do not change.
     """
     if not item.variation:
         return pairs
@@ -109,8 +109,8 @@ def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) 
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """Return a reason per pair: `SUBWORDS` for a side of over `max_subwords` tokens, else `UNKNOWNS` for an
-    unknown token, else None. A `max_subwords` of 0 means no limit.
+    """Return a reason or None for each pair. `SUBWORDS` means a side of over `max_subwords` tokens, where 0
+    is no limit. Otherwise, `UNKNOWNS` means an unknown token.
     """
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     has_unknown = np.zeros(len(longest), np.bool_)

@@ -20,9 +20,9 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 
 
 def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
-    """Draw the sets that `corpus.valid_size` and `corpus.test_size` ask for from the training corpora, and
-    write their lines to `folder`. Return an input per set. Equal corpora give equal sets. No two pairs share
-    a side, and all pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off.
+    """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
+    to `folder`. Return an input per set. Equal corpora give equal sets. No two pairs share a side, and all
+    pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off.
     """
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
@@ -58,7 +58,7 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
 def _usable(
     job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
 ) -> Iterator[tuple[int, KeyedPair]]:
-    """Yield (number, (pair, keys)) for each of the ascending `numbers` whose pair passes the filters."""
+    """Yield (number, (pair, keys)) of each pair in the ascending `numbers` that passes the filters."""
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
@@ -72,8 +72,8 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return a raw pair, `tag` before its source, and its keys. Return None if a filter drops it, a key is
-    empty or it is not UTF-8.
+    """Return a raw pair, `tag` before its source, and its keys. Return None if a filter drops the pair, a key
+    is empty, or the pair is not UTF-8.
     """
     pair = block.sources[row], block.targets[row]
     try:

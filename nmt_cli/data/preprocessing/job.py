@@ -43,7 +43,7 @@ class Job:
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
-        """The filters of each named training corpus, or the general ones if none is named."""
+        """The filters of each `[[corpus]]` section. Without sections, a list of the general filters."""
         general = self.config.filter
         return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
 
@@ -57,13 +57,13 @@ class Input:
     pairs: int
     sha256: Sequence[str]
     named: NamedCorpus | None = None
-    """Its `[[corpus]]` section."""
+    """The `[[corpus]]` section of the corpus, or None."""
 
     variation: Variation | None = None
     """How to change the pairs of an evaluation set."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Return this corpus's filters: those in `config` with the values of its `[[corpus]]` section."""
+        """Return this corpus's filters: those in `config`, changed by its `[[corpus]]` section, if any."""
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def _own_settings(named: NamedCorpus) -> dict[str, Any]:
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Return every corpus of the run, training corpora first. Read all to count pairs and hash files. Copy
-    stdin and pipes to `spool_folder`. Raise `UserError` for training text named in no or two ways, or stdin
-    given twice. Also raise it for equal names of sets, a minimum score without scores, and missing or damaged
-    corpora. Invalid UTF-8 in an evaluation set is an error if the setting is "error".
+    """Return the run's corpora, counted and hashed, training corpora first. Copy stdin and pipes to
+    `spool_folder`. Raise `UserError` unless either --train or `[[corpus]]`, but not both, is given. Also
+    raise it for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If the
+    setting is "error", invalid UTF-8 in an evaluation set is an error.
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -120,7 +120,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
 
 def _refuse_no_training(job: Job) -> None:
-    """Raise `UserError` unless exactly one of --train and `[[corpus]]` sections names training corpora."""
+    """Raise `UserError` if both --train and `[[corpus]]` sections, or neither, name training corpora."""
     named = job.config.corpus.named
     if named and job.train:
         raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
@@ -131,8 +131,8 @@ def _refuse_no_training(job: Job) -> None:
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """Raise `UserError` if `filter.min_score` is set and no training corpus has scores. Also raise it if a
-    `[[corpus]]` section sets `min_score` for a corpus without scores.
+    """Raise `UserError` if `filter.min_score` is set but no training corpus has scores. Also raise
+    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores.
     """
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
@@ -146,8 +146,8 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """Return the corpus that `spec` names, and its variation or None, as in "valid+upper". Raise `UserError`
-    if there is no such corpus, or for a training corpus with a variation.
+    """Return the corpus that `spec` names, and its variation or None. In "valid+upper", "upper" is the
+    variation. Raise `UserError` for a missing corpus, or a training corpus with a variation.
     """
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
@@ -170,7 +170,7 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """Return all that decides the dataset. `reused` identifies reused tokenizers, or is None."""
+    """Return languages, settings and inputs for the manifest. `reused` is a hash of reused tokenizers."""
     settings = asdict(job.config)
     del settings["corpus"]["named"]  # the inputs have it
     return {
@@ -183,7 +183,7 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two descriptions as "name: old -> new". Paths of files do not count."""
+    """Return the differences of two descriptions as "name: old -> new". Ignore the paths of files."""
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -210,7 +210,7 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise `UserError` if two validation or test sets have the same name, or if one is named "train"."""
+    """Raise `UserError` if two validation or test sets have the same name, or one set is named "train"."""
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(

@@ -47,8 +47,8 @@ class _Block(NamedTuple):
 
 
 def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
-    """Write ids and text of all parts to `folder`, without repeated and overlong pairs. Count these in
-    `report`. Return the split's manifest entry. Raise `UserError` if no pair is left.
+    """Write ids and text of all parts to `folder`. Leave out repeated and overlong pairs, and count both in
+    `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left.
     """
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(run, report)
@@ -90,7 +90,7 @@ def _blocks(work: Path, parts: int) -> Iterator[_Block]:
 
 
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number of the corpus, first line, exclusive end) for each block of a part."""
+    """Yield (corpus number, first line, exclusive end) for each block. Lines count in the part, from 0."""
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -106,8 +106,8 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
 
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return the number in `SKIPPED` of the reason to leave out each cleaned pair, or 0. Return None if no
-    filter looks for repetitions. The array is mapped from a new file in the work folder.
+    """Return why to leave out each cleaned pair, as a number in `SKIPPED`, or 0 to keep the pair. Return None
+    if no filter looks for repetitions. The array is mapped from a new file in the work folder.
     """
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
@@ -129,7 +129,7 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
 
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Return name, first pair, pairs, weight and tag of each corpus for the manifest. Without `[[corpus]]`
+    """Return the manifest entry of each corpus: name, first pair, pairs, weight and tag. Without `[[corpus]]`
     sections, return [] for a single corpus or equal names.
     """
     names = [item.corpus.name for item in inputs]
@@ -173,7 +173,7 @@ def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
     """Count the pairs of a block that are not `kept`, keep samples, and lower `corpus.kept`. `repeats` has
-    the reason in `SKIPPED` by pair. Pairs with 0, or all if it is None, are overlong.
+    the reason of each pair, in `SKIPPED`. With reason 0, or if `repeats` is None, the pair is overlong.
     """
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])

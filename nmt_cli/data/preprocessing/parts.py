@@ -51,14 +51,14 @@ class Share:
 
 
 def work_folder(out: Path) -> Path:
-    """Return the path `.NAME.work` beside the dataset `out`, its work folder. The folder may not exist."""
+    """Return the path of the work folder: `.NAME.work` beside the dataset `out`. The folder may not exist."""
     resolved = out.resolve()
     return resolved.with_name(f".{resolved.name}.work")
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder for `job`, new or with finished parts of an equal job. `shared` marks it for
-    several machines. Remove a folder of another job. Raise `UserError` if that is shared, unless `overwrite`.
+    """Return the work folder of `out`. Keep its finished parts if its job equals `job`, else remove it first.
+    If another job's folder is marked as shared, raise `UserError` unless `overwrite`. `shared` sets the mark.
     """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
@@ -89,8 +89,8 @@ def drop_work(work: Path) -> None:
 
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Remove a folder of another job than `described`, JSON text. If it is shared, raise `UserError` instead,
-    unless `overwrite` is true.
+    """Remove the work folder `folder` if its job is not `described`, a JSON text. If the folder is marked as
+    shared by several machines and `overwrite` is false, raise `UserError` instead.
     """
     if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return
@@ -106,8 +106,8 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder. After the block, flush it, add checksums and rename it to `folder`, unless
-    another process has made that. After an error, nothing is left.
+    """Yield a new, empty folder. After the block, add checksums, flush to disk, and rename the folder to
+    `folder`. If `folder` exists by then, remove the new one. After an error, nothing is left.
     """
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
@@ -127,8 +127,8 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Remove the folders of a share whose checksums do not match or are missing. Return their names. Folders
-    without a number, such as the tokenizers, belong to every share.
+    """Remove the folders of a share whose checksums do not match or are missing. Return the removed names.
+    Folders without a part number, such as the tokenizers, belong to every share.
     """
     damaged = []
     for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
@@ -140,7 +140,7 @@ def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
 
 
 def _is_undamaged(folder: Path) -> bool:
-    """Return whether the files in `folder` match its checksums. Without readable checksums, they do not."""
+    """Return whether the files in `folder` match its checksums. Return False without readable checksums."""
     try:
         return bool(parsed_json(read_ordinary(folder / CHECKSUMS)) == _checksums(folder))
     except (OSError, ValueError, UserError):
@@ -148,7 +148,7 @@ def _is_undamaged(folder: Path) -> bool:
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of each file by relative path, except the checksums file."""
+    """Return the size and SHA-256 of each file by relative path. Leave out the checksums file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 

@@ -76,15 +76,15 @@ class Outcome:
     """For a share, the number of cleaned parts and the number of all parts."""
 
     remade: tuple[str, ...] = ()
-    """Damaged folders in the work folder that were made again."""
+    """Names of damaged folders in the work folder that were made again."""
 
 
 def preprocess(
     job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
 ) -> Outcome:
-    """Make the dataset `out`, unless it is complete and of this job. A `share` makes only the parts of one
-    machine, beside `out`. A run without one merges all parts. An interrupted run resumes. Raise `UserError`
-    for unusable inputs or settings. Without `overwrite`, also raise it if `out` is damaged or of another job.
+    """Make the dataset `out`, unless it is complete and of the same `job`. With a `share`, make only the
+    parts of one machine, beside `out`. Without a `share`, merge all parts. Keep the parts of an interrupted
+    run. Raise `UserError` for unusable inputs or settings, or if `out` differs and `overwrite` is false.
     """
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
@@ -152,8 +152,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the missing parts of one machine. With reused tokenizers, also encode them. Return the number of
-    parts that all machines have cleaned so far, and of all parts.
+    """Clean the missing parts of one machine. If the tokenizers are reused, also encode these parts. Return
+    two numbers: the parts that all machines have cleaned so far, and all parts.
     """
     clean_parts(run, share)
     parts = parts_of(run.training)
@@ -164,7 +164,7 @@ def _make_share(run: Run, share: Share) -> tuple[int, int]:
 
 
 def _tokenizers_in(run: Run) -> Path:
-    """Return the tokenizer folder of the work folder. If missing, learn, adopt or copy tokenizers first."""
+    """Return the work folder's tokenizer folder. If missing, first learn, build or copy the tokenizers."""
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
@@ -179,8 +179,8 @@ def _tokenizers_in(run: Run) -> Path:
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
-    """Save tokenizers to the first folder in `task`. Take those of its plan, or build them from the files of
-    the plan. Without either, learn them from a sample of the cleaned text.
+    """Save tokenizers to the first folder in `task`. Take the plan's tokenizers, or build them from the
+    plan's files. If the plan has neither, learn tokenizers from a sample of the cleaned text.
     """
     folder, work, parts, plan, config = task
     if plan.ready:
@@ -196,7 +196,7 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
     """Return `job` and `plan` with the corpora's tags as tokenizer symbols. Reused tokenizers stay unchanged.
-    Raise `UserError` if they lack a tag.
+    Raise `UserError` if reused tokenizers lack a tag.
     """
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
@@ -213,8 +213,8 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Return whether to make `out` again: it is damaged or comes from another job. In these cases, raise
-    `UserError` unless `overwrite` is true.
+    """Return whether the existing dataset `out` is damaged or comes from another job than `description`. If
+    `overwrite` is false, raise `UserError` instead of returning True.
     """
     try:
         manifest = read_manifest(out)
@@ -237,7 +237,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
 
 
 def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
-    """Return the differences of manifest and job as texts. Raise `UserError` for a damaged manifest."""
+    """Return how manifest and job differ, as "NAME: OLD -> NEW". Raise `UserError` for a damaged manifest."""
     try:
         return differences(manifest, description)
     except (LookupError, TypeError, AttributeError) as error:

@@ -37,12 +37,12 @@ class Plan:
     """Codes, SentencePiece models or word lists, by name: "joint", or "source" and "target"."""
 
     reused: str | None = None
-    """The fingerprint of `ready` or the hashes of `models`. The manifest has it to detect changes."""
+    """The fingerprint of `ready` or the hashes of `models`. The manifest stores it to detect changes."""
 
 
 def plan(job: Job) -> Plan:
-    """Choose the tokenizers: learned without `job.reuse`, reused from a folder, or built from one or two
-    files. Raise `UserError` for settings without effect, merges with a vocabulary size, or an unusable path.
+    """Choose to learn tokenizers (without `job.reuse`), reuse a folder, or build from files. Raise
+    `UserError` for settings without effect, merges with a vocabulary size, or an unusable path.
     """
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
@@ -56,8 +56,8 @@ def plan(job: Job) -> Plan:
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
-    """Return the tokenizer folder of a dataset, model or tokenizer folder, or None for a file. Raise
-    `UserError` without tokenizers.
+    """Return the tokenizer folder in `path`, a dataset, model or tokenizer folder. For a file, return None.
+    Raise `UserError` for a folder without tokenizers.
     """
     if not path.is_dir():
         return None
@@ -68,8 +68,8 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
-    """Return the plan to reuse the tokenizers of `folder`. Raise `UserError` for other languages, a
-    fingerprint that does not match, and tokenizer or text settings with other values.
+    """Return the plan to reuse the tokenizers of `folder`. Raise `UserError` for other languages, or a wrong
+    fingerprint. Also raise it if the user gave tokenizer or text settings with other values.
     """
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
@@ -100,7 +100,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 def _from_files(job: Job, spec: str) -> Plan:
     """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for two kinds of
-    files, and a setting that they decide. Also raise it for a file in a changed tokenizer folder.
+    files, or a changed tokenizer folder. Also raise it for a given setting that the files decide.
     """
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
@@ -119,8 +119,8 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for the first setting in `section` that the user gave without effect. `decided` has
-    the values of the reused tokenizers. Equal settings and those in `free` are fine.
+    """Raise `UserError` for the first setting in `section` that the user gave in vain. `decided` has the
+    values that reused tokenizers fix. Settings with an equal value, and those named in `free`, are fine.
     """
     config = getattr(job.config, section)
     for field in fields(config):

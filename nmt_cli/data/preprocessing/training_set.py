@@ -42,8 +42,8 @@ def parts_of(inputs: Sequence[Input]) -> int:
 
 
 def clean_parts(run: Run, share: Share) -> None:
-    """Clean the missing parts of `share` in parallel. Write the prepared text of kept pairs, their numbers,
-    hashes to find repetitions, and counts of drops. If a filter asks for it, drop pairs of the other inputs.
+    """Clean the missing parts of `share` in parallel. Write text and numbers of kept pairs, hashes to find
+    repetitions, and counts of drops to the work folder. With `decontaminate`, also drop held-out pairs.
     """
     work, training = run.work, run.training
     owners = _owners(training)
@@ -76,8 +76,8 @@ def gather_report(run: Run) -> FilterReport:
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return up to `config.sample_lines` lines to learn subwords from, half per side. Each of equal stretches
-    of the corpus gives one pair. Equal text gives an equal sample.
+    """Return up to `config.sample_lines` lines to learn subwords from, half for each side. Divide the corpus
+    into equal stretches, and take a pair from each. Equal text gives an equal sample.
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
@@ -95,8 +95,8 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 
 def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
-    """Encode the missing `parts` in parallel, with duplicates and overlong pairs. Workers load the tokenizers
-    from `folder`, equal to `tokenizers`.
+    """Encode the missing parts among `parts` in parallel. Do not leave out repeated or overlong pairs yet.
+    Workers load the tokenizers from `folder`, which are equal to `tokenizers`.
     """
     work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
@@ -122,8 +122,8 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """Return the pairs of all inputs except training corpora, or None without such inputs or `decontaminate`.
-    Write their keys to the work folder if they are missing.
+    """Return the validation, test and held-out pairs that the training set must not have. Write their keys to
+    the work folder if missing. Return None without such inputs or `decontaminate`.
     """
     corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
@@ -137,8 +137,8 @@ def _held_out(run: Run) -> HeldOut | None:
 
 
 def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the task of each block in `numbers`, from 0 over all training corpora, in order. With drawn sets,
-    a pair is held out if either side occurs in them.
+    """Yield the tasks of the blocks in `numbers`, in order. Blocks count from 0 over all training corpora. If
+    evaluation sets are drawn from the training text, drop pairs with either side in `held_out`.
     """
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
@@ -171,17 +171,17 @@ def _encode_tasks(
 
 
 def _owners(inputs: Sequence[Input]) -> list[int]:
-    """Return, for each block of all `inputs` in order, the position in `inputs` of its corpus."""
+    """Return the corpus of each block, as its position in `inputs`. Blocks are in the order of `inputs`."""
     return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
 
 
 def _blocks_of(part: int, blocks: int) -> range:
-    """Return the numbers of the blocks in a part. `blocks` is the number of blocks in all parts."""
+    """Return the numbers of the blocks in part number `part`. `blocks` is the total number of blocks."""
     return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
 def _blocks(pairs: int) -> int:
-    """Return the number of blocks for `pairs` pairs: `BLOCK_PAIRS` in each, with fewer in the last."""
+    """Return how many blocks `pairs` pairs make. Each has `BLOCK_PAIRS` pairs, the last perhaps fewer."""
     return -(-pairs // BLOCK_PAIRS)
 
 
