@@ -15,8 +15,8 @@ MIN_COVERAGE = 0.98
 
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
-    """Raise `UserError`, beginning with `subject`, for "", text with whitespace, "</s>", "<unk>" or a
-    placeholder symbol such as ⟦1⟧."""
+    """Raise `UserError`, beginning with `subject`, if `symbol` is not allowed. These are "", text with
+    whitespace, "</s>", "<unk>" and placeholder symbols such as ⟦1⟧."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}. A symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
@@ -99,7 +99,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a value out of bounds, an invalid or repeated symbol, or a setting without
-        effect. Also raise it for a character coverage that SentencePiece does not support."""
+        effect. Also raise `UserError` for a character coverage that SentencePiece does not support."""
         check(self)
         if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
             raise UserError(
@@ -114,12 +114,12 @@ class TokenizerConfig:
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
-        """All symbols: first `symbols`, then those of placeholders."""
+        """All symbols: first `symbols`, then the symbols of placeholders."""
         return (*self.symbols, *family(self.placeholders))
 
     def _refuse_without_effect(self) -> None:
-        """Raise `UserError` for a changed `sentencepiece_model`, `merges` or `character_coverage` that the
-        kind ignores, and for `vocab_size` together with `merges`."""
+        """Raise `UserError` if `sentencepiece_model`, `merges` or `character_coverage` is changed but the
+        kind ignores it. Also raise `UserError` for `vocab_size` together with `merges`."""
         kinds_of = {
             "sentencepiece_model": ["sentencepiece"],
             "merges": ["bpe"],

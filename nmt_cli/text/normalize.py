@@ -45,8 +45,8 @@ class Normalizer:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
-        """Return `text` with all settings except `words` applied. Remove control characters. Replace each run
-        of whitespace by one space, and remove it at both ends."""
+        """Return `text` after all settings except `words`. Remove control characters, and whitespace at both
+        ends. Replace each run of whitespace by one space."""
         text = CONTROLS.sub("", text)
         # Only these two settings change ASCII, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:
@@ -66,8 +66,8 @@ class Normalizer:
         return text.replace(SPACE_MARK, " ") if self._fold_space_mark else text
 
     def _composed(self, text: str) -> str:
-        """Return `text` in the Unicode form of the settings. "none" keeps the form. In a text of over `LONG`
-        characters, insert `JOINER` after each 30 marks in a row before."""
+        """Return `text` in the Unicode form of the settings, where "none" changes nothing. In a text of over
+        `LONG` characters, first insert `JOINER` after each 30 combining marks in a row."""
         # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)

@@ -35,15 +35,15 @@ def family(count: int) -> tuple[str, ...]:
 
 
 def apart(symbols: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the numbered symbols of placeholders, such as ⟦1⟧, and other symbols. Leave out `JOINED`."""
+    """Return two lists: numbered symbols of placeholders, such as ⟦1⟧, and other symbols without `JOINED`."""
     ours = [symbol for symbol in symbols if SYMBOL.fullmatch(symbol)]
     return ours, [symbol for symbol in symbols if not OURS.fullmatch(symbol)]
 
 
 def values_of(source: str, symbols: Sequence[str], target: str | None = None) -> Values:
-    """Return the placeholder of each used symbol. Placeholders in `source`, or text that looks like a symbol,
-    get `symbols` in order until all are used. With a `target`, only those in both texts do. The first symbol
-    depends on a hash of `source`, so that one placeholder per line trains all symbols."""
+    """Return the placeholder of each symbol that is used. Placeholders in `source`, or text that looks like a
+    symbol, get `symbols` in order until all are used. With a `target`, leave out placeholders that it lacks.
+    A hash of `source` decides the first symbol, so that training uses all symbols."""
     placeholders = MASKED.findall(source)
     if target is not None:
         # If the target has fewer copies of a placeholder, the first ones in the source are masked.
@@ -61,8 +61,8 @@ def values_of(source: str, symbols: Sequence[str], target: str | None = None) ->
 
 def masked(text: str, values: Values) -> str:
     """Return `text` with each placeholder in `values` replaced by a symbol with spaces around it. Equal
-    placeholders get their symbols in order. Those without an unused symbol stay. `JOINED` marks a side
-    without a space, and splits text that looks like a symbol."""
+    placeholders get their symbols in order, and stay if no symbol is left. `JOINED` marks a side without a
+    space, and splits text that looks like a symbol."""
     unused: dict[str, list[str]] = {}
     for symbol, value in values.items():
         unused.setdefault(value, []).append(symbol)
@@ -86,6 +86,6 @@ def restored(text: str, values: Values) -> str:
 
 
 def masked_pair(source: str, target: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Return both texts, with each placeholder that occurs in both replaced by the same symbol."""
+    """Return both texts. Replace each placeholder that occurs in both texts by the same symbol."""
     values = values_of(source, symbols, target)
     return masked(source, values), masked(target, values)

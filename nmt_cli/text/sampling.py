@@ -18,8 +18,8 @@ Draw = Callable[[str, int], list[int]]
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function of prepared text and a seed that returns the ids of a random segmentation. Raise
-    `UserError` for an alpha without a unigram model, or a dropout without merges. Raise `ValueError` if
+    """Return a function that takes prepared text and a seed, and returns the ids of a random segmentation.
+    Raise `UserError` for an alpha without a unigram model, or a dropout without merges. Raise `ValueError` if
     `config` has neither for `side`."""
     draw = _subword_sampler(tokenizer, side, config)
 
@@ -31,7 +31,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
 
 
 def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Return a function of text without symbols and a seed that returns the pieces of a random segmentation.
+    """Return a function that takes text without symbols and a seed, and returns randomly segmented pieces.
     Raise the errors of `sampler`."""
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
@@ -49,7 +49,8 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
 
 
 def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting with an effect: "alpha", "dropout" or None. Also describe the model for errors."""
+    """Return the setting that the model supports: "alpha", "dropout" or None. Add a description for
+    errors."""
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
         return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"

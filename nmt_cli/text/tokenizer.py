@@ -38,7 +38,7 @@ class Tokenizer:
 
     def prepare(self, raw: str) -> str:
         """Return `raw` for `encode`: normalised, split into words if `moses` is set, with `begin` first.
-        Symbols stay unchanged. Do not prepare text twice: the second time may split it further."""
+        Symbols stay unchanged. Do not prepare a text twice, because the second time may split it further."""
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
@@ -57,8 +57,8 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the prepared text of `ids`, the inverse of `encode` if no id is unknown. Other ids become
-        the model's unknown text. If `begin` is set, omit all symbols, which are language codes."""
+        """Return the prepared text of `ids`. If no id is unknown, the text is what `encode` got. Unknown ids
+        become the model's unknown text. If `begin` is set, omit all symbols, which are language codes."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
         if self.begin:  # then symbols are language codes, which are not part of a text
@@ -74,8 +74,8 @@ class Tokenizer:
         return " ".join(part for part in parts if part)
 
     def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
-        """Return the text of `ids`. Of those in `foreign`, pieces of only the other side's subword model,
-        join the vocabulary entries, with spaces for `SPACE_MARK`. Decode the other ids."""
+        """Return the text of `ids`. Ids in `foreign` are pieces of only the other side's subword model. Join
+        their vocabulary entries, with spaces for `SPACE_MARK`. Decode the other ids."""
         entries, parts = self.vocabulary.entries, [""]
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
             run_ids = list(run)
@@ -112,7 +112,7 @@ def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """Return `text` with `change` applied to each run of words between symbols. Join by spaces. Omit ""."""
+    """Return `text` with `change` applied to each run of words between symbols, without empty results."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 

@@ -63,8 +63,8 @@ class Recipe:
         return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """Return the Moses tokeniser of a side. Return None, to split text only at spaces, unless
-        `text.words` is "moses", or is "auto" with kind "bpe" or "word"."""
+        """Return the Moses tokeniser of a side if `text.words` is "moses", or "auto" with kind "bpe" or
+        "word". Otherwise, return None, which means to split text only at spaces."""
         split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
 
@@ -77,7 +77,7 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return all fields for JSON, without `own_models` and `begins` if empty, as in older versions."""
+        """Return all fields for JSON. Omit `own_models` and `begins` if empty, as older versions did."""
         added_later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
@@ -87,8 +87,8 @@ class Recipe:
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return a raw pair with each placeholder in both texts replaced by a symbol, if `symbols` has any
-        for placeholders."""
+        """Return a raw pair. If `symbols` has symbols for placeholders, replace each placeholder that occurs
+        in both texts by a symbol."""
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
@@ -143,8 +143,8 @@ class Tokenizers:
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
     """Learn tokenisers with new vocabularies from the prepared lines in `sample`.
 
-    `recipe` says whether both sides share a subword model. Pieces of SentencePiece or BPE that are rarer than
-    `config.min_count` on a side are split further. Raise `UserError` if the text does not suit the settings.
+    `recipe` says whether both sides share a subword model. Split pieces of SentencePiece or BPE that are
+    rarer than `config.min_count` on a side. Raise `UserError` if the text does not suit the settings.
     """
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
@@ -175,8 +175,8 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    `models` has the path of each model by its name: a `.model` file, a word list or codes, by kind. The
-    alphabet of codes has their characters and those of the prepared lines in `sample`.
+    `models` has the path of each model by name. By kind, it is a `.model` file, a word list or BPE codes. BPE
+    gets an alphabet: the characters of the codes and of the prepared lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -199,8 +199,8 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`. Zero bytes or only
-    whitespace at the start mean "sentencepiece", other text "word". Raise `UserError` if it can't be read."""
+    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`. If its start has zero
+    bytes or only whitespace, return "sentencepiece", else "word". Raise `UserError` if unreadable."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
@@ -215,7 +215,7 @@ def numbered_tokenizers(
     recipe: Recipe, models: Mapping[Side, Mapping[str, bytes]], vocabularies: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
     """Build tokenisers with existing `vocabularies`, such as other toolkits'. `models` has each side's
-    subword model by file ending. Pieces without an entry are unknown. Raise `UserError` if all are."""
+    subword model by file ending. Pieces without an entry are unknown. If all are, raise `UserError`."""
     contents = {name: models[side] for side, name in recipe.model_names().items()}
     by_name = {name: vocabularies[side] for side, name in recipe.vocabulary_names().items()}
     return _assembled(recipe, contents, {side: [] for side in SIDES}, by_name)
@@ -259,7 +259,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn errors in the block into `UserError` with `path`, the file or folder that is read.
-    `FileNotFoundError` means a missing file, and `LookupError`, `TypeError` and `ValueError` damage."""
+    `FileNotFoundError` means a missing file. `LookupError`, `TypeError` and `ValueError` mean damage."""
     try:
         yield
     except UserError as error:
@@ -276,8 +276,8 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Build tokenisers and their files. If `vocabularies`, by name, is empty, number new ones. `contents` has
-    the files of each model by model name and ending. `rare` has ids of each side to split further."""
+    """Build tokenisers and their files. `contents` has the files of each model by model name and ending.
+    `rare` has ids of each side to split further. If `vocabularies` is empty, number new ones."""
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -302,8 +302,8 @@ def _assembled(
 def _tokenizer(
     recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
 ) -> Tokenizer:
-    """Build one side's tokeniser. If `vocabulary` is None, number a new one. Separate vocabularies may lack
-    symbols. `content` has the subword model by file ending. `rare` has ids of pieces to split further."""
+    """Build one side's tokeniser. `content` has the subword model by file ending. `rare` has ids of pieces to
+    split further. If `vocabulary` is None, number a new one. Separate vocabularies may lack symbols."""
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols

@@ -79,8 +79,8 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If either has
-    none, or one character, return `pair`. A text of only punctuation stays."""
+    """Return both texts without final punctuation, and without spaces or `JOINED` before it. If either text
+    lacks final punctuation or has one character, return `pair`. A text of only punctuation stays."""
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
         stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
         source, target = (short or text for short, text in zip(stripped, pair, strict=True))
@@ -89,20 +89,20 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target as source and target. The new source begins with the old source's symbols, such as a
-    language code, not the target's."""
+    """Return the target as source and target. At its start, the new source has the old source's symbols, such
+    as a language code, not the target's."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:
-    """Return the symbols at the start of a text, such as a language code, without those of placeholders."""
+    """Return the symbols at the start of a text, such as a language code, except those of placeholders."""
     return [*takewhile(lambda word: word in symbols and not OURS.fullmatch(word), text.split(" "))]
 
 
 def mistyped(text: str, random: Random) -> str:
-    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, or fewer. Words
-    with under `SHORTEST_MISTYPED` letters get none."""
+    """Return `text` with a typo in 1 + (number of words // `WORDS_PER_TYPO`) random words, or fewer. Leave
+    out words with under `SHORTEST_MISTYPED` letters."""
     words = text.split(" ")
     long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
     for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
@@ -127,9 +127,9 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Return `pair` with a placeholder at about the same position on both sides, after `symbols` at the
-    start. It is an unused symbol of `masks`, or random text if `masks` is empty. If all masks are used,
-    return `pair`. At random, insert it before the final punctuation, or join it to the word before it."""
+    """Return `pair` with a placeholder at about the same place in both sides, after `symbols` at the start.
+    Draw a mask from `masks` that neither side has, or random text without masks. If no mask is left, return
+    `pair`. At random, put the placeholder before the final punctuation or join it to a word."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
@@ -154,8 +154,8 @@ def _before_end(text: str, placeholder: str, join: str) -> str:
 
 
 def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
-    """Return `text` with a placeholder before a word: word `first` for `position` 0, the end for 1. Precede
-    it by `separator`, or by a space before word `first`."""
+    """Return `text` with a placeholder before a word. `position` 0 means word number `first`, and 1 the end.
+    Put `separator` before the placeholder, or a space if no word is between it and word `first`."""
     words = text.split(" ")
     index = first + int(position * (len(words) + 1 - first))
     before, after = " ".join(words[:index]), " ".join(words[index:])

@@ -41,8 +41,8 @@ class Vocabulary:
     """Ids that search never produces, such as padding. A setting decides about the unknown token."""
 
     def __post_init__(self) -> None:
-        """Raise `UserError` if the id of a special token is out of range, or an entry is not Unicode text.
-        End and unknown token must be different and not in `never`."""
+        """Raise `UserError` if a special token's id is out of range, or an entry is not Unicode text. Also
+        raise it if the end and unknown token are equal or in `never`."""
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():
@@ -97,13 +97,13 @@ class Numbering:
     """Ids of the words that are never segmented."""
 
     ids: "array[int]"
-    """The id of each piece by its number. The last one is the unknown token, at `UNKNOWN_PIECE` (-1)."""
+    """The id of each piece by number, and last the id of the unknown token, for `UNKNOWN_PIECE` (-1)."""
 
     pieces: Mapping[int, int]
-    """The number of the piece of each id that has one."""
+    """The number of the piece of each id. Ids without a piece are left out."""
 
     foreign: Collection[int] = ()
-    """Ids of pieces of only the other side's subword model, if two models share a vocabulary."""
+    """Ids of pieces that only the other side's subword model has, if both sides share a vocabulary."""
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
         """Return the id of each piece, given by its number. `UNKNOWN_PIECE` becomes the unknown token."""
@@ -114,7 +114,7 @@ class Numbering:
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
         """Return the numbering of a new vocabulary: special tokens, `symbols`, `pieces` and padding. `pieces`
-        has texts by number. A piece that is None gets no entry and is unknown."""
+        has texts by number. A piece with text None gets no entry and is unknown."""
         entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -152,7 +152,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        """Return the numbering in which piece N has the id ids[N]. A piece with the unknown id is left out of
+        """Return the numbering in which piece N has the id ids[N]. Leave pieces with the unknown id out of
         `pieces`."""
         # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
@@ -161,5 +161,5 @@ class Numbering:
 
 
 def reserved(symbols: Sequence[str]) -> int:
-    """Return the number of special tokens and symbols, which precede the pieces in a new vocabulary."""
+    """Return the number of special tokens and symbols. In a new vocabulary, they come before the pieces."""
     return len(NEW_MARKS) + len(symbols)

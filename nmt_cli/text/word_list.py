@@ -16,9 +16,9 @@ JOINER, MAX_JOINED = "@@", 10
 
 
 def words_of(content: bytes) -> list[str]:
-    """Return the words of a list, each once, without counts, special tokens and fairseq's padding. The first
-    line decides whether lines have counts. Raise `UserError` for an empty list, a line of several words, a
-    missing count, or many words that end in `JOINER`."""
+    """Return the words of a list, each once, without counts, special tokens and fairseq's padding. Line 1
+    decides whether lines have counts. Raise `UserError` for an empty list or a line of several words. Also
+    raise it for a missing count, or many words that end in `JOINER`."""
     lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     counted = bool(COUNTED.fullmatch(next(filter(str.strip, lines), "")))
     words: dict[str, None] = {}

@@ -45,10 +45,10 @@ class LanguageGuess:
         self._counts: Counter[str] = Counter()
 
     def other(self, line: str) -> str | None:
-        """Count one more line. Return the language of all lines if it is not the expected one.
+        """Count one more line. Return the language of all lines so far if it is not the expected language.
 
-        It needs `MIN_WORDS` frequent words, and over `MIN_FACTOR` times those of the expected language.
-        Return None otherwise, and always if the expected language has no word list.
+        The language needs `MIN_WORDS` frequent words, and over `MIN_FACTOR` times those of the expected
+        language. Otherwise, or if the expected language has no word list, return None.
         """
         if self._lang not in FREQUENT_WORDS:
             return None

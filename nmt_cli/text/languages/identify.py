@@ -32,9 +32,9 @@ class LanguageCheck:
         self._supported = any(iso_code(label) in self._accepted for label in self._identifier.labels)
 
     def wrong(self, text: str) -> bool:
-        """Return whether the first `MAX_CHECKED` characters of `text` are certainly in another language. That
-        needs `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Languages similar to `lang` are
-        not wrong. Return False if py3langid supports none of these."""
+        """Return whether the first `MAX_CHECKED` characters of `text` are certainly in another language.
+        Certainty needs `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Accept `lang` and
+        languages similar to `lang`. If py3langid supports none of them, return False."""
         text = text[:MAX_CHECKED]
         if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
             return False
@@ -57,8 +57,8 @@ class LanguageDetector:
         return self._identifier is not None
 
     def ranked(self, text: str) -> list[tuple[str, float]]:
-        """Return (language, probability) for all languages, the likeliest first, by `MAX_RANKED` characters
-        of `text`. Unsupported languages come last, with probability 0. The first call loads the model."""
+        """Return (language, probability) for all languages, the likeliest first. Judge by `MAX_RANKED`
+        characters. Unsupported languages come last, with probability 0. The first call loads the model."""
         with self._loading:
             self._identifier = self._identifier or _identifier(self._names)
         ranking = {
@@ -71,8 +71,8 @@ class LanguageDetector:
 
 
 def _identifier(codes: Collection[str] | None = None) -> Any:
-    """Return py3langid's identifier for these ISO codes. It covers all languages for None, or if it supports
-    none. Raise `UserError` if py3langid is not installed."""
+    """Return py3langid's identifier, limited to the ISO codes in `codes`. If `codes` is None, or py3langid
+    knows none of them, cover all languages. Raise `UserError` if py3langid is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

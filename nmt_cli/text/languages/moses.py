@@ -17,7 +17,7 @@ class Moses:
         self._lang = without_region(lang)
 
     def tokenize(self, text: str) -> str:
-        """Return the words and punctuation of `text` with single spaces between. Only whitespace changes."""
+        """Return the words and punctuation of `text` with single spaces between. Change only whitespace."""
         parts = [
             part
             if STAND_IN.fullmatch(part)

@@ -123,7 +123,7 @@ def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
 
 
 def _starts(text: str, language: str) -> Iterator[int]:
-    """Yield the offset of each sentence except the first, which is empty if `text` begins with spaces."""
+    """Yield the offset of each sentence except the first. The first is empty if `text` begins with spaces."""
     start = _after_spaces(text, 0)
     if start:
         yield start
@@ -147,8 +147,8 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
     """Return whether the punctuation in `match` ends the sentence from `start`. `following` begins the next.
 
     Return False before lower case or end punctuation, without a space (except `DENSE_MARKS`), or after an
-    abbreviation. Also return False without a letter or digit before it, for a semicolon (except in Greek),
-    and before a clause that names the speaker.
+    abbreviation. Also return False for a semicolon (except in Greek), or if no letter or digit precedes. A
+    clause that names the speaker also continues the sentence.
     """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)

@@ -30,14 +30,14 @@ Piece = tuple[str, bool]
 
 
 class Bpe:
-    """A subword model of BPE merges. Each character of the alphabet is two pieces, inside a word and at its
-    end. With byte fallback, 256 bytes and a piece that ends a word come first."""
+    """A subword model of BPE merges. Each character of the alphabet has two pieces: inside and at the end of
+    a word. With byte fallback, 256 bytes and a piece that ends a word come first."""
 
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """Build the model from `codes`, a codes file's content, and the characters in `alphabet`. Pieces with
-        numbers in `too_rare` are split further. Raise `UserError` for invalid codes."""
+        """Build the model from `codes`, a codes file's content, and the characters in `alphabet`. Split
+        pieces with numbers in `too_rare` into smaller ones. Raise `UserError` for invalid codes."""
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -57,8 +57,8 @@ class Bpe:
         self._texts = [*BYTES[: self._bytes], *texts]
 
     def encode(self, text: str) -> list[int]:
-        """Return the pieces of prepared text. An unknown character becomes `UNKNOWN_PIECE` (-1), or its bytes
-        with byte fallback. Cache the result of short words."""
+        """Return the numbers of the pieces of prepared text. An unknown character becomes `UNKNOWN_PIECE`
+        (-1), or its bytes with byte fallback. Cache the result of short words."""
         pieces: list[int] = []
         cache = self._cache
         for word in self.words(text):
@@ -83,15 +83,15 @@ class Bpe:
         return text.split()
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """Return the characters of a word as parts. `WORD_END` is joined to the last one, as in codes."""
+        """Return the characters of a word as parts. Join `WORD_END` to the last part, as codes do."""
         return (*word[:-1], word[-1] + WORD_END)
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the position of a merge in the codes, or None for another pair. Lower ranks come first."""
+        """Return the position of a merge in the codes, or None if it is missing. Lower ranks come first."""
         return self._ranks.get((left, right))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of a word in parts, the last with `WORD_END`. Rare pieces are split further."""
+        """Return the pieces of a word in parts, the last with `WORD_END`. Split pieces that are too rare."""
         surfaces: Sequence[str] = (*parts[:-1], parts[-1].removesuffix(WORD_END))
         if self._common is not None:
             surfaces = list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
@@ -116,9 +116,9 @@ class Bpe:
         )
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """Return the pieces of a surface's characters. `final` means that it ends its word. A character
-        without a piece becomes `UNKNOWN_PIECE`, or its bytes with byte fallback. An empty piece follows final
-        bytes."""
+        """Return the pieces of a surface's characters. `final` means that the surface ends its word. A
+        character without a piece becomes `UNKNOWN_PIECE`, or its bytes with byte fallback. After bytes at the
+        end of a word, add an empty piece."""
         pieces: list[int] = []
         for position, character in enumerate(surface, start=1):
             ends = final and position == len(surface)
@@ -132,7 +132,7 @@ class Bpe:
         return pieces
 
     def _without(self, too_rare: set[int]) -> set[str] | None:
-        """Return all pieces except `too_rare`, as subword-nmt's vocabulary filter. None means no filter."""
+        """Return all pieces except `too_rare`, for subword-nmt's vocabulary filter. None means no filter."""
         if not too_rare:
             return None
         common = (piece for piece, i in self._numbers.items() if i not in too_rare)
@@ -141,7 +141,7 @@ class Bpe:
 
 
 def cut_codes(codes: str, alphabet: str, max_pieces: int) -> str:
-    """Return the longest start of `codes` with at most `max_pieces` pieces besides those of `alphabet`."""
+    """Return the longest start of `codes` with at most `max_pieces` pieces, besides those of `alphabet`."""
     lines = codes.splitlines()
     seen = set(pieces_of((), alphabet))
     for number, piece in enumerate(_results(parse_codes(codes)), start=1):

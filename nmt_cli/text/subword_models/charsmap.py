@@ -1,7 +1,7 @@
-"""Normalisation inside a SentencePiece model, for programs that only apply the model's own.
+"""Normalisation inside a SentencePiece model, for programs that apply only the normalisation of the model.
 
 SentencePiece compiles rules into a table when it learns a model. So a temporary model is learnt with the
-rules of this package, and its table replaces that of the other model.
+rules of this package. The table of the temporary model replaces the table of the other model.
 """
 
 import io
@@ -21,7 +21,7 @@ TABLE = 2
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
     """Return the SentencePiece file `model` with the normalisation of `normalize` instead of its own. Include
-    only changes of characters, with or without their combining marks."""
+    only changes of single characters, with or without their combining marks."""
     table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 

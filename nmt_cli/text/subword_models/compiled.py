@@ -96,8 +96,8 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
     """Update the pair counts in `table` after a merge in a word that occurs `count` times. `before` and
-    `after` are the pieces around it. Replace old pairs with a neighbour by new ones, but keep (left,
-    right)."""
+    `after` are the pieces around the merged pair. Replace old pairs with a neighbour by new pairs, but keep
+    (left, right)."""
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -120,8 +120,8 @@ def _recount(table, before, after, left, right, joined, word, count):
 
 @njit(**OPTIONS)
 def _add(table, left, right, word, count):
-    """Count the pair once more in a word that occurs `count` times, or once less if `count` is negative.
-    Activate a new or inactive pair. Update its link to the word. `table` must have room."""
+    """Add `count` occurrences of a pair in a word, or remove some if `count` is negative. Activate a new or
+    inactive pair. Update its link to the word. `table` must have room."""
     row = _row(table.by_pieces, left << 32 | right)
     if table.by_pieces[row, 0] < 0:
         new = table.pairs[table.lengths[PAIRS]]
@@ -195,7 +195,7 @@ def _best(table, letters, starts):
 @njit(**OPTIONS)
 def _set_aside(table, threshold):
     """Make active pairs with counts below `threshold` inactive, and move their counts to `aside`. Add a
-    negative count to the one that is there."""
+    negative count to the value in `aside`."""
     remaining = 0
     for i in range(table.lengths[ACTIVE]):
         pair = table.pairs[table.active[i]]
@@ -211,7 +211,7 @@ def _set_aside(table, threshold):
 
 @njit(**OPTIONS)
 def _take_back(table):
-    """Make all pairs active. Set their counts to those that were set aside."""
+    """Make all pairs active again, with the counts that were set aside."""
     for number in range(table.lengths[PAIRS]):
         pair = table.pairs[number]
         pair.count, pair.active, table.active[number] = pair.aside, 1, number
@@ -232,8 +232,8 @@ def _order(letters, starts, piece, other):
 
 @njit(**OPTIONS)
 def _joined(by_letters, letters, starts, left, right, new):
-    """Write the joined string of two pieces to `letters` as piece `new`, and update `starts` and
-    `by_letters`. Return the first piece with that string, or `new` if there was none."""
+    """Write the strings of `left` and `right`, joined, to `letters` as piece `new`. Update `starts`. Return
+    the first piece in `by_letters` with that string. If there is none, add and return `new`."""
     position = starts[new]
     for piece in (left, right):
         for i in range(starts[piece], starts[piece + 1]):
@@ -245,7 +245,7 @@ def _joined(by_letters, letters, starts, left, right, new):
 
 @njit(**OPTIONS)
 def _by_letters(letters, starts):
-    """Return a hash table of all pieces by their strings. Of equal pieces, it has the first."""
+    """Return a hash table of all pieces by their strings. Of pieces with equal strings, keep the first."""
     by_letters = _hash_table()
     for piece in range(len(starts) - 1):
         by_letters = _roomy(by_letters, piece)
@@ -288,7 +288,7 @@ def _row(table, key):
 
 @njit(**OPTIONS)
 def _roomy(table, entries):
-    """Return `table`, or a larger copy if it would be over half full with one more than `entries`."""
+    """Return `table`, or a larger copy if `entries` + 1 entries would fill over half of it."""
     size = len(table)
     while size < 2 * (entries + 1):
         size *= 2

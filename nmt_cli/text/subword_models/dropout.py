@@ -46,7 +46,7 @@ class Merging(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """A word in parts, its possible merges, and the branches after an omitted merge."""
+    """A word in parts, its possible merges, and the branches that begin where a merge is omitted."""
 
     parts: Parts
     merges: Merges
@@ -59,14 +59,14 @@ class _Path:
     """The states of a word from one state to the end if no merge is omitted."""
 
     course: list[_State]
-    """The state of each merge. Merges of equal rank are done together, in the same state."""
+    """The state before each merge. Merges of equal rank are done together, in the same state."""
 
     end: list[int]
     """The pieces after the last merge."""
 
 
 class BpeDropout:
-    """A segmentation by `model` that omits each possible merge with probability `rate` in every state."""
+    """A segmentation by `model` that omits each possible merge with probability `rate` at every step."""
 
     def __init__(self, model: Merging, rate: float) -> None:
         self._model = model
@@ -92,7 +92,7 @@ class BpeDropout:
         return pieces
 
     def _run(self) -> int:
-        """Draw the number of merges that are done before the next omitted merge."""
+        """Draw at random how many merges are done before the next omitted merge."""
         # A geometric distribution needs one random number per omitted merge, not per merge.
         return int(math.log(1 - self._random.random()) * self._scale)
 
@@ -103,8 +103,8 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path` and its branches to the end of a word. Omit the merge after the next `count` merges.
-        Draw later counts. Return the number of merges until the next omitted one, and the word's pieces."""
+        """Follow `path` and its branches to the end of a word. Do `count` merges, then omit the next merge,
+        and draw a new count. Return the merges left until the next omitted merge, and the word's pieces."""
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -120,8 +120,8 @@ class BpeDropout:
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
         """Choose the merges of a state that are done, in order of rank, up to the first rank with any. The
-        next `count` are not omitted. Return the number of merges until the next omitted one. Also return the
-        choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
+        next `count` merges are not omitted. Return the merges left until the next omitted one. Also return
+        the choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // POSITIONS != rank:
@@ -133,7 +133,7 @@ class BpeDropout:
         return count, chosen
 
     def _path(self, parts: Parts) -> _Path:
-        """Return the path of a word in these parts, to the end, without omitted merges."""
+        """Return the path of a word, given in parts, to its end. Omit no merges."""
         course: list[_State] = []
         while merges := self._merges(parts):
             # Merges of equal rank are done at once, as in subword-nmt.
@@ -162,7 +162,7 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """Return the parts after the merges with a bit in `chosen`. Of two that overlap, do only the left one."""
+    """Return the parts after the merges with a bit in `chosen`. If two overlap, do only the left merge."""
     result: list[str] = []
     end = 0
     for number, merge in enumerate(merges):

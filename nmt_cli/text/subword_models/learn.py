@@ -16,9 +16,9 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn a subword model of kind `config.kind` from prepared `lines` without symbols. "char" and "word"
-    keep the most frequent entries that fit and occur `min_count` times. Raise `UserError` without text, or if
-    the vocabulary size is too small or too large for it."""
+    """Learn a subword model of kind `config.kind` from prepared `lines` without symbols. For "char" and
+    "word", keep the most frequent entries that fit and occur `min_count` times. Raise `UserError` for no
+    text, or a vocabulary size too small or too large."""
     if not any(lines):
         raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -42,16 +42,16 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Return the numbers of pieces that occur less than `min_count` times in the segmented `lines`. Leave out
-    special tokens and unused numbers."""
+    """Return the numbers of pieces that occur less than `min_count` times in `lines` once segmented. Leave
+    out special tokens and unused numbers."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
     pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
     return [piece for piece in pieces if counts[piece] < min_count]
 
 
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
-    """Learn codes whose pieces fill `available` vocabulary entries, or `config.merges` merges if set. Raise
-    `UserError` if `alphabet` does not fit, or if the text supports fewer."""
+    """Learn codes whose pieces fill `available` vocabulary entries, or that have `config.merges` merges if
+    set. Raise `UserError` if `alphabet` does not fit, or the text supports fewer."""
     counts = Counter(word for line in lines for word in line.split())
     if config.merges:
         codes = learn_codes(counts, config.merges)
@@ -93,7 +93,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """Return the most frequent characters that make up the share `coverage` of `counts`, by falling count."""
+    """Return the most frequent characters, by falling count, that make up share `coverage` of `counts`."""
     needed = coverage * counts.total()
     characters = []
     for character, count in _by_count(counts):

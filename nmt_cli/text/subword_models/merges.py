@@ -20,8 +20,8 @@ MANY_WORDS = 10_000
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
     """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice.
-    Ignore words that contain `WORD_END`. Without a word of several characters, return only the header. From
-    `MANY_WORDS` words on, use the compiled learner if there is one."""
+    Ignore words that contain `WORD_END`. If no word has several characters, return only the header. From
+    `MANY_WORDS` words on, use the compiled learner if available."""
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
     # Both learners fail if no word has a pair of characters.
@@ -32,7 +32,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
 
 
 def learn_plain(words: dict[str, int], merges: int) -> str:
-    """Return the content of the codes file that subword-nmt learns from `words`, a count by word."""
+    """Return the content of the codes file that subword-nmt learns. `words` has the count of each word."""
     codes = io.StringIO()
     with contextlib.redirect_stderr(io.StringIO()):
         learn_bpe([f"{word} {count}" for word, count in words.items()], codes, merges, is_dict=True)
@@ -57,5 +57,5 @@ def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> s
 
 
 def _starts(parts: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return the offset of each part if all parts are joined, and then the total length, [parts + 1]."""
+    """Return [parts + 1]: the offset of each part in all parts joined, and last the total length."""
     return np.cumsum([0, *map(len, parts)])

@@ -30,14 +30,14 @@ def field(message: bytes, number: int) -> bytes:
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return a protocol buffer without fields of this number, but with one at the end that has `content`."""
+    """Return `message` with all fields of this `number` removed, and a new one with `content` at the end."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (number, start, start of content, end) for each field. The last three are offsets. Raise
+    """Yield (number, start, start of content, end) for each field. All but the number are offsets. Raise
     `UserError` for a field type that SentencePiece does not use."""
     at = 0
     while at < len(message):
@@ -58,7 +58,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer at offset `at`, and the offset after it. The end cuts it off."""
+    """Return the variable-length integer at offset `at`, perhaps cut off by the end, and the offset after."""
     value = shift = 0
     while at < len(message):
         byte = message[at]

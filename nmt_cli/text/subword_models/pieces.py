@@ -40,8 +40,8 @@ class Pieces:
     """A SentencePiece model. The entry of a special token or an unused piece is None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """Load the content of a `.model` file. Pieces with numbers in `too_rare` are split further. Raise
-        `UserError` if it is not a SentencePiece model, or a piece is not UTF-8."""
+        """Load the content of a `.model` file. Split pieces with numbers in `too_rare` into smaller ones.
+        Raise `UserError` if the content is not a SentencePiece model, or a piece is not UTF-8."""
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self.processor.get_piece_size()
@@ -66,7 +66,7 @@ class Pieces:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of prepared text. Pieces that are too rare are split further."""
+        """Return the numbers of the pieces of prepared text. Split pieces that are too rare further."""
         return self.split(self.processor.encode(text))
 
     @property
@@ -86,18 +86,18 @@ class Pieces:
         return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of the model file by its file ending."""
+        """Return the content of the model file, with the file ending as key."""
         return {"model": self._model}
 
     def split(self, pieces: list[int]) -> list[int]:
-        """Return the numbers `pieces`, with each piece that is too rare replaced by its split."""
+        """Return the numbers `pieces`. Replace each piece that is too rare by smaller pieces."""
         if not self._splits:
             return pieces
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """Return the split of each piece in `too_rare`, by number, into the fewest pieces that are not too
-        rare. Equal numbers are decided by probability. A piece without a split becomes `UNKNOWN_PIECE`."""
+        """Return, for each number in `too_rare`, the fewest other pieces with the same text, none too rare.
+        Choose the likeliest of equally many. A piece without a split becomes `UNKNOWN_PIECE`."""
         entries = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self.processor.get_score(i), i) for i, piece in entries.items() if i not in too_rare
@@ -124,8 +124,8 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """Learn a model of `config.vocab_size` entries from `lines`, and return the content of its file. This
-    includes special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the size is too
+    """Learn a model of `config.vocab_size` entries from `lines`. Return the content of its file. The entries
+    include special tokens and symbols, in the order of `Numbering.new`. Raise `UserError` if the size is too
     large or too small, or if SentencePiece fails."""
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
@@ -162,8 +162,8 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
     """Yield `line` for the learner in parts of at most `LONGEST_LEARNT` characters. Replace `RESERVED` by
-    `stand_in`. With `byte_fallback`, insert a space into names of bytes. After the first part, yield only new
-    characters, once each."""
+    `stand_in`. With `byte_fallback`, put a space into names of bytes. Of later parts, yield only characters
+    that are new, once each."""
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)
@@ -174,8 +174,8 @@ def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
 
 
 def _explained(message: str, config: TokenizerConfig) -> str:
-    """Return the learner's error message with our option names. Give the maximum for a vocabulary size that
-    is too large, or the minimum for one that is too small."""
+    """Return the learner's error message with our option names. If the vocabulary size is too large, give the
+    maximum. If it is too small, give the minimum."""
     if maximum := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports. "

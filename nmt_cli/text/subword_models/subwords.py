@@ -34,8 +34,8 @@ class Subwords(Protocol):
 
 
 def decoded(pieces: Sequence[int], byte_pieces: int, texts: Sequence[str], unknown: str) -> str:
-    """Return the joined text of `pieces`. A number below `byte_pieces` is a byte, any other an index in
-    `texts`. One out of range becomes `unknown`, and invalid UTF-8 becomes U+FFFD."""
+    """Return the joined text of `pieces`. A number below `byte_pieces` is a byte. Any other is itself the
+    index in `texts`, or `unknown` if out of range. Invalid UTF-8 becomes U+FFFD."""
     # Decoded at the end, because several bytes may form one character.
     text = bytearray()
     for piece in pieces:

@@ -20,8 +20,8 @@ UNKNOWN = -10.0
 
 
 class Surfaces:
-    """The pieces of a SentencePiece model by their surfaces, the texts of pieces with U+2581 for each space.
-    Special tokens and bytes have none."""
+    """The pieces of a SentencePiece model by their surfaces. A surface is the text of a piece, with U+2581
+    for each space. Special tokens and bytes have no surface."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, processor = pieces, pieces.processor
@@ -45,12 +45,12 @@ class Surfaces:
 
     def words(self, text: str) -> list[str]:
         """Normalise `text` as the model does, and split it into words that no piece crosses. A word may
-        include spaces around it. If pieces cross words, the text is one word."""
+        include spaces around it. If pieces can cross words, the whole text is one word."""
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Return the pieces of a text in these parts. Parts without a piece become bytes. In a model without
-        bytes, each run of them becomes one unknown piece. Pieces that are too rare are split further."""
+        """Return the pieces of a text, given in parts. A part without a piece becomes bytes. If the model has
+        no bytes, each run of such parts becomes one unknown piece. Split pieces that are too rare."""
         pieces: list[int] = []
         for has_piece, run in groupby(parts, self._ids.__contains__):
             if has_piece:
@@ -75,7 +75,7 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """Split prepared text into words that no piece crosses. Cut them after `LONGEST_WORD` characters."""
+        """Split prepared text into words that no piece crosses. Cut words after `LONGEST_WORD` characters."""
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -87,8 +87,8 @@ class PieceMerging:
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of a merge. A higher score of its result means a lower rank. Return None if the
-        result is not a piece, or a part is user-defined."""
+        """Return the rank of a merge. The higher the score of the merged piece, the lower the rank. Return
+        None if there is no such piece, or either part is user-defined."""
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

@@ -20,7 +20,7 @@ The last probability is 1 and is left out."""
 
 
 class UnigramSampling:
-    """A source of random segmentations, drawn by their probability to the power of `alpha`."""
+    """A source of random segmentations, drawn in proportion to their probability to the power of `alpha`."""
 
     def __init__(self, pieces: Pieces, alpha: float) -> None:
         self._surfaces = Surfaces(pieces)
@@ -42,7 +42,7 @@ class UnigramSampling:
         return self._surfaces.numbers(parts)
 
     def _drawn(self, choices: Choices) -> list[str]:
-        """Draw the pieces of a word from its last to its first. Return their texts in order of the word."""
+        """Draw the pieces of a word from its last to its first. Return their texts in reading order."""
         parts, end = [], len(choices)
         while end:
             cumulative, pieces = choices[end - 1]
@@ -51,8 +51,8 @@ class UnigramSampling:
         return parts[::-1]
 
     def _word(self, word: str) -> Choices:
-        """Return the choices at each position of a word, and cache them if there is room. Each character
-        without a piece is a choice with the score of an unknown."""
+        """Return the choices of pieces at each position of a word. Cache the choices if there is room. Each
+        character without a piece is a choice with the score of an unknown."""
         choices: Choices = []
         totals = [0.0]  # logarithm of the total weight of all segmentations up to each position
         for end in range(1, len(word) + 1):

@@ -17,7 +17,7 @@ class Characters:
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
-        """Return the piece of each character. Others become `UNKNOWN_PIECE`, or bytes with byte fallback."""
+        """Return the piece of each character. An unknown one is `UNKNOWN_PIECE`, or bytes if enabled."""
         if not self._bytes:
             # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
@@ -49,7 +49,7 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         """Return the piece of each word. A word without a piece becomes `UNKNOWN_PIECE`. With byte fallback,
-        it becomes its bytes and the piece that ends a word."""
+        it becomes its bytes and then the piece that ends a word."""
         if not self._bytes:
             return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
