@@ -99,8 +99,8 @@ def setting(
     needs: str = "",
 ) -> Value:
     """Return a field of a section. The bounds are `least` and `most`, inclusive, and `above` and `below`,
-    exclusive. For a list they apply to each item. `or_zero` accepts 0 despite them. `kind` is the effect.
-    `everyday` shows the setting in `--help`. `needs` is an assignment without which it has no effect."""
+    exclusive. List items have the bounds each. `or_zero` accepts 0 despite the bounds. `kind` is the effect.
+    `everyday` shows the setting in `--help`. Without the assignment `needs`, the setting has no effect."""
     limits = dict(zip(COMPARISONS, (least, above, below, most), strict=True))  # in the same order
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
     metadata = {"bounds": bounds, "kind": kind, "everyday": everyday, "needs": needs}
@@ -133,7 +133,7 @@ def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[s
 
 
 def changed(section: Any, *names: str) -> list[str]:
-    """Return those of `names` whose settings in `section` differ from their defaults, in the same order."""
+    """Return the items of `names` whose settings in `section` differ from their defaults, in order."""
     keys = {key.name: key for key in fields(section)}
     return [name for name in names if getattr(section, name) != _default(keys[name])]
 
@@ -143,7 +143,7 @@ def _default(key: "Field[Any]") -> object:
 
 
 def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
-    """Return the names of the settings of `section` with this effect, in the order of the fields."""
+    """Return the names of all settings of `section` with the effect `kind`, in the order of the fields."""
     return tuple(key.name for key in fields(section) if key.metadata.get("kind") == kind)
 
 
@@ -157,7 +157,7 @@ def read(
     defaults: Mapping[str, object] | None = None,
 ) -> Config:
     """Read a configuration from defaults, `defaults`, `preset`, `file`, `assignments` and `options`. Later
-    ones override earlier ones. An assignment is "section.key=value". `defaults` are a model's own values.
+    sources override earlier ones. An assignment is "section.key=value". `defaults` are a model's own values.
     Skip removed settings without effect, with a message to `note`. Raise `UserError` for each problem."""
     problems: list[str] = []
     entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
@@ -183,7 +183,7 @@ def read(
 
 
 def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) -> object | None:
-    """Return the value of an entry of `key` as type `kind`. If invalid, add to `problems` and return None."""
+    """Return the value of `entry` as type `kind`. If invalid, add a message to `problems` and return None."""
     # On the command line, text needs no quotation marks, even if it consists of digits.
     as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
     raw = str(entry.value) if as_text else entry.value
@@ -209,8 +209,8 @@ def preset_names() -> list[str]:
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """Return a section of the type `section` from `values`, the result of `asdict`. A missing setting has its
-    default, as before it existed. Raise `ValueError` for no mapping, an unknown name or a wrong type."""
+    """Return a section of type `section` from `values`, the result of `asdict`. A missing setting gets its
+    default. Raise `ValueError` if `values` is no mapping, or has an unknown name or a wrong type."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}
@@ -290,8 +290,8 @@ def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Ent
 def _without_gone(
     entries: Sequence[Entry], sections: Mapping[str, Any], problems: list[str], note: Callable[[str], None]
 ) -> list[Entry]:
-    """Return the entries of settings that still exist. Add a message to `problems` for each removed setting
-    whose value would change results. Call `note` with a message about the others of each origin."""
+    """Return the entries of existing settings. Add a message to `problems` for each removed setting whose
+    value would change results. Pass the other removed settings to `note`, in a message per origin."""
     gone: dict[str, Gone] = {
         f"{section}.{name}": removed
         for section, cls in sections.items()
@@ -314,8 +314,8 @@ def _without_gone(
 def _entries(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
 ) -> list[Entry]:
-    """Return the entries of the user. Later ones take precedence. Add to `problems` for assignments without
-    "=". Raise `UserError` if `file` is not TOML."""
+    """Return the entries of the user. Later entries take precedence. For an assignment without "=", add a
+    message to `problems`. Raise `UserError` if `file` is not TOML."""
     entries = list(from_file(file)) if file else []
     entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
     return [*entries, *options]

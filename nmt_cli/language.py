@@ -39,8 +39,8 @@ def iso_code(lang: str) -> str:
 
 
 def fits(label: str, lang: str) -> bool:
-    """Return whether text labelled `label` can be used as language `lang`. A region matters only if both have
-    one: "de" and "deu" fit "de_AT" and vice versa, "de-DE" does not. Case does not matter."""
+    """Return whether text labelled `label` can be used as language `lang`. Two regions must agree, and case
+    does not matter: "de" and "deu" fit "de_AT" and vice versa, but "de-DE" does not fit "de_AT"."""
     label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
     return label in (lang, without_region(lang)) or without_region(label) == lang
 

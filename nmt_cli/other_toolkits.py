@@ -15,16 +15,16 @@ def table() -> Mapping[str, Any]:
 
 
 def command_like(name: str, commands: Collection[str]) -> str | None:
-    """Return the command that other toolkits call `name`, or else the most similar of `commands`, or None."""
+    """Return the command that other toolkits call `name`, else the most similar of `commands`, else None."""
     plain = _plain(name).removesuffix("_py").removesuffix("_pl")
     named = (here for here, names in table()["commands"].items() if plain in names.split())
     return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
 
 
 def named_here(name: str, own_names: Collection[str]) -> list[str]:
-    """Return the option or setting that the table lists for `name` of another toolkit, if `own_names` has it,
-    perhaps with a value. Otherwise return equal flags in `own_names`, or else settings whose full name or
-    last part equals `name`. Ignore case, and treat "-", "." and "_" as equal."""
+    """Return the option or setting for `name` of another toolkit, perhaps with a value, if `own_names` has
+    it. Otherwise return flags in `own_names` that equal `name`. Without flags, return settings whose full
+    name or last part equals `name`. Ignore case, and treat "-", "." and "_" as equal."""
     plain = _plain(name)
     for here, names in table()["options"].items():
         if plain in names.split() and here.partition("=")[0].split()[0] in own_names:
@@ -42,8 +42,8 @@ def not_here(name: str, own_names: Collection[str]) -> str | None:
 
 
 def spelt_like(name: str, own_names: Collection[str]) -> list[str]:
-    """Return a list of the flag in `own_names` that is spelt most like `name`, or else of such a setting.
-    Of a setting, only the part after the last dot is compared. The list is empty if none is similar."""
+    """Return a list of the flag in `own_names` that is spelt most like `name`. Without a similar flag, return
+    the most similar setting, compared by its part after the last dot. If nothing is similar, return []."""
     for flags in (True, False):
         own = [one for one in own_names if one.startswith("--") == flags]
         names = {_plain(one.rpartition(".")[2]): one for one in reversed(own)}  # the first of equals counts

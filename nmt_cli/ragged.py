@@ -63,7 +63,7 @@ class Layout:
         return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
-        """Return the layout with its tensors in pinned memory, except those that stay on the host."""
+        """Return the layout with its tensors in pinned memory, except `lengths`."""
         return self._changed(Tensor.pin_memory)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:

@@ -77,9 +77,9 @@ class Entry:
 
 
 def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
-    """Return a message of a section with the names that the user typed, and the files that contain them.
-    `entries` has the entries by bare name, which is often an English word. It counts as a name if it contains
-    "_", begins the message, or follows a word such as "set"."""
+    """Return `message` of a section, with full names as the user typed them, and the files that contain them.
+    `entries` has the entries by bare name, often an English word. A word counts as a name if it contains "_",
+    begins the message, or follows a word such as "set"."""
     mentioned: list[Entry] = []
 
     def replacement(match: re.Match[str]) -> str:

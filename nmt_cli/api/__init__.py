@@ -62,7 +62,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Return a class or function that is imported at its first use, as it loads PyTorch. Raise
+        """Import the class or function `name`, which loads PyTorch, at its first use, and return it. Raise
         `AttributeError` for other names."""
         if name not in LATER:
             raise AttributeError(f"nmt_cli.api has no {name}")
@@ -80,7 +80,7 @@ __all__ += ["TranslateConfig", "ValidationConfig"]
 
 
 class _Help:
-    """A docstring of a section: its own text and the meaning of each setting. It is built on each access."""
+    """The docstring of a section: its own text and the meanings of all settings, built on each access."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text

@@ -80,10 +80,10 @@ def train(
     """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
     Without `config`, the default settings apply. `device` "auto" is a GPU if there is one, else the CPU.
-    `threads` applies to a CPU. The default is OMP_NUM_THREADS, or else all cores. `report` is called with
-    each event. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is recorded
-    in the run folder. For several devices, start a process for each with torchrun or Slurm, and make the call
-    in all of them. Raises `UserError` for invalid data or settings.
+    `threads` applies to a CPU, by default OMP_NUM_THREADS, or else all cores. `report` is called with each
+    event. When `stop_wanted` returns true, training saves a checkpoint and ends. `command` is recorded in the
+    run folder. For several devices, start a process for each with torchrun or Slurm. All processes make the
+    same call. Raises `UserError` for invalid data or settings.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete
@@ -108,7 +108,7 @@ def train(
 
 def preset(name: str, *assignments: str) -> TrainConfig:
     """Return the settings of the preset `name`, such as "tiny". Each assignment "section.key=value" changes
-    one of them. Raises `UserError` for an unknown preset, setting or value.
+    one setting. Raises `UserError` for an unknown preset, setting or value.
 
     >>> preset("tiny", "training.max_steps=10").training.max_steps
     10
@@ -119,8 +119,8 @@ def preset(name: str, *assignments: str) -> TrainConfig:
 def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
     """Write the average of models, checkpoints or run folders as the model folder `out`, and return `out`.
 
-    An earlier average at `out` is replaced. Raises `UserError` for other files at `out`, for a folder without
-    a model or named twice, and for models whose settings, vocabulary or weights do not match.
+    Replaces an earlier average at `out`. Raises `UserError` for other files at `out`, or a folder without a
+    model or named twice. All models must have the same settings, vocabulary and shapes of weights.
 
     >>> load(average([folder], run), device="cpu", threads=1).translate(["abc"])
     ['abc']

@@ -63,11 +63,11 @@ def load(
 
 
 class Model:
-    """A model or an ensemble, ready to translate. `load` returns it.
+    """A model or an ensemble, ready to translate, as returned by `load`.
 
-    Several threads may use it at the same time. Their sentences share batches. The first translation starts
-    the workers. On Linux, several workers for the CPU are processes. The workers end with `close`, at the end
-    of a `with` block, or when the model is garbage-collected. A forked process starts its own workers.
+    Several threads may use a model at once. Their sentences share batches. The first translation starts the
+    workers. On Linux, several workers for the CPU are processes. The workers end with `close`, at the end of
+    a `with` block, or when the model is garbage-collected. A forked process starts its own workers.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -114,7 +114,7 @@ class Model:
         return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
-        """Return the best translation of each line, in order. Raises `UserError` if one does not fit into
+        """Return the best translation of each line, in order. Raises `UserError` if a line does not fit into
         memory. `search` replaces the search settings of `load` for this call, here and in other methods.
 
         >>> model.translate(["abc", "", "de"])
@@ -141,9 +141,9 @@ class Model:
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
-        """Yield the translation of each line like `stream`, with all candidates, their scores and tokens, and
-        flags, the signs that it is wrong. A line that does not fit into memory has `failed` set and raises
-        nothing. `before_waiting` is called whenever the next translation is not finished yet.
+        """Yield the translation of each line like `stream`, with all candidates, scores and tokens. `flags`
+        are signs that the translation is wrong. A line that does not fit into memory has `failed` set and
+        raises nothing. `before_waiting` is called whenever the next translation is not finished yet.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]
@@ -245,7 +245,7 @@ class Model:
 
     def score(self, pairs: Iterable[Pair]) -> list[float]:
         """Return the log-probability of each translation given its source, in order. A pair is (source,
-        translation), both as raw text. Long pairs are not split. This runs in the calling thread.
+        translation), both as raw text. Long pairs are not split. The calling thread computes the scores.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
         >>> same > other

@@ -129,8 +129,8 @@ class Command(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error about an unknown `option`: a suggestion, a reason, or ".". `value` is
-        the word after the option, or "", for a suggested setting."""
+        """Return the end of the error about an unknown `option`: suggestions, a reason, or ".". A suggested
+        setting has `value`, the word after the option or "", if valid."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):

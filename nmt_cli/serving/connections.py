@@ -50,8 +50,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. If more than `limit` connections are open, a new one closes a tenth of `limit`,
-    which have waited longest for their clients."""
+    """An HTTP connection. If more than `limit` connections are open, a new connection closes others: a tenth
+    of `limit`, starting with those that have waited longest for their clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         """`limit` is the maximum number of connections. `report` prints errors. `arguments` are uvicorn's."""
@@ -71,7 +71,7 @@ class Connection(H11Protocol):
                 oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. After an early response, close once they are more than `MAX_UNREAD_BYTES`."""
+        """Take bytes. After an early response, close the connection at over `MAX_UNREAD_BYTES` more bytes."""
         if self.timeout_keep_alive_task:  # set by uvicorn between a response and the next request
             self._since = time.monotonic()
         super().data_received(data)
@@ -111,8 +111,8 @@ class Connection(H11Protocol):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files up to `MAX_FILES` or the hard limit. Return the number of
-    connections to allow, at least 1. `RESERVED_FILES`, or half of the limit, are for other files."""
+    """Raise the soft limit of open files to `MAX_FILES` or the hard limit, if possible. Return the limit
+    minus the smaller of `RESERVED_FILES` and its half, at least 1: the connections to allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -45,8 +45,8 @@ class Directions:
     its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
-        """Add the direction of each of `models`, by name, then those of two models through `pivot` that no
-        model has. An empty `pivot` adds none. Raise `UserError` if two models have the same direction."""
+        """Add the direction of each of `models`, by name. Unless `pivot` is empty, also add the missing
+        directions by two models through `pivot`. Raise `UserError` if two models have the same direction."""
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
@@ -91,8 +91,8 @@ class Directions:
         return [source for source, one in self._all if one == self.resolve(target)]
 
     def resolve(self, language: str) -> str | None:
-        """Return the name that models use for `language`: "en" for "EN-US". None means that no model has it.
-        First try an equal name, ignoring case and "_", then the first of the same language."""
+        """Return the models' name for `language`, such as "en" for "EN-US", or None if no model has the
+        language. Prefer an equal name, ignoring case and "_", to the first name of the same language."""
         names = {one.lower().replace("_", "-"): one for one in self.languages}
         normalized = language.lower().replace("_", "-")
         without = (one for one in self.languages if without_region(one) == without_region(normalized))

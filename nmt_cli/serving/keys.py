@@ -30,8 +30,8 @@ class Keys:
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:
-        """Return whether the request has an accepted key, or needs none. A header takes precedence, then
-        `api_key`, then `auth_key`. Raise `Refused` if such a field is not a text."""
+        """Return whether the request has an accepted key, or needs none. A header takes precedence, then the
+        field `api_key`, then `auth_key`. Raise `Refused` if one of these fields is not a text."""
         if not self.needed:
             return True
         key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")

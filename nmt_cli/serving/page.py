@@ -42,7 +42,7 @@ Pair = tuple[str, str]
 
 
 def start_page(service: Service, needs_key: bool) -> str:
-    """Return the HTML page that translates in the browser, which asks for an API key if `needs_key`."""
+    """Return the HTML page that translates in the browser and, if `needs_key`, asks for an API key."""
     served = service.directions
     data = {
         "languages": {one: name_of(one) for one in served.languages},
@@ -61,8 +61,8 @@ async def align(service: Service, fields: Fields) -> Response:
 
 
 async def attention(service: Service, fields: Fields) -> Response:
-    """Answer `POST /attention` with an HTML page of the attention weights for each of `pairs`. Raise
-    `Refused` (413) for more than `MAX_DRAWN` pairs or `MAX_DRAWN_TOKENS` tokens, and as `align` does."""
+    """Answer `POST /attention` with a page of the weights of each pair without an empty side. Raise `Refused`
+    as `align` does, and (413) for over `MAX_DRAWN` pairs or a sentence of over `MAX_DRAWN_TOKENS` tokens."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")
@@ -71,8 +71,8 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 
 def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
-    """Return the model and the pairs of a request. Raise `Refused` if `pairs` is no list of pairs of texts or
-    no single model has the direction (400), or for too many or too long texts (413)."""
+    """Return the model and the pairs of a request. Raise `Refused` (400) if `pairs` has no pairs of texts, or
+    no single model has the direction. Raise `Refused` (413) for too many or too long texts."""
     pairs = fields.values.get("pairs")
     if isinstance(pairs, str):  # of a form
         try:

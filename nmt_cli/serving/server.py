@@ -43,8 +43,8 @@ def serve(
 ) -> None:
     """Serve `models`, by name, at `address`, host and port, until a signal. `keys` are the accepted API keys.
     `notify` receives a line at the start, at a signal and at the end. Accept connections once all models are
-    ready. After SIGINT or SIGTERM, answer the accepted requests. A second signal ends the process. Raise
-    `UserError` if it cannot listen, or if two models have the same direction."""
+    ready. After SIGINT or SIGTERM, answer the accepted requests, then return. A second signal ends the
+    process. Raise `UserError` for an unusable `address`, or two models with the same direction."""
     directions = Directions(models, config.pivot)
     for model in models.values():
         model.start()  # before other threads start, since workers may be forked
@@ -83,13 +83,13 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Server:
-    """Return a server for `app` with up to `limit` connections. Print their errors through `report`."""
+    """Return a server for `app` with up to `limit` connections. Print errors of connections by `report`."""
     protocol: Any = partial(Connection, limit, report)
     return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
 
 
 async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
-    """Serve `app` until a signal arrives and all accepted requests are answered. Install handlers."""
+    """Install signal handlers. Serve `app` until a signal arrives and all accepted requests are answered."""
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), report)
 
@@ -107,7 +107,7 @@ async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str],
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at this host and port. Port 0 is any free one. If `shared`, other
+    """Return a socket that listens at `address`, host and port. Port 0 is any free port. If `shared`, other
     processes may share the port. Raise `UserError` for an invalid host or a port in use."""
     host, port = address
     try:

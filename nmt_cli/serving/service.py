@@ -99,8 +99,8 @@ class Service:
         return await asyncio.to_thread(self.detection.ranked, text)
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
-        """Return the result of `work` in a thread, one at a time. It processes `count` sentences, which count
-        as waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
+        """Return the result of `work` in a thread, one at a time. The `count` sentences of `work` count as
+        waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
         self._check_sentences(count)
         self.waiting += count
         try:
@@ -116,8 +116,8 @@ class Service:
         self.check_load(count)
 
     def check_load(self, count: int = 1) -> None:
-        """Raise `Refused` (429) if the server has no capacity for `count` further sentences. The error has an
-        estimate of the seconds until then, from 1 to `MAX_RETRY_SECONDS`."""
+        """Raise `Refused` (429) if the server has no capacity for `count` further sentences. The error
+        estimates the seconds until the capacity is free, from 1 to `MAX_RETRY_SECONDS`."""
         if self.waiting + count > self.config.most_waiting:
             seconds = math.ceil(self.waiting * self._seconds_per_sentence)
             seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
@@ -125,7 +125,7 @@ class Service:
 
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
-    """Yield the translation of each sentence in order. With a pivot, the first model translates all first. If
+    """Yield the translation of each sentence in order. With a pivot, first finish the first model's part. If
     a sentence does not fit into memory, raise `Refused` (503), or `UserError` in the first of two models."""
     *before, last = documents.job.direction.models
     lines = documents.sentences

@@ -40,7 +40,7 @@ def write_attention_page(
 def _pair(
     model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
 ) -> dict[str, Any]:
-    """Return the text, tokens, alignment and weights of a pair of ids as JSON data for `page/page.js`."""
+    """Return JSON data for `page/page.js`: raw source `text`, tokens, alignment, and weights for the ids."""
     (maps,) = attention_maps(model, [(source, target)])
     return {
         "text": text,

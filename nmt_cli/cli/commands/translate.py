@@ -91,7 +91,7 @@ def translate(
     first column is translated. With --n-best, each translation is a line
     "line number ||| text ||| logprob= ... ||| score".
 
-    The exit code is 1 if a line does not fit into memory.
+    The exit code is 1 if a line exceeds memory, or on stdin 64 MiB.
     """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
@@ -155,8 +155,8 @@ def _write(
     n_best: int | None,
     attention: "AttentionPage",
 ) -> None:
-    """Write each translation to `outgoing` at once, in `form` with `n_best` candidates per line, or as JSON
-    if `n_best` is None. Add it to `attention`. Flush at the end."""
+    """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as text in `form`. Text
+    has `n_best` candidates per line. Add each translation to `attention`. Flush only at the end."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
     outgoing.write(form.begin)

@@ -158,8 +158,8 @@ def _figure(name: str, value: str) -> Text:
 
 @contextmanager
 def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter | LiveReporter]:
-    """Yield a reporter of events on stderr: a panel on a terminal that can redraw, otherwise lines. `quiet`
-    reduces them to warnings, and `silent` to nothing. The panel ends with the block."""
+    """Yield a reporter of events on stderr: a panel for `run` on a terminal that can redraw, otherwise lines.
+    `quiet` prints only warnings, `silent` nothing, both without a panel. The panel ends with the block."""
     console = Console(stderr=True)
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
         yield Reporter(quiet, silent)

@@ -129,7 +129,7 @@ class Reporter:
     """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
 
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
-        """`quiet` prints only warnings and errors. `prompt` asks for sentences. Both omit the bar."""
+        """`quiet` prints only warnings and errors. `prompt` later asks for input. Both omit the bar."""
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()

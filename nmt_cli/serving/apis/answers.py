@@ -59,7 +59,7 @@ async def in_time(service: Service, work: Awaitable[Result]) -> Result:
 
 async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> Result:
     """Return the result of `work`. If the client disconnects first, cancel `work` and raise
-    `ClientDisconnect`. `receive` is the ASGI function that reports this."""
+    `ClientDisconnect`. `receive` is the ASGI function that reports a disconnected client."""
     working, watching = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,8 +79,8 @@ async def _disconnect(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """A response of server-sent events, one per text of `events`. It ends early if the client disconnects. If
-    the request is refused or takes too long, the last event is an error in the format of `error_body`."""
+    """A response of server-sent events, one per text of `events`, until the client disconnects. If the
+    request is refused or takes too long, the last event is an error in the format of `error_body`."""
 
     def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
         """`events` yields the text of each event. `service` has the time limit. `error_body` builds the body

@@ -26,7 +26,7 @@ MAX_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a request by name. Each method returns one field as one type. It raises `Refused` (400)
+    """The fields of a request by name. Each method returns one field as one type, or raises `Refused` (400)
     if the value has another type or is not allowed. None and "" count as missing."""
 
     values: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Fields:
 
 async def fields_of(request: Request, config: ServerConfig) -> Fields:
     """Read the fields from the body, a JSON object or a form, and from the URL. A form overrides the URL.
-    With JSON, ignore the URL. Raise `Refused` for an invalid body (400) or one over the limit (413)."""
+    With JSON, ignore the URL. Raise `Refused` for an invalid body (400) or a body over the limit (413)."""
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
     from_url = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params

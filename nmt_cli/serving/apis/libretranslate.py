@@ -27,8 +27,8 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 async def translate(service: Service, fields: Fields) -> Response:
     """Answer `POST /translate`. With the field `stream`, answer with events: one per sentence, then the
-    complete response. Raise `Refused` for wrong fields or an unsupported language (400). Raise it also for
-    too much text (413), a busy server (429) or a failed translation (503)."""
+    complete response. Raise `Refused` for wrong fields or languages (400), too much text (413), a busy server
+    (429), or a failed translation (503)."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
@@ -45,7 +45,7 @@ async def translate(service: Service, fields: Fields) -> Response:
 
 async def detect(service: Service, fields: Fields) -> Response:
     """Answer `POST /detect` with the possible languages of `q`, likeliest first, with a confidence from 0 to
-    100. If none is possible, the answer is the source language of the first model with confidence 0."""
+    100. If no language is possible, answer with the first model's source language and confidence 0."""
     texts = fields.texts("q")
     service.check_size(texts)
     guesses = [guess for guess in await service.detect(texts) if guess[1] > 0]
@@ -82,9 +82,9 @@ def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
 async def find_direction(
     service: Service, source: str, target: str, texts: Sequence[str]
 ) -> tuple[Direction, Guess | None]:
-    """Return the direction of a request. If `source` is "auto", also return the likeliest source language of
-    `texts` that can be translated into `target`, with its probability. Otherwise return None. Raise `Refused`
-    for an unknown language (400), a direction without a model (400), and texts too large to detect (413)."""
+    """Return the direction of a request and None. If `source` is "auto", return instead of None the likeliest
+    source language of `texts` that has `target`, with its probability. Raise `Refused` for an unknown
+    language or a direction without a model (400), and for texts too large to detect (413)."""
     served = service.directions
     for language in (source, target):
         if language != AUTO and not served.resolve(language):
@@ -107,7 +107,7 @@ def _body(
     translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
 ) -> Mapping[str, Any]:
     """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
-    value. `guess` adds the detected language unless None, and `alternatives` add theirs unless 0."""
+    value. Add the detected language unless `guess` is None, and alternatives unless `alternatives` is 0."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)

@@ -71,15 +71,15 @@ def _direction(service: Service, name: str) -> Direction:
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the numbers of source tokens, translation tokens and both, of the last model with a pivot."""
+    """Return the counts of source tokens, translation tokens and both. A pivot counts the last model only."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _last_message(fields: Fields) -> str:
-    """Return the text of the last message with role "user". Join its text parts and ignore others. Raise
-    `Refused` (400) if `messages` is no list of objects or has no such message with text."""
+    """Return the text of the last message with role "user". Join its text parts and ignore other parts. Raise
+    `Refused` (400) if `messages` is no list of objects or has no "user" message with text."""
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")

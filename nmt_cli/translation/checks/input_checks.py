@@ -126,8 +126,8 @@ def _foreign(first: bytes) -> str | None:
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """Return the keys of `SIGNS` that occurred in the training text, judging by `entries`, its subwords. The
-    single characters of kind "char" show no sign. Unigram models do not show `JOINER`."""
+    """Return the keys of `SIGNS` that the training text had, as its subwords `entries` show. Kind "char"
+    shows only `SPACE_MARK`, and "sentencepiece" never does. Unigram models may not show `JOINER`."""
     signs = set()
     for entry in entries:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.

@@ -146,10 +146,10 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences of requests with the settings `search`, shared among requests and
-        workers. With the batch `running` they have at most `tokens` tokens, padding included. Raise `Closed`
-        once the queue is closed. Return an empty list if the longest waiting request has other settings, or
-        some sentence must be translated alone. The worker then finishes its batch and takes another turn."""
+        """Take up to `slots` sentences with the settings `search`, at most a worker's share, and divided
+        among requests. With `running`, the padded batch has at most `tokens` tokens. Never wait. Return [] if
+        no sentence waits, the longest waiting request has other settings, or a sentence must be translated
+        alone after killing processes. Raise `Closed` once the queue is closed."""
         with self._lock:
             self._refuse_closed()
             waiting = self._waiting()

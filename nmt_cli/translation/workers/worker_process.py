@@ -163,7 +163,7 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Run the worker process: translate turns until the parent has no more. Send errors to the parent."""
+    """Translate in the worker process until the parent has no more turns. Send errors to the parent."""
     close_sockets([connection.fileno()])
     obey_parent()
     # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
@@ -173,7 +173,7 @@ def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """Translate turns. Send an error to the parent instead of raising it."""
+    """Translate turns, with up to `threads` threads. Send an error to the parent instead of raising."""
     torch.set_num_threads(1)
     try:
         translate_turns(models, lambda: _next_turn(connection, counts), threads)
