@@ -78,7 +78,8 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield the token slice and the layout of every `segments` segments, or fewer in the last part."""
+        """Yield the token slice and the layout of each run of `segments` segments. The last may have
+        fewer."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())

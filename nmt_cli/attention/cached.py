@@ -106,10 +106,8 @@ class Paths:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """Return lists of the cached nodes that each row sees, in ascending order.
-
-        `seen_BNM` is True for the nodes that slots see. N may be 1 for all slots. `compiled` is the kernels.
-        """
+        """Return lists of the nodes that each row sees, in ascending order, for the kernels `compiled`.
+        `seen_BNM` is True for the nodes that slots see. N may be 1 for all slots."""
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         slots = rows.from_slots.numpy()
         nodes = np.empty((len(slots), seen_BNM.shape[2]), np.int32)
@@ -157,7 +155,7 @@ class Masked:
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """Return the mask for scores in `dtype`, to compute `part` sentences at once. 0 is all sentences."""
+        """Return the mask for scores in `dtype`. Compute `part` sentences at once, or all if `part` is 0."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
@@ -205,7 +203,7 @@ def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
-    """Return [B, N, M]: weights over `seen_BM`, as the mean of heads. Slots without a row get 0."""
+    """Return [B, N, M]: attention weights over `seen_BM`, the mean of heads. Slots without a row get 0."""
     query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
     scores_BHNM = query_BHNK @ keys_BHMK.float().mT
     weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)

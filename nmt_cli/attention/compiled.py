@@ -79,7 +79,7 @@ def attend_head(
 
 @njit(**OPTIONS)
 def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    """Write the attention of all heads and rows to `mixed_RC`. This is `attend` for calls from kernels."""
+    """Write the attention of all heads and rows to `mixed_RC`. Kernels call this function, not `attend`."""
     work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
     seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)

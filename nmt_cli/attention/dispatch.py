@@ -37,7 +37,7 @@ def attend_projected(
 
     `parts_of` explains `projections`: queries [T, H x K], keys [S, H x K], values [S, H x V]. `q` and `k` are
     the layouts of queries and keys. A query without keys gets zeros. Without gradients and in one CPU thread,
-    no bit depends on other segments. On a CPU, raise `ValueError` as `_check` does.
+    other segments do not change the bits of a segment. On a CPU, raise `ValueError` as `_check` does.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
@@ -67,7 +67,7 @@ def attend_projected(
 def _check(q: Layout, k: Layout, options: Options) -> None:
     """Raise `ValueError` if the numbers of segments of `q` and `k` differ, or if dropout has no seed.
 
-    Also raise it for causal order or a window if `q` and `k` do not share their `starts`.
+    If `q` and `k` do not share their `starts`, also raise `ValueError` for causal order or a window.
     """
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
@@ -101,7 +101,7 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
     """Return the compiled kernels for `rows` of this dtype, or None if they are absent or do not suit.
 
-    They suit fp32 and bf16 on a CPU, and at most `FEW_ROWS` rows unless there is only one thread.
+    Kernels suit fp32 and bf16 on a CPU, and with several threads at most `FEW_ROWS` rows.
     """
     fits = dtype in (torch.float32, torch.bfloat16)
     return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
@@ -114,7 +114,7 @@ def attend_newest(
 
     A row of `projected_RC` is a query, a key and a value. nodes_RH[r, h] is the index of its new node among
     the B x H x M cached ones. `seen` must include the new nodes. If `projected_RC` has more rows than
-    `nodes_RH`, the last ones are dummies: nothing is stored, and their results have no meaning.
+    `nodes_RH`, the last rows are dummies. Nothing of them is stored, and their results have no meaning.
     """
     if isinstance(seen, Paths):
         return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)

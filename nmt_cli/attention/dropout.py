@@ -14,7 +14,7 @@ HASH_VALUES = 1 << 24
 
 
 def threshold(probability: float) -> int:
-    """Return an integer for a dropout probability. Hashes whose upper 24 bits are below it are dropped."""
+    """Return the limit for a dropout probability. Hashes with upper 24 bits below the limit are dropped."""
     return round(probability * HASH_VALUES)
 
 
@@ -23,7 +23,7 @@ def keep_mask(
 ) -> Tensor:
     """Return a mask that is False, for dropped attention weights, with this probability.
 
-    `seed` is int64. The others are int32 and broadcast. `query` and `key` are positions in a segment.
+    `seed` is int64. The next four are int32 and broadcast. `query` and `key` are positions in a segment.
     """
     # int32 wraps around like uint32, for which PyTorch lacks operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)

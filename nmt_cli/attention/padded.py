@@ -126,7 +126,7 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
     """Return a matrix with a row for each head of each token, and the number of rows from token to token.
 
-    A part of a packed projection is not copied. Then the rows of other parts are between its tokens.
+    Do not copy a part of a packed projection. Then rows of other parts lie between the tokens.
     """
     tokens, heads, width = x_THD.shape
     if torch.compiler.is_compiling():  # fused tensors have no memory to view differently
@@ -209,7 +209,7 @@ def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
 
 
 def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
-    """Return [B, 1, M, N]: True if a query sees a key. Queries see all keys if their segment has no keys.
+    """Return [B, 1, M, N]: True if a query sees a key. In segments without keys, queries see all keys.
 
     With a window, padding queries see all keys too. So no softmax is nan.
     """

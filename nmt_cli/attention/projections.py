@@ -17,7 +17,7 @@ class Heads(NamedTuple):
 def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
     """Return queries, keys and values, each a view [tokens, heads, channels], of one to three matrices.
 
-    One matrix holds all of them. Two hold queries, and keys with values. Three hold one each.
+    One matrix holds queries, keys and values. Two hold queries, and keys with values. Three hold one each.
     """
     widths = [heads.keys, heads.keys, heads.values]
     parts: list[Tensor] = []

@@ -41,8 +41,8 @@ class AttentionMaps:
     def alignment(self) -> list[int]:
         """Return for each target token the index of the source token with the highest mean attention.
 
-        The mean is over all layers and heads of the attention to the source. End marks are excluded on both
-        sides. An empty source gives an empty list.
+        The mean is over all layers and heads. End marks are excluded on both sides. Return [] for an empty
+        source.
         """
         length = len(self.target) - self.ended
         mean_TS = self.cross.float().mean((0, 1))[:length, :-1]
@@ -56,8 +56,8 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
-    The ids have no end marks, which are added. Targets are cut to the model's number of learned positions.
-    `model` computes all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
+    Add end marks to the ids. Cut targets, with end marks, to the model's number of learned positions. Compute
+    all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
@@ -79,7 +79,7 @@ def alignment(
 ) -> list[int]:
     """Return for each target token of a line the index of its source token, counted from the line's start.
 
-    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source add nothing.
+    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source are left out.
     """
     aligned: list[int] = []
     offset = 0

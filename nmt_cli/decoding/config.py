@@ -210,8 +210,8 @@ class SearchConfig(BeamConfig):
     def _check_sampling(self) -> None:
         """Raise `UserError` for a changed setting that has no effect.
 
-        With `sample`, these are `stop_early`, `coverage_penalty`, `diversity`, and `beam` unless MBR is on.
-        Without `sample`, they are `temperature`, `top_k`, `top_p` and `seed`.
+        With `sample`, refuse `stop_early`, `coverage_penalty` and `diversity`, and also `beam` if MBR is off.
+        Without `sample`, refuse `temperature`, `top_k`, `top_p` and `seed`.
         """
         if self.sample:
             beam = () if self.has_beam else ("beam",)
@@ -237,10 +237,10 @@ class SearchConfig(BeamConfig):
         return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
-        """Return the maximum number of target tokens, without the end mark, for sources of `pieces` tokens.
+        """Return for each source of `pieces` tokens the maximum target tokens, without the end mark.
 
-        It is `cap_ratio` x source tokens, rounded down, plus `cap_extra`, but at most `max_length` and
-        `longest` - 1. `longest` is the model's limit with the end mark. A limit of 0 is no limit.
+        The maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. It is at most `max_length`
+        and `longest` - 1, each if not 0. `longest` is the model's limit with the end mark.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

@@ -30,7 +30,7 @@ class Queue(Protocol):
         """Remove and return up to `slots` sentences, to join the batch of `running`. Never wait.
 
         The batch then has at most `tokens` source tokens. Each sentence counts as long as the longest, with
-        its end mark. A single sentence may be longer. The list is empty if no sentence fits or waits.
+        its end mark. A single sentence may be longer. Return [] if no sentence fits or waits.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
@@ -50,9 +50,9 @@ def translated(
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
-    If memory does not suffice, later batches have at most half as many sentences. A single sentence that does
-    not fit is yielded with None. Before each step, `gone` gets the batch and returns the indices of sentences
-    to drop. Its exceptions end the search. Then `ready` gets the number in the batch and those that join.
+    If memory does not suffice, halve the batch. Yield a single sentence that does not fit with None. Before a
+    step, `ready` gets the number of sentences in the batch and those that join. Then `gone` gets the batch,
+    and returns the indices of sentences to drop. An error in `gone` ends the search.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)

@@ -56,7 +56,8 @@ class Ensemble:
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
-        """Encode `sources`, ids without end marks. Return a cache per model. A sentence has `slots` slots."""
+        """Encode `sources`, ids without end marks. Return each model's cache, with `slots` slots per
+        sentence."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         source = grouped(source)
@@ -65,8 +66,8 @@ class Ensemble:
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`. Extend the caches.
 
-        `rows_R` are the numbers of the slots. Each hypothesis in use has at most `longest` tokens after the
-        step. Several models are averaged as in `mean`.
+        `rows_R` are the numbers of the tokens' slots. Each hypothesis in use has at most `longest` tokens
+        after the step. Several models are averaged as in `mean`.
         """
         log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
@@ -82,10 +83,8 @@ class Ensemble:
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return [R, V]: the log-probabilities of M models, averaged by weight.
-
-        With `combine` "log-probability", this is their mean, else the logarithm of the mean probability.
-        """
+        """Return [R, V]: the weighted mean of M models' log-probabilities or, by `combine`, of
+        probabilities."""
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
             return (log_probs_MRV * weights).sum(0)

@@ -42,13 +42,14 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
 def _log_probs(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    """Return [T, V]: log-probabilities in fp32 of each target token, given the source and earlier tokens."""
+    """Return [T, V]: fp32 log-probabilities of each entry as target token t, given what comes before."""
     decoded_TD = model(source_S, target_T, source, target)
     return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield lists of indices, by ascending target length: `TOKENS` tokens at most, or one longer pair."""
+    """Yield lists of indices of pairs, by ascending target length. The source and target tokens of a list,
+    with end marks, number at most `TOKENS`. A longer pair has its own list."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

@@ -96,10 +96,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the saved gradients times `incoming` / `grad_scale`, then None for the other five inputs.
-
-    A `grad_scale` of None is 1. A gradient whose flag was False is None.
-    """
+    """Return the gradients of `x_TD` and `weight_VD` times `incoming` / `grad_scale`, then None five times.
+    Count a `grad_scale` of None as 1. Return None for a gradient whose flag was False."""
     d_x, d_weight, grad_scale = ctx.saved_tensors
     gradients = [d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None]
     if incoming is not grad_scale:

@@ -71,10 +71,10 @@ class DecodingCache(TokenTree):
     """The result of `addresses`, after the two tensors whose replacement makes it invalid."""
 
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
-        """Reserve a node for the next token of each row, and return the step that computes it.
+        """Reserve a node for the next token of each row, and return the step that computes the token.
 
         `rows_R` are the slots in use, ascending. A row attends to its new node and to path nodes at most
-        `window` // 2 tokens older. A `window` of 0 hides none. `dtype` is that of the model's weights. The
+        `window` // 2 tokens older. A `window` of 0 hides no node. `dtype` is that of the model's weights. The
         step has lists of nodes if `dispatch.follower` has kernels for the rows, else masks.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
@@ -110,7 +110,7 @@ class DecodingCache(TokenTree):
             layer.reorder(parents_BN)
 
     def addresses(self) -> NDArray[np.int64]:
-        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, kept until these are replaced."""
+        """Return [layers, 4]: the addresses of `LayerCache.all_tensors`, kept until the tensors change."""
         first = self.layers[0]
         if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
             addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
@@ -118,7 +118,7 @@ class DecodingCache(TokenTree):
         return self.located[2]
 
     def begin_coverage(self) -> None:
-        """Record from now on, in `coverage`, how much attention each source token gets. It takes time."""
+        """Start to record in `coverage` how much attention each source token gets, which slows steps down."""
         shape = (len(self.ages), self.slots, self.source_seen.shape[1])
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
@@ -133,7 +133,8 @@ class DecodingCache(TokenTree):
             layer.copy_nodes(sentences, order_BM, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, in this order. Append those of `joining`, a cache that took no step yet."""
+        """Keep only `sentences`, indices in this order. Append all of `joining`, a cache before its first
+        step."""
         # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):
@@ -159,11 +160,11 @@ def begin_cache(
     dtype: torch.dtype,
     cache_dtype: torch.dtype | None,
 ) -> DecodingCache:
-    """Return the cache of a batch of sentences, with `slots` empty hypotheses each.
+    """Return the cache of a batch, with `slots` empty hypotheses per sentence.
 
-    `keys_values` are the keys [S, H, K] and values [S, H, V] of the `source` tokens in each decoder layer.
-    `dtype` is that of the model's weights. Cached keys and values have `cache_dtype`, or None for that of
-    `keys_values`. A model with an SSRU gets states of zeros instead of own keys and values.
+    `keys_values` has the keys [S, H, K] and values [S, H, V] of the `source` tokens, for each decoder layer.
+    Store both as `cache_dtype`, or unchanged if None. An SSRU gets states of zeros instead of own keys and
+    values. States have `dtype`, that of the weights, but at least float32.
     """
     sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
     seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]

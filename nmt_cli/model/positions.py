@@ -53,13 +53,14 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """Return [..., width] for `positions`, all below `longest`. Raise `UserError` for too high ones."""
+        """Return [..., width] for `positions`, all below `longest`. Raise `UserError` if one has no
+        vector."""
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:
-        """Return the table. Raise `UserError` if one of `positions` is not in it.
+        """Return the table. Raise `UserError` if a position is not in the table.
 
-        `positions` are not read, which would wait for the device, if `longest` shows that all fit.
+        If `longest` shows that all fit, do not read `positions`, because reading would wait for the device.
         """
         count = self.table.shape[0]
         # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.

@@ -29,7 +29,7 @@ class Ssru(nn.Module):
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the output for each row's newest token. Replace their states in `cache`."""
+        """Return [R, D]: the output for each row's newest token. Replace the rows' states in `cache`."""
         assert cache.states is not None
         gate_RD, new_RD = self._gates(x_RD)
         state_RD = gate_RD * step.read_states(cache.states) + new_RD

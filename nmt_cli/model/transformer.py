@@ -117,7 +117,8 @@ class Transformer(nn.Module):
         return self.output_matrix.device
 
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
-        """Return [T, D]: decoder output to predict each target token from the source and earlier tokens."""
+        """Return [T, D]: output t serves to predict target token t from the source and earlier target tokens.
+        Pass targets unshifted, as this method shifts them."""
         encoded_SD = self.encode_by_layers(source_S, source)
         # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
         # replaces the first input of each sentence by the start token.
@@ -128,7 +129,7 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output, for few rows by one compiled function."""
+        """Return [S, D]: the encoder output, by one compiled function if `few_rows` can encode the batch."""
         if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
@@ -151,10 +152,8 @@ class Transformer(nn.Module):
 
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Return features [T, E] and a matrix [V, E]. Features times the transposed matrix are the logits.
-
-        The loss takes them instead of the logits, which would fill the memory. An output bias is one more
-        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast.
-        """
+        The loss takes both instead of all logits, which would fill the memory. An output bias is one more
+        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast."""
         if self.output_bias is None:
             return decoded_TD, self.output_matrix
         bias_V8 = F.pad(self.output_bias[:, None], (0, BIAS_COLUMNS - 1))
@@ -171,10 +170,8 @@ class Transformer(nn.Module):
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
-
-        `tokens_R` are the newest tokens, any token for an empty hypothesis. They join `cache`. `rows_R` are
-        the slots in use, ascending. Each hypothesis in use has fewer than `longest` tokens before the step.
-        """
+        Add `tokens_R` to `cache`: the newest tokens, or any token for an empty hypothesis. `rows_R` are the
+        slots in use, ascending. Each hypothesis in use has fewer than `longest` tokens before the step."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         if self.few_rows and self.few_rows.can_step(step):
             out = self.few_rows.step(tokens_R, cache, step, longest)

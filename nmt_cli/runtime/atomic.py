@@ -33,9 +33,10 @@ SECONDS_TO_LOCK = 60
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """Yield an empty hidden folder beside `out`. If the block ends without an error, it replaces `out`.
-    Otherwise it is removed. Before, remove unfinished folders of earlier runs. Raise `UserError` if another
-    run is writing `out`, if `out` can't be written or is a mount point, or if the disk is full."""
+    """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
+    `out`, and otherwise is removed. First remove unfinished folders of earlier runs. Raise `UserError` if
+    another run writes `out`, or the disk is full. Raise it also if `out` can't be written or is a mount
+    point."""
     recover(out)
     target = resolved(out)
     staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
@@ -80,8 +81,8 @@ def check_writable(out: Path) -> None:
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
     """Raise `UserError` if `out` is a file, or a folder with entries of which none is named `marker`. Without
-    a `marker`, refuse every folder with entries. Unless `hidden`, a folder whose entries all begin with a dot
-    counts as empty. The error says that `out` is not a `kind`."""
+    a `marker`, refuse every folder with entries. If `hidden` is False, a folder with only names that begin
+    with a dot counts as empty. The error says that `out` is not a `kind`."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
     if not out.is_dir() or not any(hidden or not path.name.startswith(".") for path in out.iterdir()):
@@ -116,8 +117,8 @@ def recover(out: Path) -> None:
 
 @contextmanager
 def reporting_full_disk(out: Path) -> Iterator[None]:
-    """Turn an `OSError` in the block into a `UserError` that names `out`. Do so if the disk or a quota is
-    full, a file is too large, or the error has no number. Pass other errors on."""
+    """Turn an `OSError` in the block into a `UserError` that names `out` if a disk or quota is full, or a
+    file too large. Treat an error without a number as a full disk. Pass other errors on."""
     try:
         yield
     except OSError as error:
@@ -205,10 +206,10 @@ def exchanged(folder: Path, other: Path) -> bool:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file, open for writing. If the block ends without an error, it replaces the file at
-    `path` and takes its permissions. Otherwise `path` is unchanged. Compress the content if the name of
-    `path`, after links, ends in .gz. Write to a pipe or device directly. First remove unfinished files of
-    killed processes. Raise `UserError` if the file can't be created or the disk is full."""
+    """Yield a binary file, open for writing. If the block ends without an error, the file replaces `path` and
+    takes its permissions. Otherwise `path` is unchanged. Compress if the name of `path`, after links, ends in
+    .gz. Write to a pipe or device directly. First remove unfinished files of killed processes. Raise
+    `UserError` if the file can't be created or the disk is full."""
     if path.exists() and not path.is_file():
         with reporting_full_disk(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
             yield file
@@ -292,7 +293,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder older than `SECONDS_TO_LOCK`. Raise `OSError` if it is locked or can't be opened."""
+    """Remove a folder last changed over `SECONDS_TO_LOCK` ago, and leave a younger one. Raise `OSError` if
+    the folder can't be opened, or an old one is locked."""
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         # A younger one is not locked even for a moment. Its owner could be about to lock it.

@@ -45,7 +45,7 @@ def read_if_exists(path: Path) -> bytes:
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """Yield a name for the file `path` that is printable and valid UTF-8, as some libraries require. It is
+    """Yield a printable name in valid UTF-8 for the file `path`, as some libraries require. The name is
     `path` or, within the block, a name in /dev/fd. Raise `UserError` for a pipe, a device or a folder."""
     refuse_special(path)
     if str(path).isprintable():  # False for bytes that are not valid UTF-8

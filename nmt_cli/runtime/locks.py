@@ -30,8 +30,8 @@ def take_lock(descriptor: int, folder: Path) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process, also this one, holds the lock on a folder. Return True also if locks do not
-    work there, and False if the folder does not exist."""
+    """Return whether any process, including this one, holds the lock on a folder. Return True also if the
+    folder can't be locked, and False if it does not exist."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

@@ -127,7 +127,7 @@ def _receive(worker: Connection) -> Any:
 
 
 def _killed() -> UserError:
-    """Return the error to raise if a worker ended without a result. It blames a lack of memory."""
+    """Return the error to raise if a worker ended without a result. The message blames a lack of memory."""
     return UserError(
         "a worker process was killed, probably because memory ran out. Try again with fewer --workers, "
         "a smaller tokenizer.sample_lines if it learned a tokenizer, or without [sampling] if it trained."

@@ -64,8 +64,8 @@ def restored_threads() -> Iterator[None]:
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
     """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all calls.
-    There are as many parts as PyTorch has threads, at most `count`, or `work(0, 0)` for 0. The calling thread
-    does the first part. `work` must release Python's lock. Raise the error of a call."""
+    Make as many parts as PyTorch has threads, but at most `count`. For a `count` of 0, call `work(0, 0)`. The
+    calling thread does the first part. `work` must release Python's lock. Raise the error of a call."""
     import torch
 
     threads = max(min(torch.get_num_threads(), count), 1)

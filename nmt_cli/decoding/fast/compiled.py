@@ -107,7 +107,7 @@ def _rows_of(inputs):
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
     """Add the products of a block's weights and the first `inputs` columns of each row to `sums_RO`.
 
-    `address` is that of the whole matrix. `block` is the number of its block of 64 outputs.
+    `address` is where the whole matrix begins. `block` is the number of a block of 64 outputs.
     """
     rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
@@ -129,8 +129,8 @@ def _sum_floats(block, address, x_RC, inputs, sums_RO):
 def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
     """Write the products of a block of 8-bit weights and of the integers `whole_RI` to `sums_RO`.
 
-    `zero` was added to the integers, and its share is subtracted. `address` is that of the whole matrix.
-    `negated_sums` is the address of the sum of the weights of each output, times -1.
+    The integers include an added `zero`, whose share is subtracted. `address` is where the whole matrix
+    begins. `negated_sums` is the address of the sum of weights of each output, times -1.
     """
     rows, inputs = whole_RI.shape
     sums_O = carray(
@@ -187,7 +187,7 @@ def _first_unit(claims, phase, units):
 
 @njit(**OPTIONS)
 def _next_unit(claims, phase, units):
-    """Count one more unit of the phase as finished in `claims`. Then take the next one like `_first_unit`."""
+    """Count one more unit of the phase as finished in `claims`. Then return the result of `_first_unit`."""
     added(claims[1], phase, 1)
     return _first_unit(claims, phase, units)
 
@@ -207,9 +207,9 @@ def _buffers(rows, widest):
 def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu, rest):
     """Compute this thread's units of a product: the first `inputs` columns of x times a matrix.
 
-    Write it with biases, and a ReLU if `relu`, to the first `outputs` columns of `out_RC`. `address` is that
-    of the matrix, `begin` the index of its first bias and scale. `rest` is biases, scales, levels of rounded
-    inputs, and buffers. Slices or literals as arguments would compile this function again.
+    Write the product with biases, and a ReLU if `relu`, to the first `outputs` columns of `out_RC`. The
+    matrix is at `address`. Its first bias and scale have the index `begin`. `rest` is biases, scales, levels
+    of rounded inputs, and buffers. Slices or literals as arguments would compile this function again.
     """
     bias_C, scale_C, levels, buffers = rest
     end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
@@ -230,8 +230,8 @@ def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, relu
 def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, buffers):
     """Compute this thread's units of `_multiply` with 8-bit weights.
 
-    `block` is the first unit of this thread, of `units` units, or -1. `ending` is the biases, whether to
-    apply a ReLU, and the scales of the outputs.
+    `block` is the first of `units` units that this thread computes, or -1 for none. `ending` is the biases,
+    whether to apply a ReLU, and the scales of the outputs.
     """
     rows, zero = len(x_RC), levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
@@ -249,9 +249,9 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
 
 @njit(**OPTIONS)
 def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
-    """Compute this thread's heads of an attention. Write it to `mixed_RC`.
+    """Write the attention of the heads that this thread takes to `mixed_RC`.
 
-    First store keys and values in `query_RC` at `nodes_RH`, which has no rows in attention to the source.
+    First store new keys and values from `query_RC` at `nodes_RH`, which is empty in attention to the source.
     `seen` has the nodes that each row attends to. `work` is a buffer for `attend_head`.
     """
     rows, heads = len(query_RC), keys_BHMK.shape[1]
@@ -275,9 +275,9 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
-    """Write embeddings to `x_RD`, for this thread's rows, and the input of the first sub-layer to `input_RD`.
+    """Write embeddings of this thread's rows to `x_RD`, and inputs of the first sub-layer to `input_RD`.
 
-    The input is the embedding if `post`, else its layer norm. `norm_2D` is the weight and bias of the norm.
+    An input is the embedding if `post`, else its layer norm. `norm_2D` is weight and bias of the norm.
     """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:
@@ -307,10 +307,10 @@ def _step_signature(number):
 
 @njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
 def step(claims, tokens, weights, cache, own, source, buffers):
-    """Compute the units of all layers that no other thread takes. Return when all threads have finished.
+    """Compute all layers, together with threads that make the same call. Return when all are computed.
 
     Write the result to `buffers.input_RD`, and keys and values to the cache. `claims` starts as zeros. Rows
-    see the nodes `own` and `source`. Four matrices per layer are an encoder, which does not read `source`.
+    attend to nodes `own` and `source`. Layers with four matrices belong to an encoder and ignore `source`.
     """
     x_RD, input_RD, wide_RC, mixed_RC, y_RD = buffers
     matrices_LM, norms_N2D, epsilon, post = (
@@ -361,10 +361,10 @@ def step(claims, tokens, weights, cache, own, source, buffers):
     void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
-    """Write `x_RI` times a matrix plus `bias_O` to `out_RO`, sharing units with other threads by `claims`.
+    """Write `x_RI` times a matrix plus `bias_O` to `out_RO`, together with threads that make the same call.
 
-    `claims` starts as zeros. `matrix` is the address of weights, in 8 bits if `scale_O` is not empty. Then
-    inputs are rounded to integers from -`levels` to `levels`. Return when all threads have finished.
+    `claims` starts as zeros. `matrix` is the address of weights, in 8 bits if `scale_O` is not empty. For
+    8-bit weights, round inputs to integers from -`levels` to `levels`. Return when all threads have finished.
     """
     rest = bias_O, scale_O, levels, _buffers(*x_RI.shape)
     inputs, outputs = x_RI.shape[1], out_RO.shape[1]

@@ -93,8 +93,8 @@ class Stack:
     ) -> Tensor:
         """Return [R, D]: the output for R tokens at positions below `longest`. Negative ids are zero vectors.
 
-        `caches` are one layer's keys and values, the addresses of all layers', and their owner. New ones are
-        stored at `nodes_RH`. Rows see the nodes `own` and `source`.
+        `caches` has one layer's keys and values, the addresses of those of all layers, and their owner. Store
+        new keys and values at `nodes_RH`. Rows attend to the nodes `own` and `source`.
         """
         kernels, (heads, key_width, value_width) = self.kernels, self.heads
         (own_keys, _, source_keys, _), addresses, _ = caches
@@ -183,7 +183,7 @@ class FewRows:
         return self.decoder.step(tokens, positions, longest, _caches(cache), nodes, step.own, step.source)
 
     def can_encode(self, sentences: int, longest: int) -> bool:
-        """Return whether this can encode the batch: one sentence, not longer than `self.longest` tokens."""
+        """Return whether the batch is one sentence of at most `self.longest` tokens, as `encode` needs."""
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:

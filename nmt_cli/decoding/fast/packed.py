@@ -78,7 +78,7 @@ class Packed(nn.Module):
         self.compute = compute
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [..., inputs] to [..., outputs]. It skips PyTorch's hooks, which cost time in every product."""
+        """Map [..., inputs] to [..., outputs]. Skip PyTorch's hooks, which cost time in every product."""
         return self.compute(x)
 
 

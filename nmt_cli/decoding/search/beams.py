@@ -38,7 +38,7 @@ def beam_rules(
     """Return the settings of a search as the `BeamRules` of `kernels`, the module `search.compiled`.
 
     `banned` are ids that no translation contains. `end` is the id of the end mark. A sentence ends once
-    `enough` hypotheses are finished, and None is no such limit. `give_up_hopeless` explains `reach`.
+    `enough` hypotheses are finished, or without such a limit if None. `give_up_hopeless` explains `reach`.
     """
     return kernels.BeamRules(
         banned=banned.numpy(),
@@ -159,8 +159,8 @@ class Beams:
     ) -> None:
         """Extend the hypotheses as chosen, and add those that finish to the K best by the score of `rule`.
 
-        The tensors must have space for two more tokens. `extra_BN`, by parent slot, is added to the score of
-        a finished hypothesis, and is at most 0. Without `waits`, the host does not wait for the device.
+        The tensors must have space for two more tokens. Add `extra_BN`, at most 0, by parent slot to the
+        scores of finished hypotheses. Without `waits`, the host does not wait for the device.
         """
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
@@ -172,8 +172,8 @@ class Beams:
     def advance(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
         """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
 
-        It does the same as `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are logits if `raw`, else log-probabilities, and are overwritten. `rules` is from `beam_rules`.
+        The result is that of `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
+        `x_RV` are logits if `raw`, else log-probabilities, and overwritten. `rules` is from `beam_rules`.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
@@ -183,8 +183,8 @@ class Beams:
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Set to -inf the total of live hypotheses that cannot exceed the K-th best finished one.
 
-        Assume that more tokens cost nothing, and the best final length. It is at most max(`reach` x current
-        length, source length), and at most the cap.
+        Assume that more tokens cost nothing, and the final length with the best score. The final length is at
+        most max(`reach` x current length, source length), and at most the cap.
         """
         longest = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
         # 1 is added because lengths include the end mark.

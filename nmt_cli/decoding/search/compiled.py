@@ -68,10 +68,10 @@ def _penalty(length, gnmt, exponent):
 
 @njit(**OPTIONS)
 def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E, tokens_E):
-    """Write the best continuations of a sentence, best first, and return their number.
+    """Write the best continuations of a sentence, best first, and return their number, at most E.
 
-    Its rows [first, end) have the candidates `tokens_RW` with log-probabilities `steps_RW`, best first. A
-    total adds that of the parent slot in `totals_N`. Write at most E, all above -inf.
+    Rows [first, end) belong to the sentence. Each has candidates `tokens_RW` with log-probabilities
+    `steps_RW`, best first. A total adds the parent slot's total in `totals_N`. Leave out totals of -inf.
     """
     slots, count, size = len(totals_N), 0, len(totals_E)
     for row in range(first, end):
@@ -162,8 +162,8 @@ def _continue(b, count, best, rules, state, parents_N):
     """Apply the `count` best continuations of sentence `b` to `state`. Write the parent of each slot.
 
     `best` has the totals, parents and tokens that `_rank` wrote. A continuation with the end mark finishes if
-    it is among the first N, and is left out otherwise. The first N others become live. With one slot, none
-    becomes live after an end mark. A slot without a continuation becomes free and is its own parent.
+    it is among the first N, and is left out otherwise. The first N without end mark become live. With one
+    slot, none becomes live after an end mark. A slot without a continuation becomes free and its own parent.
     """
     totals_E, parents_E, tokens_E = best
     slots, age, totals_N = len(parents_N), state.ages[b], state.totals[b]
@@ -187,11 +187,11 @@ def _continue(b, count, best, rules, state, parents_N):
 
 @njit(void(float32[:, ::1], boolean, int64[::1], BEAM_RULES, BEAM_STATE, int64[:, ::1]), **OPTIONS)
 def advance(x_RV, raw, rows_R, rules, state, parents_BN):
-    """Let all hypotheses take their best continuations. Write the parent slot of each slot to `parents_BN`.
+    """Extend the hypotheses in `state` by a token. Write each slot's parent slot to `parents_BN`.
 
-    A row of `x_RV` belongs to a slot in `rows_R`. It has logits if `raw`, else log-probabilities. `x_RV` and
-    `state` are overwritten. Drop hypotheses that cannot win, and those of sentences with enough finished
-    ones. The reference is `best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
+    Row i of `x_RV` is for slot `rows_R[i]`. Rows have logits if `raw`, else log-probabilities, and are
+    overwritten. Drop hypotheses that cannot win, and all of a sentence with `rules.enough` finished ones. The
+    reference is `best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
     """
     sentences, slots = state.totals.shape
     shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # see `expansion.candidates_per_row`

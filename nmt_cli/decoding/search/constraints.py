@@ -66,7 +66,7 @@ class NoRepeatedNgrams:
     size: int
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that would complete such an n-gram to -inf, in place."""
+        """Set the log-probabilities of tokens that would repeat an n-gram of the row to -inf, in place."""
         tokens_RT, ages_R, size = history.tokens_RT, history.ages_R, self.size
         if tokens_RT.shape[1] < size:
             return
@@ -115,11 +115,10 @@ class RequiredPlaceholders:
     """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Forbid the end while placeholders are missing, and all placeholders that are not missing.
-
-        If the end is likeliest, or `room` suffices only for missing ones, allow only them. Forbid the `join`
-        symbol once the row has `joins` of it.
-        """
+        """Forbid tokens in place. Skip rows of sentences without rules about placeholders. While wanted
+        placeholders are missing, forbid the end. If the end is likeliest, or `room` suffices only for missing
+        placeholders, allow nothing else. Always forbid placeholders that are not missing, and the `join`
+        symbol after `joins` of it."""
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
             if (placeholders := item.sentence.placeholders) is None:

@@ -32,10 +32,10 @@ def best_of(
 ) -> Choice:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
-    `end` finishes a hypothesis if it is among the N best of all, and is left out otherwise. With one slot,
-    nothing stays live if `end` is likeliest. Rows have candidates `tokens_RW` with log-probabilities
-    `steps_RW`, best first. `totals_BN` are those of all slots. With `diversity`, the k-th best continuation
-    of a hypothesis is ranked (k - 1) times this lower (Li et al. 2016).
+    A continuation by `end` finishes if among the N best of the sentence, and is left out otherwise. With one
+    slot, nothing stays live if `end` is likeliest. Rows have candidates `tokens_RW` with log-probabilities
+    `steps_RW`, best first. `totals_BN` has the totals of all slots. The k-th best continuation of a
+    hypothesis is ranked (k - 1) x `diversity` lower (Li et al. 2016).
     """
     (sentences, slots), width = totals_BN.shape, steps_RW.shape[1]
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
@@ -70,7 +70,7 @@ def drawn(
     """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
 
     `temperature`, `top_k` and `top_p` of `config` change the probabilities of the draw. Totals add the
-    unchanged log-probabilities. `totals_BN` are those of all slots.
+    unchanged log-probabilities. `totals_BN` has the totals of all slots.
     """
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)
@@ -98,7 +98,7 @@ def drawn(
 def random_draws(
     seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
 ) -> NDArray[np.float32]:
-    """Return a random number in [0, 1) for each row: a hash of `seed` and its key, slot and age."""
+    """Return for each row a random number in [0, 1): a hash of `seed`, the row's key, slot and age."""
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
         mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))

@@ -81,7 +81,7 @@ class BatchItem:
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:
-        """Return the only possible token: `end` at the cap, else from the prefix. None if free or done."""
+        """Return `end` at the cap, else the next prefix token. Return None after the prefix or if done."""
         if self.done:
             return None
         if self.age >= self.cap:

@@ -88,7 +88,7 @@ class Planner:
         self._config, self._end, self._everywhere = config, end, everywhere
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
-        """Return the plan of the next step of `items`, the sentences of `beams`. At least one is not done."""
+        """Return the plan of the next step of `items`, the sentences of `beams`. At least one must go on."""
         config = self._config
         rows_R, newest_R = beams.rows(self._everywhere)
         # On a GPU, reading `rows_R` would wait for the device.
@@ -118,7 +118,7 @@ class Planner:
     def _too_early(
         self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.bool_] | None:
-        """Return [R]: whether the end is too early by `min_length`. Return None if it is for no sentence."""
+        """Return [R]: whether a row has too few tokens to end, by `min_length`. None if no live row has."""
         early = [item.age < self._config.min_length and not item.done for item in items]
         return np.array(early)[sentences_R] if any(early) else None
 

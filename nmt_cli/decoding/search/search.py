@@ -25,9 +25,7 @@ class Search:
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
         """Start with an empty batch. The host looks for finished sentences every `look_every` steps, 1 to 8.
-
-        If this is more than 1, all slots take each step, in use or not. Then the host need not wait.
-        """
+        Above 1, all slots take each step, in use or not, so the host need not wait."""
         assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
         self._look_every, self._unseen = look_every, 0
@@ -44,7 +42,7 @@ class Search:
 
     @torch.inference_mode()
     def join(self, sentences: Sequence[Sentence]) -> None:
-        """Remove sentences that are done from the batch. Encode `sentences` and add them to it."""
+        """Remove done sentences from the batch. Then encode `sentences` and append them to the batch."""
         config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
@@ -77,7 +75,8 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Extend each hypothesis by a token. Return sentences that are newly done, if it is time to check."""
+        """Extend each hypothesis by a token. Return newly done sentences with their hypotheses. Look for done
+        sentences every `look_every` steps or after a cap, and otherwise return []."""
         assert self._beams is not None
         # Not right after sentences are done: if compacting ran out of memory, their results would be lost.
         if len(self.sentences) <= COMPACT_AT * len(self._items):
@@ -90,7 +89,8 @@ class Search:
         return self._finished(self._beams)
 
     def _finished(self, beams: Beams) -> list[Done]:
-        """Return and mark newly done sentences, at every `look_every`-th call or when one exceeds its cap."""
+        """Mark and return newly done sentences, at every `look_every`-th call or if a sentence exceeds its
+        cap."""
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)

@@ -74,8 +74,8 @@ class TorchStepper:
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
         """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.
 
-        Forbidden are banned tokens, an end that is too early, tokens that `history` forbids, and all but a
-        forced token. A forced token may be a banned one. A row to which the rules leave no token may end.
+        Forbid banned tokens, an end that is too early, and tokens that `history` forbids. Allow nothing but a
+        forced token, even if banned. If the rules leave no token to a row, the row may end.
         """
         x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
         if plan.forced:
@@ -99,10 +99,9 @@ class TorchStepper:
         return x_RV
 
     def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses in `beams` as chosen, and reorder the caches.
-
-        Except in sampling, drop those that cannot win and, by `stop_early`, those of finished sentences.
-        """
+        """Extend the hypotheses in `beams` as chosen, and reorder the caches. Except in sampling, drop
+        hypotheses that cannot win. With `stop_early`, also drop all of a sentence with `beam` finished
+        ones."""
         penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
         beams.follow(choice, self._length_rule, penalties_BN, self._waits)
         if plan.draws_R is None:  # samples do not compete

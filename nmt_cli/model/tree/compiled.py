@@ -47,9 +47,9 @@ ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), 
 
 @njit(**OPTIONS)
 def _find_free(paths_BNM, used, free_BN):
-    """Write to `free_BN` the first N nodes of each sentence that are on no path.
+    """Write to `free_BN` the first N nodes of each sentence that are on no path. Return True.
 
-    Return False, with `free_BN` incomplete, if fewer than N of a sentence's first `used` nodes are free.
+    If a sentence has fewer than N free nodes among the first `used`, return False, with `free_BN` incomplete.
     """
     sentences, slots, _ = paths_BNM.shape
     for sentence in range(sentences):
@@ -71,7 +71,7 @@ def _find_free(paths_BNM, used, free_BN):
 def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
     """Write the nodes of a path that are less than `reach` tokens before depth `newest` to `seen_M`.
 
-    They are ordered by depth, oldest first. Return their number. Only the first `used` nodes are searched.
+    Order the nodes by depth, oldest first. Return their number. Search only the first `used` nodes.
     """
     count = 0
     for node in range(used):
@@ -91,8 +91,8 @@ def take_nodes(tree, used, reach, rows):
     """Add a new node to the path of each of the first P rows. List the nodes that each row attends to.
 
     Slot n of a sentence takes the n-th of its first `used` nodes that are free. Return False, without a
-    change, if a sentence has less than N free ones, else True. A row attends to nodes of its path less than
-    `reach` tokens back, ordered by depth. Node numbers depend on other sentences.
+    change, if a sentence has fewer than N free nodes, else True. A row attends to nodes of its path less than
+    `reach` tokens back, oldest first. Node numbers depend on other sentences.
     """
     sentences, slots, nodes = tree.paths_BNM.shape
     free_BN = np.empty((sentences, slots), np.int64)

@@ -65,8 +65,8 @@ class TokenTree:
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
         """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
 
-        An index counts the cached keys [B x H x M]. The mask [B, N, `used`] is True for nodes of a slot's
-        path that are up to `window` // 2 tokens back. A `window` of 0 shows the whole path.
+        The indices are among the cached keys [B x H x M]. The mask [B, N, `used`] is True for nodes of a
+        slot's path up to `window` // 2 tokens back. A `window` of 0 shows the whole path.
         """
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
@@ -85,10 +85,10 @@ class TokenTree:
     def follow_paths(
         self, rows: Rows, count: int, heads: int, window: int, compiled: ModuleType
     ) -> tuple[Tensor, NDArray[np.int32], NDArray[np.int32]]:
-        """Add a new node to the path of each of the first `count` rows, by kernels. The others are dummies.
+        """Add a new node to the path of each of the first `count` rows, by kernels. Other rows are dummies.
 
-        Return the new nodes' indices [count, H] among the cached keys [B x H x M]. Also return lists of
-        visible nodes [R, `used`], as in `mask_nodes`, and their lengths [R].
+        Return the new nodes' indices [count, H] among the cached keys [B x H x M]. Also return lists [R,
+        `used`] of visible nodes, as in `mask_nodes`, and their lengths [R].
         """
         row_slots = rows.from_slots.numpy()
         nodes_RH = np.empty((count, heads), np.int64)
@@ -139,7 +139,8 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Keep `sentences`, in this order, in memory with more free nodes. Append `joining` empty trees."""
+        """Keep `sentences`, indices in this order, and nodes on paths. Add free nodes and `joining` empty
+        trees."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)

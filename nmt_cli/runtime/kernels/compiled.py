@@ -164,7 +164,7 @@ def _two_to_the(context, power):
 
 @intrinsic
 def added(context, numbers, index, value):
-    """Add `value` to `numbers[index]`, an int64, atomically among threads. Return the number before that."""
+    """Add `value` to `numbers[index]`, an int64, atomically among threads. Return the number before."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
