@@ -322,7 +322,7 @@ def _entries(
 
 
 def from_file(file: Path) -> Iterator[Entry]:
-    """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` if it is not TOML."""
+    """Yield the entries of a TOML file, even for unknown settings. Raise `UserError` for invalid TOML."""
     try:
         # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))

@@ -59,7 +59,7 @@ class Layout:
         return cls(host(starts), host(segments), host(positions), host(lengths.copy()), longest)
 
     def to(self, device: torch.device | str) -> Layout:
-        """Return the layout with all tensors but `lengths` on `device`. Do not wait for pinned memory."""
+        """Return the layout on `device`, all but `lengths`. Copies of pinned memory may still be running."""
         return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> Layout:
@@ -78,8 +78,7 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield the token slice and the layout of each run of `segments` segments. The last may have
-        fewer."""
+        """Yield (token slice, layout) per `segments` consecutive segments, the last perhaps with fewer."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())

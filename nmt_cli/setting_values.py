@@ -189,7 +189,7 @@ def _table(value: object, kind: Any) -> object | None:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return "did you mean X?" with the choice most similar to `name`. If none is, list all choices."""
+    """Return "did you mean X?" with the choice most similar to `name`. Otherwise list all choices."""
     names = list(choices)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."

@@ -38,8 +38,8 @@ class PathType(click.Path):
         self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a `Path`. Raise `UserError` if it must exist and does not. Raise `BadParameter`
-        for a folder where only files are allowed."""
+        """Return `value` as a `Path`. Raise `UserError` for a missing path that must exist. Raise
+        `BadParameter` for a folder where only files are allowed."""
         return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
     def shell_complete(
@@ -59,7 +59,7 @@ AnyPath = TypeVar("AnyPath", str, Path)
 
 
 def must_exist(path: AnyPath) -> AnyPath:
-    """Return `path`. Raise `UserError` if nothing exists there. A broken symbolic link counts as existing."""
+    """Return `path`. Raise `UserError` if `path` does not exist. A broken symbolic link is enough."""
     if not os.path.lexists(path):
         raise does_not_exist(path)
     return path
@@ -141,8 +141,8 @@ class Command(click.Command):
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
         """Return a suggested option, or a suggested setting as "--set NAME=VALUE", as the user would type it.
         `suggestion` is a name, perhaps with a value. `settings` has all settings by name. A setting gets the
-        value in `suggestion` if valid, else the user's `value` if valid, else an example. A setting that it
-        needs comes first."""
+        value in `suggestion` if valid, else the user's `value` if valid, else an example. Needed other
+        settings come first."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
@@ -187,7 +187,7 @@ class CommandWithSettings(Command):
                 param.required = True
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command without its settings, which the context stores for `typed_settings`."""
+        """Run the command without its settings. Store these in the context, for `typed_settings`."""
         options = [
             Entry(param.setting, value, param.secondary_opts[0] if value is False else param.opts[0])
             for param in self.params
@@ -276,7 +276,7 @@ def _assignments(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def _values(setting: Setting) -> list[str]:
-    """Return the choices of a setting as texts. If it has none, return its default alone."""
+    """Return the choices of a setting as texts, or only its default if the setting has no choices."""
     if isinstance(setting.default, bool):
         return ["true", "false"]
     if " | " in setting.takes:

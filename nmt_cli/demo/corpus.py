@@ -16,8 +16,8 @@ PATIENCE = 100_000
 
 
 def split_of(english: str) -> str:
-    """Return "train", "valid" or "test": the only set that an English sentence may be in. It depends on a
-    checksum of the sentence. One in 40 sentences is for "valid", and one for "test"."""
+    """Return "train", "valid" or "test": the only set that an English sentence may be in. A checksum of the
+    sentence decides. One in 40 sentences is for "valid", and one for "test"."""
     # Python's own hash differs between processes.
     shard = zlib.crc32(english.encode("utf-8")) % 40
     return {0: "test", 1: "valid"}.get(shard, "train")
@@ -25,7 +25,7 @@ def split_of(english: str) -> str:
 
 def corpus(split: str, size: int, seed: int) -> list[Pair]:
     """Return the first `size` distinct sentence pairs for `split`. The same `seed` gives the same pairs.
-    Raise `ValueError` if the grammar has fewer."""
+    Raise `ValueError` if the grammar has fewer pairs."""
     pairs = list(islice(_drawn(split, seed), size))
     if len(pairs) < size:
         raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")

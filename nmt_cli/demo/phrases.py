@@ -32,7 +32,7 @@ class RandomPhrases:
         return numerals.cardinal(self.integer(*self.pick(ranges)))
 
     def _plural_number(self, low: int, high: int) -> int:
-        """Return a random number from `low` to `high`, plus 1 for 101 and the like, unsettled in German."""
+        """Return a random number from `low` to `high`. Add 1 to 101, 201 and so on, disputed in German."""
         number = self.integer(low, high)
         return number + 1 if number % 100 == 1 else number
 

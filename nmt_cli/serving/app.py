@@ -68,7 +68,7 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
 
 
 def _error_body(path: str) -> ErrorBody:
-    """Return the builder of errors of OpenAI for /v1, of DeepL for /v2 and /v3, else of LibreTranslate."""
+    """Return what builds error bodies: OpenAI's for /v1, DeepL's for /v2 and /v3, else LibreTranslate's."""
     formats = {"v1": openai.error_body, "v2": deepl.error_body, "v3": deepl.error_body}
     return formats.get(path.split("/")[1], libretranslate.error_body)
 

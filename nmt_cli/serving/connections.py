@@ -61,7 +61,7 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection. Beyond `limit`, report it, and abort a tenth of `limit` that wait longest."""
+        """Accept a connection. Beyond `limit`, report and abort the longest waiting tenth of `limit`."""
         super().connection_made(transport)
         if len(self.connections) > self._limit:
             self._report("limit", f"{self._limit:,} connections are open. New ones replace idle ones.")

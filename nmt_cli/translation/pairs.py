@@ -59,7 +59,7 @@ class PairScores:
 
 
 def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
-    """Return the lines of two files as pairs. Raise `UserError` for unequal numbers, or if both are stdin."""
+    """Return the lines of two files as pairs. Raise `UserError` for unequal line counts, or stdin twice."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
@@ -84,7 +84,7 @@ def with_perplexity(
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return tokens with log-probabilities, the end token last. Long pairs are not split."""
+    """Return each pair's target tokens with log-probabilities, the end token last. Never split pairs."""
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary

@@ -88,7 +88,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A line, its translations, and signs that they are wrong."""
+    """A line, its translations, and signs that the best translation is wrong."""
 
     line: Line
     candidates: Sequence[Candidate]
@@ -107,7 +107,7 @@ class Translation:
 
     @property
     def checked_text(self) -> str:
-        """The same as `text`. Raise `UserError` if the line failed, as it did not fit into memory."""
+        """The text of the best candidate, or "". Raise `UserError` if the line did not fit into memory."""
         if self.failed:
             raise UserError(
                 f"line {self.line.number:,} ({self.line.pieces:,} tokens) does not fit into memory. "
@@ -117,7 +117,7 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """The masked placeholders of the source, and how many the best candidate has exactly once."""
+        """Counts of masked placeholders: in the source, and those exactly once in the best candidate."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)
@@ -204,8 +204,8 @@ class Translator:
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
     def _fitting(self, sentence: Prepared) -> list[Prepared]:
-        """Return a sentence of at most `longest` tokens alone. For a longer one, `input.too_long` decides:
-        return all its parts of at most `longest` tokens ("split"), the first ("cut") or none ("skip")."""
+        """Return [`sentence`] if it has at most `longest` tokens. Otherwise cut parts of at most `longest`
+        tokens. By `input.too_long`, return all parts ("split"), the first ("cut"), or [] ("skip")."""
         if len(sentence.ids) <= self.longest:
             return [sentence]
         tokenizer = self.tokenizers.source
@@ -217,8 +217,8 @@ class Translator:
         ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """Build the translation of `line`. `hypotheses` has those of each sentence, best first, or None if it
-        did not fit into memory. One None makes the line fail, without candidates or flags."""
+        """Build the translation of `line`. `hypotheses` has a list per sentence, best first, or None if the
+        sentence did not fit into memory. With a None, the line fails, without candidates or flags."""
         search = self.config.search
         ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
         failed = len(ranked) < len(hypotheses)

@@ -83,8 +83,8 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line about the folder `out`. It says whether `out` is an average, one checkpoint or a moving
-    average, and which steps of `run` are in it. If `run` is None, it names the folders of `parts` instead."""
+    """Return a line about the folder `out`: whether `out` is an average, one checkpoint or a moving average,
+    and the steps of `run` in it. If `run` is None, name the folders of `parts` instead."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"
@@ -95,8 +95,8 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
 
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
-    """Return the `best` checkpoints by validation score, unless None, else the `last` newest, `LAST` if None.
-    Unless `every_minutes` is None, they are about that many minutes apart."""
+    """Return the `best` checkpoints by validation score. If `best` is None, return the `last` newest, by
+    default `LAST`. Unless `every_minutes` is None, these are about that many minutes apart."""
     from nmt_cli.checkpoints import choice
 
     if best:
@@ -108,7 +108,7 @@ def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float 
 
 def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
     """Decode with each candidate average of `run`, print a table of scores, and return the best candidate.
-    Unless `quiet`, print a line for each. First raise `UserError` if `out` can't be written."""
+    Unless `quiet`, print a line per candidate. First raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.selection import show, trial_line
     from nmt_cli.runtime.atomic import check_writable

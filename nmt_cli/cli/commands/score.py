@@ -26,7 +26,7 @@ class MetricType(click.Choice[Metric]):
     """A metric as the type of an option. The removed "brackets" has an error that names its replacement."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
-        """Return a metric. Raise `UserError` for "brackets", and `BadParameter` for an unknown one."""
+        """Return a metric. Raise `UserError` for "brackets", and `BadParameter` for an unknown metric."""
         if value == "brackets":
             raise UserError(
                 "--metric brackets was removed. Use python -m recipes.parsing.score TREEBANK PARSES."

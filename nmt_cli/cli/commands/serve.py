@@ -88,6 +88,6 @@ def serve(
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
-    """Return the last part of the resolved `folder`, or the path as typed if `taken` has this name."""
+    """Return the last part of the resolved `folder`. If `taken` has this name, return the path as typed."""
     name = folder.resolve().name
     return name if name not in taken else str(folder)

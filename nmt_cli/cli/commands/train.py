@@ -132,8 +132,8 @@ def train(
 def _forecast(
     dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, threads: int | None, quiet: bool
 ) -> None:
-    """Print the plan of a run for `devices`, or torchrun's processes if more, measured on the device. Only
-    the first process prints. `quiet` omits progress."""
+    """Print the plan of a run, measured on the device. Plan for `devices`, or the number of torchrun's
+    processes if larger. Only the first process prints. `quiet` omits progress."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank

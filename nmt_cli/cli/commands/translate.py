@@ -133,8 +133,8 @@ def _load_pytorch(models: Sequence[Path], device: str) -> None:
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
-    """Return the settings. The first model's search settings replace defaults, not what the user typed.
-    Unless `quiet`, print them. With sampling, skip those without effect."""
+    """Return the settings. Search settings of the first model replace defaults, but no typed settings. Unless
+    `quiet`, print the model's settings. With sampling, skip settings without effect."""
     config = chosen(TranslateConfig)
     from nmt_cli.checkpoints.finding import own_search
 
@@ -175,8 +175,8 @@ def _lines(
 ) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
     """Return the lines to translate. Also return the segments if `source` is a WMT test set in language
     `lang`, else none. Read stdin if `source` is None, and add the numbers of lines too long to `skipped`.
-    Raise `UserError` for such a line in a file. Take the first column of a .tsv file, unless `input.prefix`
-    is set. `stack` closes files."""
+    Raise `UserError` for a line in a file that is too long. Take the first column of a .tsv file, unless
+    `input.prefix` is set. `stack` closes files."""
     kind = kind_of(source)
     if source and kind in TEST_SETS:
         segments = sgm.segments(source, "source", lang)
@@ -192,14 +192,14 @@ def _lines(
 
 
 def _skip(skipped: Noted, number: int) -> None:
-    """Add the number of a line on stdin that is too long to `skipped`. Print an error about it."""
+    """Add the number of a line on stdin that is too long to `skipped`, and print an error."""
     skipped.add(number)
     limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
     click.echo(f"Error: line {number:,} {limit}. An empty line replaces its translation.", err=True)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
-    """Return a function that reads up to N bytes from `file`, or from stdin if it is None."""
+    """Return a function that reads up to N bytes from `file`. If `file` is None, read stdin."""
     if file:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in `sys.stdin` holds a lock that Python needs to exit.
@@ -207,14 +207,14 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
 
 
 def _nothing() -> None:
-    """Do nothing. This replaces the flushing of a file, which would make a compressed file larger."""
+    """Do nothing, in place of flushing a file, since flushing would make a compressed file larger."""
 
 
 def _translations(
     model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
-    """Yield the translation of each line by `model`, in order, after adding it to `report`, which also warns
-    of odd input. Call `flush` whenever the next translation is not finished yet."""
+    """Yield the translation of each line by `model`, in order, after adding it to `report`. Warn of odd
+    input. Call `flush` whenever the next translation is not finished yet."""
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers

@@ -39,8 +39,8 @@ def facts(path: Path) -> Facts:
 
 
 def _facts(path: Path) -> Facts:
-    """Return the same as `facts`. If a file is damaged, raise the error that reading it causes, such as
-    `KeyError`. If `path` is of unknown kind, raise `UserError`, which lists known folders in it."""
+    """Return names and texts about `path`, in order. If a file is damaged, raise the error that reading it
+    causes, such as `KeyError`. For a `path` of unknown kind, raise `UserError` with known folders inside."""
     match kind(path):
         case "another toolkit's model":
             return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}

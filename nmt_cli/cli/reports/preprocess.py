@@ -21,7 +21,7 @@ NAMES_SHOWN = 5
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print the outcome of preprocessing to stderr. Warn of damaged parts, unknown tokens and problems of
     corpora. Unless `quiet`, print tables of pairs and splits, vocabulary sizes and file names. After --shard,
-    print only the number of cleaned parts, and if nothing has changed, only that."""
+    print only the number of cleaned parts. If nothing has changed, print only a line about it."""
     echo = printer(quiet)
     if outcome.remade:
         names = ", ".join(outcome.remade[:NAMES_SHOWN])
@@ -50,8 +50,8 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
-    """Yield a warning with the share of unknown tokens, if any, and one for each problem of each corpus, with
-    the number of pairs, which were kept, and the first line."""
+    """Yield a warning with the share of unknown tokens, if any. Yield a warning for each problem of each
+    corpus. The warning has the first line and the number of pairs, which were kept."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (

@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 10.0
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that shows progress on stderr: a bar per stage on a terminal, else a line every ten
-    seconds, or nothing if `quiet`. It takes the stage, the work done and the total, 0 if unknown."""
+    seconds, or nothing if `quiet`. Its arguments are stage, work done and total, 0 if unknown."""
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -72,7 +72,7 @@ class _Lines:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Print the work done, the total, the rate and the remaining time. Print nothing if the last line is
-        less than `SECONDS_BETWEEN_LINES` old or `done` is 0. A new stage starts the clock again."""
+        less than `SECONDS_BETWEEN_LINES` old or `done` is 0. A new `stage` starts the clock again."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._shown = stage, now, now

@@ -56,7 +56,7 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
     """Print log-probabilities of lines to stdout. Unless `quiet`, print perplexities to stderr. With
-    `as_json`, print all this and token scores as JSON to stdout. Warnings go to stderr."""
+    `as_json`, instead print both and token scores as JSON to stdout. Warnings go to stderr."""
     if scores.warning:
         warn(scores.warning)
     if as_json:

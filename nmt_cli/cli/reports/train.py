@@ -30,7 +30,7 @@ class Reporter:
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Print the line of an event, if it has one. With `quiet`, print only a `Warned`."""
+        """Print the line of an event, if the event has a line. With `quiet`, print only a `Warned`."""
         if isinstance(event, Doing | Logged | Saved | Standing) or (
             self._quiet and not isinstance(event, Warned)
         ):

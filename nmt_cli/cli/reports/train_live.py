@@ -122,7 +122,7 @@ class LiveReporter:
             self._safely(lambda: self._live.update(self.panel(), refresh=True))
 
     def _safely(self, show: Callable[[], None]) -> None:
-        """Call `show`, unless the terminal was closed, as an `OSError` of `show` means."""
+        """Call `show`. Ignore an `OSError` of a closed terminal, and then show nothing any more."""
         if self._closed:
             return
         try:

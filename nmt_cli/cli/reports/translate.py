@@ -98,7 +98,7 @@ class AttentionPage:
 
     def add(self, translation: Translation) -> None:
         """Add a translated line with candidates to the page, if any. Beyond `MAX_LINES_ON_PAGE` sentences,
-        only count it as left out."""
+        only count the line as left out."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:

@@ -52,7 +52,7 @@ async def models(service: Service, _: Fields) -> Response:
 
 
 async def model(service: Service, fields: Fields) -> Response:
-    """Answer `GET /v1/models/NAME` with its object. Raise `Refused` (404) for an unknown name."""
+    """Answer `GET /v1/models/NAME` with the model object. Raise `Refused` (404) for an unknown name."""
     name = fields.text("model")
     _direction(service, name)
     return JSONResponse(_described(name))
@@ -63,7 +63,7 @@ def _described(name: str) -> Mapping[str, Any]:
 
 
 def _direction(service: Service, name: str) -> Direction:
-    """Return the direction, or that of the model, called `name`. Raise `Refused` (404) if there is none."""
+    """Return the direction called `name`, or of the model called `name`. Else raise `Refused` (404)."""
     if not (direction := service.directions.named.get(name)):
         offered = ", ".join(service.directions.named)
         raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")

@@ -57,7 +57,7 @@ class Documents:
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one per sentence. Alternative n joins
-        candidate n of each sentence, or its last one if there are fewer. Markup has no alternatives."""
+        candidate n of each sentence, or the sentence's last candidate. Markup has no alternatives."""
         alternatives = 0 if self.job.markup else self.job.alternatives
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
@@ -78,8 +78,8 @@ class Documents:
         return joined[sum(map(len, before)) :] + end
 
     def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Join translations of consecutive sentences. Keep `spaces`, the whitespace after each sentence, if
-        `by_line`. Else one space or none becomes the separator of the target language."""
+        """Join translations of consecutive sentences. If `by_line`, keep `spaces`, the whitespace after each
+        sentence. Otherwise replace a single space or none by the separator of the target language."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)
@@ -123,6 +123,6 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
 
 
 def _ranked(translation: Translation, rank: int) -> str:
-    """Return candidate number `rank`, from 0, or else the last one. Without candidates, return ""."""
+    """Return the text of candidate `rank`, from 0, or of the last candidate, or "" without candidates."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else ""

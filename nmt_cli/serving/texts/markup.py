@@ -44,7 +44,7 @@ class Piece:
     """Whether the document is plain text rather than markup."""
 
     def translated(self, text: str) -> str:
-        """Return the part with `text`, escaped for markup, as its text, or `raw` if it has none."""
+        """Return the part with `text` in place of its own, escaped for markup. Without text, return `raw`."""
         if not self.text:
             return self.raw
         return text if self.plain else escape(text, quote=False)
@@ -52,7 +52,7 @@ class Piece:
 
 def pieces(document: str, ignored: frozenset[str] = frozenset()) -> list[Piece]:
     """Cut a `document` with markup into pieces, in order. Their joined `raw` parts are the document. Text
-    stays untranslated if it has no letter or digit. It also stays in elements named in `UNTRANSLATED` or
+    without letter or digit stays untranslated. Text also stays in elements named in `UNTRANSLATED` or
     `ignored`, or marked by `translate="no"` or the class `notranslate`."""
     parts: list[Piece] = []
     inside, depth = "", 0  # the outermost untranslated element, and how many of its name are open
@@ -86,7 +86,7 @@ def _stays(token: _Token, ignored: frozenset[str]) -> bool:
 
 
 def _plain(raw: str) -> str:
-    """Return `raw` with its character references resolved, or "" if one has too long a number."""
+    """Return `raw` with character references resolved, or "" if the number of a reference is too long."""
     try:
         return unescape(raw)
     except ValueError:
@@ -94,7 +94,7 @@ def _plain(raw: str) -> str:
 
 
 def _tokens(document: str) -> Iterator[_Token]:
-    """Yield all tokens, which joined are the document. The content of a `RAW` element is one token."""
+    """Yield all tokens in order, without gaps. The content of a `RAW` element is one token."""
     start = position = 0
     while (position := document.find("<", position)) >= 0:
         token = _markup(document, position)

@@ -45,7 +45,7 @@ class OddInput:
         self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
-        """Return line `number` as text. Count invalid UTF-8, which becomes U+FFFD. Also check line 1."""
+        """Return line `number` as text. Count lines of invalid UTF-8, which becomes U+FFFD. Check line 1."""
         if number == 1:
             self._foreign = _foreign(raw)
         try:
@@ -56,7 +56,7 @@ class OddInput:
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
         """Return a warning about UTF-16, compression, a test set, tokenized text, unknown tokens or language,
-        or None. `ids` are the tokens of line `number`. Call this in order of lines."""
+        or None. `ids` are the tokens of line `number`. Call the method in order of lines."""
         foreign, self._foreign = self._foreign, None
         return (
             foreign
@@ -70,7 +70,7 @@ class OddInput:
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
-        """Return the first warning of a sign of tokenized text that the training text lacked, or None."""
+        """Return a warning, once, if `raw` has a sign of tokenized text that training lacked, or None."""
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
@@ -82,7 +82,7 @@ class OddInput:
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
-        """Return one warning if the first lines do not look like the model's source language, or None."""
+        """Return a warning, once, if the first lines are not in the model's source language, or None."""
         other = self._guess.other(raw) if self._guess else None
         if other or number == FIRST_LINES:
             self._guess = None
@@ -95,7 +95,7 @@ class OddInput:
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
         """Return a warning, once, if over `MAX_UNKNOWN` of the tokens in the first lines are unknown, or
-        None. Below `MIN_PIECES` tokens, count as if there were as many."""
+        None. Of fewer than `MIN_PIECES` tokens, take the share of `MIN_PIECES`."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1

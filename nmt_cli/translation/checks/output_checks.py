@@ -79,8 +79,8 @@ def flags(
 
 
 def loops(text: str) -> bool:
-    """Return whether some part of `text` occurs at least `LOOP_TIMES` times in a row. After its first
-    occurrence, the loop must have `LOOP_CHARACTERS` characters. The time is linear."""
+    """Return whether some part of `text` occurs at least `LOOP_TIMES` times in a row. The repetitions after
+    the first occurrence must have `LOOP_CHARACTERS` characters. The time is linear."""
     seen: dict[str, int] = {}
     period = repeated = 0
     for position in range(len(text) - LOOP_CHARACTERS + 1):
@@ -98,7 +98,7 @@ def loops(text: str) -> bool:
 def _copies(source: str, translation: str) -> bool:
     """Return whether the translation has at least `COPIED_SHARE` of the distinct words of the source.
     Capitalised words do not count, since names are equal in many languages. Return False for fewer than
-    `MIN_WORDS` such words, or a translation with over 1.25 times as many words as the source."""
+    `MIN_WORDS` counted words, or a translation with over 1.25 times as many words as the source."""
     words, translated = WORD.findall(source), WORD.findall(translation)
     # Capitalised words do not count, since names are equal in many languages.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}

@@ -22,9 +22,9 @@ BLEU_ORDER, CHRF_ORDER, CHRF_BETA = 4, 6, 2
 def agreed(
     hypotheses: Sequence[Hypothesis], search: SearchConfig, text: Callable[[Hypothesis], str]
 ) -> list[Hypothesis]:
-    """Return the `search.n_best` hypotheses that agree most with all, best first. All are references,
-    weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on the results of
-    `text`, "bleu" on tokens, or "off", which returns all hypotheses as they are."""
+    """Return the `search.n_best` hypotheses that agree most with all, best first. All hypotheses are
+    references, weighted by probability, or equally for samples. The metric `search.mbr` is "chrf" on the
+    results of `text`, "bleu" on tokens, or "off", which returns all hypotheses unchanged."""
     if search.mbr == "off":
         return list(hypotheses)
     if search.mbr == "chrf":
@@ -53,7 +53,7 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return the BLEU, 0 to 1, of each row of tokens with each row as the reference, [hypothesis, reference].
-    Matches and counts of two to four tokens are increased by one. Without a common token, it is 0."""
+    Matches and counts of two to four tokens are increased by one. Without a common token, BLEU is 0."""
     lengths_N = np.array([len(row) for row in rows], float)
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
@@ -67,7 +67,7 @@ def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
 
 def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return the chrF2, 0 to 1, of each row of characters with each row as the reference, [hypothesis,
-    reference]. Precision and recall are means over those of the orders 1 to 6 that both rows have."""
+    reference]. Precision and recall are means over the orders 1 to 6 that both rows have."""
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)

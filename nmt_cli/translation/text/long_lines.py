@@ -49,8 +49,8 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. Repeat the
-    leading ones of `symbols` before each sentence. Whitespace at the start follows an empty sentence."""
+    """Split a raw `text` in language `lang` into pairs of a sentence and the whitespace after it. Repeat
+    leading `symbols` before each sentence. Whitespace at the start follows an empty sentence."""
     begins = len(text) - len(text.lstrip())
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
@@ -71,8 +71,8 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
     """Return translations of consecutive sentences, or parts of sentences, as one text in language `lang`.
-    Keep `spaces`, the whitespace after each source sentence. But a single space or none between two texts
-    becomes a separator: a space, or nothing in Chinese and Japanese."""
+    Keep `spaces`, the whitespace after each source sentence. But replace a single space or none between two
+    texts by a separator: a space, or nothing in Chinese and Japanese."""
     separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
     for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
@@ -107,8 +107,8 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
-    """Split `text` into its leading symbols, without placeholders, and the rest. The first part is "" if
-    there are more than `limit` of them, or nothing else."""
+    """Split `text` into its leading symbols, without placeholders, and the rest. Return "" as the first part
+    for more than `limit` leading symbols, or an empty rest."""
     words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > limit or count == len(words):

@@ -25,8 +25,8 @@ def word_links(
     aligned: Sequence[int],
 ) -> list[tuple[int, int]]:
     """Return the pairs of linked words (source, target) of a line, from 0, sorted and without repetitions.
-    `sources` and `targets` have the token ids of its parts. `aligned` has the source token of each target
-    token, counted from the line's start. Spaces separate words. Language codes have no links."""
+    `sources` and `targets` have the token ids of the line's parts. `aligned` has the source token of each
+    target token, counted from the line's start. Spaces separate words. Language codes have no links."""
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
     pairs = ((source[token], word) for word, token in zip(target, aligned, strict=True))

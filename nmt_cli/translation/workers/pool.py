@@ -22,8 +22,8 @@ class Workers:
     translates."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start a worker for each item of `models`, which are its models and may be shared. Several workers
-        on a CPU under Linux are processes. Raise `UserError` if the system refuses."""
+        """Start a worker for each item of `models`, its ensemble. Items may share models. Several workers on
+        a CPU under Linux are processes. Raise `UserError` if the system refuses a process."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
@@ -73,7 +73,7 @@ class Workers:
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    """Call `translate` with `next_turn` of the queue, until it closes. An error closes the queue with it."""
+    """Call `translate` with `next_turn` of the queue until the queue closes. An error closes the queue."""
     if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:

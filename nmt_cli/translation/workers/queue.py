@@ -74,7 +74,7 @@ class RequestQueue:
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Add `line` once it is within the window. Return False if the request or queue was closed."""
+        """Wait until `line` is within the window. Add it, or return False if request or queue is closed."""
         with self._lock:
             request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
             if is_open := self.is_open(request):
@@ -90,9 +90,9 @@ class RequestQueue:
             request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
-        """Wait for the next line of a request, and return it with its hypotheses, or None at the end. If it
-        is not finished yet, call `before_waiting` first, without the lock. Raise the error that ended the
-        request or the workers, and `RuntimeError` if the queue is closed."""
+        """Wait for the next line of a request, and return it with its hypotheses, or None at the end. Before
+        waiting, call `before_waiting` without the lock. Raise the error that ended the request or the
+        workers, and `RuntimeError` if the queue is closed."""
         if (done := self.poll(request)) or request.ended:
             return done
         before_waiting()  # not under the lock, since writing held output may block
@@ -102,7 +102,7 @@ class RequestQueue:
             return done
 
     def poll(self, request: Request) -> Done | None:
-        """Return the next line and hypotheses, or None if it is not finished. Raise errors like `next`."""
+        """Return the next line and hypotheses, or None if unfinished, at once. Raise errors like `next`."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
@@ -113,7 +113,7 @@ class RequestQueue:
             return done
 
     def drop(self, request: Request) -> None:
-        """Remove a request, if still open. Workers remove its sentences in batches before the next step."""
+        """Remove a request, if still open. Workers drop its sentences from batches before the next step."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()
@@ -133,8 +133,8 @@ class RequestQueue:
             return not self._closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
-        """Wait for a sentence. Return a turn for an empty batch with the settings of the longest waiting
-        request, or of a sentence to translate alone. Return None once the queue is closed."""
+        """Wait for a sentence. Return a turn for an empty batch: alone for a sentence to translate alone,
+        else with the settings of the longest waiting request. Return None once the queue is closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
@@ -146,10 +146,10 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """Take up to `slots` sentences with the settings `search`, at most a worker's share, and divided
-        among requests. With `running`, the padded batch has at most `tokens` tokens. Never wait. Return [] if
-        no sentence waits, the longest waiting request has other settings, or a sentence must be translated
-        alone after killing processes. Raise `Closed` once the queue is closed."""
+        """Take up to `slots` sentences with the settings `search`, divided among workers and requests. With
+        `running`, the batch has at most `tokens` source tokens, padding included. Never wait. Return [] if no
+        sentence waits, or the longest waiting request has other settings. Also return [] if some sentence
+        must be translated alone (`take_suspect`). Raise `Closed` after closing."""
         with self._lock:
             self._refuse_closed()
             waiting = self._waiting()
@@ -188,7 +188,7 @@ class RequestQueue:
 
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         """Return the sentences of a process that died to the queue. After the second death, a sentence is
-        translated alone. After the third, its request fails with a `UserError` with `cause`."""
+        translated alone. After the third, the sentence's request fails with a `UserError` with `cause`."""
         with self._lock:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):

@@ -79,7 +79,7 @@ class Request:
         return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
-        """Add `line` and queue its sentences. If the line has none, it is finished, so wake the caller."""
+        """Add `line` and queue its sentences. A line without sentences is finished, so wake the caller."""
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for sentence in line.sentences:
@@ -94,8 +94,8 @@ class Request:
         insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove and return up to `slots` sentences of the lowest group, longest first. With `running` they
-        have at most `tokens` tokens, padding included. At least one sentence must wait."""
+        """Remove and return up to `slots` sentences of the lowest group, longest first. With `running`, the
+        batch has at most `tokens` source tokens, padding included. At least one sentence must wait."""
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -103,14 +103,14 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store hypotheses, None for too little memory. Wake the caller if the next line waits for them."""
+        """Store hypotheses, None for too little memory. Wake the caller if `sentence` is of the next line."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
     def pop_next(self) -> Done | None:
-        """Remove and return the next line and its hypotheses, or None if it is not there or not finished."""
+        """Remove and return the next line and hypotheses, or None if the line is missing or unfinished."""
         line = self.lines.get(self.returned + 1)
         if line is None or any(one.key not in self.hypotheses for one in line.sentences):
             return None

@@ -45,7 +45,7 @@ class Turn(Queue, Protocol):
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed. The search calls this
-        before each step. If this raises an exception, the search ends."""
+        method before each step. An exception ends the search."""
 
     def alone(self, count: int) -> bool:
         """Return whether only `count` sentences are unfinished, so that other workers are idle."""
@@ -71,9 +71,9 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. If it has
-    at most `FEW_ROWS` rows and other workers are idle, use `threads` of the compiled kernels, or of PyTorch
-    if these cannot do the step. Otherwise use 1."""
+    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. For at
+    most `FEW_ROWS` rows and idle other workers, use `threads` of the compiled kernels. If these kernels
+    cannot do the step, use `threads` of PyTorch. Otherwise use 1."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

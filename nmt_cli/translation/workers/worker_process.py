@@ -57,8 +57,8 @@ class WorkerProcess:
             self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the process, once, until `next_turn` returns None, and replace it if it dies. Raise errors
-        of the process, and `UserError` after `kill`, or if it cannot be replaced."""
+        """Answer the process until `next_turn` returns None, and replace the process if it dies. Call once.
+        Raise errors of the process. Raise `UserError` after `kill`, or if replacement fails."""
         while True:
             try:
                 message, value = self.connection.recv()
