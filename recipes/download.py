@@ -57,7 +57,7 @@ class Archive:
 
     @property
     def checksum(self) -> tuple[str, str]:
-        """The algorithm and the expected digest. The digest is empty if it is not known."""
+        """Return the algorithm and the expected digest. If the digest is unknown, return "" for it."""
         return ("md5", self.md5) if self.md5 else ("sha256", self.sha256)
 
 
@@ -70,7 +70,7 @@ class Progress:
     last: float = field(default_factory=time.monotonic)
 
     def update(self, done: int) -> None:
-        """Print a line if it is time to. `done` is the number of bytes so far."""
+        """Print a line if the time has come. `done` is the number of bytes that have arrived."""
         if time.monotonic() - self.last >= PROGRESS_SECONDS:
             self.last = time.monotonic()
             report(f"{self.name}: {done / 1e6:,.0f} of {self.total / 1e6:,.0f} MB")

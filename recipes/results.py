@@ -30,10 +30,8 @@ def trained(training: Path) -> dict[str, Any]:
 
 
 def trained_until(stage: Path) -> dict[str, Any]:
-    """Return `trained` of the run `training` in the same folder as `stage`.
-
-    A stage is named after a number of updates. Exit if the run has another number of updates.
-    """
+    """Return `trained` of the run `training` beside the folder `stage`. The name of `stage` is a number of
+    updates. Exit if the run has another number of updates."""
     result = trained(stage.parent / "training")
     if str(result["updates"]) != stage.name:
         sys.exit(
@@ -55,7 +53,7 @@ def systems(scores: Path) -> list[dict[str, Any]]:
 
 
 def best(scores: Path) -> str:
-    """Return the name of the system with the highest first score. The first one wins a tie."""
+    """Return the name of the system with the highest first score, or of the first such system in a tie."""
     return str(max(systems(scores), key=lambda system: float(system["scores"][0]["score"]))["system"])
 
 
@@ -65,7 +63,7 @@ def save(result: Result, path: Path) -> None:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """Read the results that exist at `paths`. Exit if none exists."""
+    """Return the results in those of `paths` that exist. Exit if no path exists."""
     results = [json.loads(path.read_bytes()) for path in paths if path.exists()]
     return results or sys.exit("Error: no result.json was found. Name the folder of a finished run.")
 
@@ -77,11 +75,9 @@ def keep(
     table: Callable[[Sequence[Result]], str],
     score: Callable[[Sequence[Result]], str],
 ) -> None:
-    """Merge new results into `results.jsonl` of the folder `recipe`, sorted by `key`.
-
-    A new result replaces the old one with the same key. Then write `table` of all results into the README of
-    the recipe, and `score` of all results into the README of all recipes.
-    """
+    """Merge new results into `results.jsonl` of the folder `recipe`, sorted by `key`. A new result replaces
+    an old result with the same key. Then write `table` of all results into the README of the recipe, and
+    `score` of all results into the README of all recipes. Without results, write that there are none."""
     results = {key(result): result for result in (*stored(recipe), *new)}
     merged = [results[name] for name in sorted(results)]
     lines = "".join(json.dumps(result) + "\n" for result in merged)

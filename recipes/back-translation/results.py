@@ -60,7 +60,7 @@ def _row(name: str, system: Result) -> tuple[str, ...]:
 
 
 def _system(folder: Path, system: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the training and the scores of one system. `system` is its entry in the scores."""
+    """Return the training run in `folder`, and the scores in `system`, the system's entry."""
     bleu = system["scores"][0]
     return {
         **_trained(folder),
@@ -70,7 +70,7 @@ def _system(folder: Path, system: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trained(folder: Path) -> dict[str, Any]:
-    """Return the number of training pairs and `trained` of the run in `folder`."""
+    """Return `results.trained` of the run in `folder`, and its number of training pairs."""
     dataset = json.loads((folder / "dataset" / "dataset.json").read_bytes())
     return {"pairs": dataset["splits"]["train"]["pairs"], **trained(folder / "training")}
 

@@ -72,7 +72,7 @@ class Bench:
     """Larger than any cache."""
 
     def timed(self, call: Callable[[], object]) -> tuple[float, float]:
-        """Return milliseconds of the device with cold caches, and of the host, which does not wait."""
+        """Return milliseconds of the device, with cold caches, and of the host until the call returns."""
         self.scratch.zero_()
         if self.device.type == "cpu":
             seconds = -time.perf_counter()
@@ -89,7 +89,7 @@ class Bench:
         return start.elapsed_time(end), 1000 * seconds
 
     def median(self, call: Callable[[], object]) -> float:
-        """Return the median milliseconds of the device."""
+        """Return the device's median milliseconds of the call."""
         call()
         return statistics.median(self.timed(call)[0] for _ in range(self.repeats))
 
@@ -139,7 +139,7 @@ def _bench() -> Bench:
 
 
 def _bandwidth(bench: Bench) -> float:
-    """Return bytes per millisecond, read or written, of a large copy."""
+    """Return the bytes per millisecond that a large copy reads and writes."""
     source = torch.ones(4 * len(bench.scratch), dtype=torch.int8, device=bench.device)
     target = torch.zeros_like(source)
     return 2 * len(source) / bench.median(lambda: target.copy_(source))
@@ -160,7 +160,7 @@ def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem
 
 
 def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
-    """Return the encoder's self-attention, the decoder's, or the decoder's to the source."""
+    """Return random inputs of `case`: self-attention of encoder or decoder, or attention to the source."""
     source, target = (Layout.of(np.ascontiguousarray(side)) for side in pairs.T)
     # As the loader makes them.
     source, target = grouped(source).to(bench.device), grouped(target, source).to(bench.device)
@@ -175,7 +175,7 @@ def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
 
 
 def _contest(bench: Bench, problem: Problem, left_out: dict[str, str]) -> dict[str, Contestant]:
-    """Return all that work and agree with ours. Add the reason for others to `left_out`."""
+    """Return contestants that work and agree with ours, by name. Add reasons for others to `left_out`."""
     contest = {OURS: contestants.ours(problem)}
     for name, make in (ANYWHERE | (ON_CUDA if bench.device.type == "cuda" else {})).items():
         if name in left_out:
@@ -194,7 +194,7 @@ def _contest(bench: Bench, problem: Problem, left_out: dict[str, str]) -> dict[s
 
 
 def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Medians]:
-    """Time all in turns, so that other load on the machine affects all of them."""
+    """Return median times by name. Time all contestants in turns, so that other load affects each."""
     turns: dict[str, list[Medians]] = {name: [] for name in contest}
     for _ in range(bench.repeats + 1):
         for name, contestant in contest.items():
@@ -208,7 +208,7 @@ def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Medians]:
 
 
 def _gains(medians: dict[str, Medians], which: int) -> tuple[float, float]:
-    """Return the time of padding, and of the fastest that does not pad, relative to ours."""
+    """Return the times of padding, and of the fastest way that does not pad, relative to ours."""
     ours = medians[OURS][which]
     others = [times[which] for name, times in medians.items() if name not in (OURS, PADDED, ALREADY)]
     padding = medians[PADDED][which] if PADDED in medians else float("nan")

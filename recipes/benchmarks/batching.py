@@ -72,7 +72,7 @@ def main(context: click.Context) -> None:
 
 @main.command()
 def planning() -> None:
-    """Plan an epoch of 36 million pairs, and the first shards of a billion, each in its own process."""
+    """Plan an epoch of 36 million pairs, and the first shards of a billion, each plan in its own process."""
     print()
     print_head(
         *("pairs", "shards", "planned", "pairs in them", "batches", "s, first shard", "s, all of these"),
@@ -122,7 +122,7 @@ def _print_table(name: str, source: Lengths, target: Lengths) -> None:
 
 
 def _cells(sources: Lengths, targets: Lengths, tokens: int, ranks: int) -> list[str]:
-    """Cut one epoch. The share of each rank is one micro-batch."""
+    """Return the cells of an epoch cut over `ranks`. The share of each rank is one micro-batch."""
     config = BatchConfig(tokens=tokens, shard_pairs=2 * len(sources))
     split_sides = (Sentences(np.zeros(0), _offsets(side)) for side in (sources, targets))
     shard = plan_shard(Split("train", "train", *split_sides), config, 1, 0, 0)

@@ -39,7 +39,7 @@ SHAPE = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048}
 
 
 def made_up(count: int) -> list[str]:
-    """Return lines of 4 to 24 random words."""
+    """Return `count` lines of 4 to 24 random words, the same lines each time."""
     chosen = random.Random(1)
     words = ["".join(chosen.choices("abcdefgiklmnoprstu", k=chosen.randint(1, 9))) for _ in range(2000)]
     return [" ".join(chosen.choices(words, k=chosen.randint(4, 24))) for _ in range(count)]
@@ -76,7 +76,7 @@ def write_theirs(folder: Path, lines: list[str]) -> None:
 
 
 def by_nmt(folder: Path, precision: Any) -> Translate:
-    """Return the imported model, which gets all lines at once."""
+    """Return a function that translates by the imported model, which gets all lines at once."""
     if not (folder / "ours").exists():
         write(read(str(folder), ImportOptions()), folder / "ours")
     search = SearchConfig(beam=BEAM, length_rule="power", length_penalty=1.0, cap_ratio=1.0, cap_extra=0)
@@ -85,7 +85,7 @@ def by_nmt(folder: Path, precision: Any) -> Translate:
 
 
 def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
-    """Return `generate` on `size` lines at a time, sorted by length or in their order."""
+    """Return a function that translates `size` lines at a time, sorted by length if `alike`."""
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     model: Any = MarianMTModel.from_pretrained(folder)
 
@@ -100,7 +100,7 @@ def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
 
 
 def by_ctranslate2(folder: Path, kind: str) -> Translate:
-    """Return CTranslate2 with the model that its converter makes."""
+    """Return a function that translates by CTranslate2, with the model that its converter makes."""
     package = importlib.import_module("ctranslate2")
     out = str(folder / f"ctranslate2-{kind}")
     package.converters.TransformersConverter(str(folder)).convert(out, quantization=kind)
@@ -120,12 +120,12 @@ def by_ctranslate2(folder: Path, kind: str) -> Translate:
 
 
 def batches(lines: list[Any], size: int) -> Iterator[list[Any]]:
-    """Yield `size` lines at a time."""
+    """Yield lists of `size` lines, the last perhaps shorter."""
     return (lines[start : start + size] for start in range(0, len(lines), size))
 
 
 def floor_seconds(folder: Path, lines: list[str]) -> float:
-    """Return the time of the products of all rows at the rate of the product for the vocabulary."""
+    """Return the least time for all matrix products, at the rate of the product for the vocabulary."""
     processor = SentencePieceProcessor(model_file=str(folder / "source.spm"))
     tokens = [len(processor.encode(line)) + 1 for line in lines]
     layers, width, inner = SHAPE["layers"], 512, SHAPE["ffn_dim"]
@@ -144,7 +144,7 @@ def floor_seconds(folder: Path, lines: list[str]) -> float:
 
 
 def contestants(folder: Path) -> dict[str, Translate]:
-    """Return all installed toolkits by name."""
+    """Return a function that translates for each installed toolkit and setting, by name."""
     installed: dict[str, Translate] = {f"nmt {name}": by_nmt(folder, name) for name in ("fp32", "int8")}
     for name, size, alike in (
         (f"transformers, {BATCH} lines of similar lengths together", BATCH, True),
@@ -161,7 +161,7 @@ def contestants(folder: Path) -> dict[str, Translate]:
 @click.option("--lines", "count", default=64)
 @click.option("--rounds", default=3)
 def main(count: int, rounds: int) -> None:
-    """Measure processor time and lines per second."""
+    """Print the processor seconds and lines per second of each toolkit."""
     torch.set_num_threads(1)
     every = made_up(4000)
     lines, floors = every[:count], []

@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _contest(point: Point, device: torch.device) -> dict[str, Call]:
-    """Return all layers, each with its own input."""
+    """Return a call of each layer, with its own random input, by name."""
     d, n = point
     torch.manual_seed(1)
     x_TD = torch.randn(SENTENCES * n, d, device=device)
@@ -104,7 +104,7 @@ def _contest(point: Point, device: torch.device) -> dict[str, Call]:
 
 
 def _raced(contest: Mapping[str, Call]) -> dict[str, float]:
-    """Time all layers in turns, so that other load on the machine affects all of them."""
+    """Return each layer's least milliseconds per sentence. Time in turns, so that other load affects all."""
     times: dict[str, list[float]] = {name: [] for name in contest}
     end = math.inf
     for turn in range(-1, MOST):

@@ -24,19 +24,19 @@ NOISE = 1 / 8
 
 
 def of_split(split: Split) -> Pairs:
-    """Return the lengths of all pairs of a dataset."""
+    """Return the source and target lengths of all pairs of `split`."""
     return np.stack([np.diff(side.offsets) for side in (split.source, split.target)], axis=1)
 
 
 def multi30k() -> Pairs:
-    """Return English to German, in a joint SentencePiece vocabulary."""
+    """Return the lengths of Multi30k's training pairs in joint SentencePiece subwords."""
     with scratch() as folder:
         make_dataset(folder / "dataset", VOCABULARY)
         return of_split(open_dataset(folder / "dataset").splits["train"])
 
 
 def wmt_like() -> Pairs:
-    """Return log-normal lengths, drawn with a fixed seed."""
+    """Return log-normal lengths of pairs, like those in WMT, the same lengths each time."""
     draw = np.random.default_rng(1)
     common = draw.standard_normal((WMT_PAIRS, 1)) * WMT_LIKENESS**0.5
     apart = draw.standard_normal((WMT_PAIRS, 2)) * (1 - WMT_LIKENESS) ** 0.5
@@ -46,7 +46,7 @@ def wmt_like() -> Pairs:
 
 
 def batches(pairs: Pairs, tokens: int) -> dict[str, Pairs]:
-    """Return batches of up to `tokens` per side: three cut from sorted pairs as in training, one random."""
+    """Return batches of up to `tokens` per side by name: three cut from sorted pairs, and one random."""
     draw = np.random.default_rng(2)
     shuffled = draw.permutation(pairs)
     key = shuffled.sum(1) * (1 + NOISE * draw.random(len(shuffled)))
@@ -59,5 +59,5 @@ def batches(pairs: Pairs, tokens: int) -> dict[str, Pairs]:
 
 
 def _fitting(pairs: Pairs, tokens: int) -> Pairs:
-    """Return the first pairs, up to `tokens` per side."""
+    """Return the first pairs that have up to `tokens` tokens on each side together."""
     return pairs[: int((pairs.cumsum(0).max(1) <= tokens).sum())]

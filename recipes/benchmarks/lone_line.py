@@ -57,7 +57,7 @@ class Alone:
     """Memory after all runs."""
 
     def milliseconds(self, beam: int) -> float:
-        """Return the time of the median line."""
+        """Return the time of the median line with this beam size."""
         return 1000 * statistics.median(run.seconds for run in self.runs[beam])
 
 
@@ -83,7 +83,7 @@ def main(model: Path, lines: int) -> None:
 
 
 def _translated(seen: Mapping[Key, Alone], sources: Ids) -> list[float]:
-    """Give all translators each line in turn. Return rates of reading memory, in bytes per second."""
+    """Add each translator's run of each line to `seen`. Return rates of reading memory in bytes/s."""
     rates, numbers = [], torch.ones(READ_NUMBERS)
     for one in seen.values():
         for beam in BEAMS:

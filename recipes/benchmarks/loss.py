@@ -62,7 +62,7 @@ def speed(repeats: int, threads: int) -> None:
 
 @main.command()
 def memory() -> None:
-    """Measure the peak memory of each beyond its inputs, each in its own process."""
+    """Measure the peak memory of plain and ours beyond their inputs, each in its own process."""
     print()
     print_head(
         f"{WMT[0]:,} tokens x {WMT[1]:,} entries x {WMT[2]}, {DTYPE}, {DEVICE}", "peak MB beyond inputs"
@@ -79,7 +79,7 @@ def memory() -> None:
 @main.command(hidden=True)
 @click.argument("name", type=click.Choice(["plain", "ours"]))
 def peak(name: str) -> None:
-    """Print the megabytes that one way needs. The process must have done nothing else."""
+    """Print the megabytes that NAME needs beyond its inputs. The process must have done nothing else."""
     way = {"plain": _plain, "ours": _ours}[name]
     way(_batch(100, 1000, WMT[2]))  # PyTorch loads and allocates some things once
     batch = _batch(*WMT)

@@ -38,7 +38,7 @@ def method(document: str | None) -> str:
 
 
 def data_folder() -> Path:
-    """Return the folder that NMT_DATA names."""
+    """Return the folder that NMT_DATA names. Raise ClickException if NMT_DATA is not set."""
     if "NMT_DATA" not in os.environ:
         raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
     return Path(os.environ["NMT_DATA"])
@@ -46,20 +46,20 @@ def data_folder() -> Path:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Provide a temporary folder."""
+    """Provide a temporary folder, which is removed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
         yield Path(folder)
 
 
 def make_dataset(out: Path, vocabulary: int, *options: object) -> None:
-    """Preprocess the training pairs of Multi30k, English to German, with a joint vocabulary."""
+    """Preprocess Multi30k's training pairs, English to German, into `out` with a joint vocabulary."""
     command = [*NMT, "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de", "--out", out]
     command += ["--train", data_folder() / "multi30k" / "train", "--vocab-size", vocabulary, *options]
     subprocess.run(list(map(str, command)), check=True)
 
 
 def begin(name: str, note: str = "") -> None:
-    """Use `THREADS` cores from here on, and print the date, the processor and the command."""
+    """Limit this process to `THREADS` cores, and print the date, the processor and the command."""
     import torch
 
     data_folder()
@@ -84,7 +84,7 @@ def print_head(*titles: str) -> None:
 
 
 def product_rates() -> tuple[float, float]:
-    """Return operations per second of matrix products, with the faster library and with PyTorch's default."""
+    """Return operations per second of matrix products, by the faster library and by PyTorch's default."""
     from nmt_cli.runtime.kernels.torch_private import products_by_onednn
 
     usual = _product_rate()
@@ -93,7 +93,7 @@ def product_rates() -> tuple[float, float]:
 
 
 def wait_for_quiet() -> None:
-    """Wait up to a minute until other processes leave the cores idle."""
+    """Wait until other processes leave the cores idle, for at most a minute."""
     for _ in range(WAITS):
         before = busy_seconds()
         time.sleep(QUIET_SECONDS)
@@ -102,7 +102,7 @@ def wait_for_quiet() -> None:
 
 
 def busy_seconds() -> float:
-    """Return the processor seconds of all processes on our cores, since some moment."""
+    """Return the processor seconds of all processes on our cores since boot, or 0 if unknown."""
     path = Path("/proc/stat")
     if not path.exists():
         return 0.0
@@ -115,7 +115,7 @@ def busy_seconds() -> float:
 
 
 def used_seconds(session: int) -> float:
-    """Return the processor seconds of a session, ended children included."""
+    """Return the processor seconds of all processes in a session, ended children included."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -125,7 +125,7 @@ def used_seconds(session: int) -> float:
 
 
 def memory_bytes(session: int) -> int:
-    """Return the memory of a session. A shared page counts once."""
+    """Return the memory of all processes in a session. A page that several share counts once."""
     kilobytes = 0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -137,7 +137,7 @@ def memory_bytes(session: int) -> int:
 
 @contextmanager
 def watched_memory(session: int) -> Iterator[list[int]]:
-    """Provide a list that grows by `memory_bytes` every two seconds."""
+    """Provide a list to which a thread adds `memory_bytes` every two seconds until the block ends."""
     sizes = [memory_bytes(session)]
     over = threading.Event()
 
@@ -155,7 +155,7 @@ def watched_memory(session: int) -> Iterator[list[int]]:
 
 
 def _product_rate() -> float:
-    """Return the rate of the median product, since other processes may slow some down."""
+    """Return operations per second of the median product, since other load may slow some products."""
     import torch
 
     factor, other = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE)

@@ -66,7 +66,7 @@ def multi30k(repeats: int) -> None:
 @main.command()
 @click.option("--pairs", default=4_500_000)
 def scale(pairs: int) -> None:
-    """Preprocess a tenth of the pairs, then all. Memory must stay, time must grow in proportion."""
+    """Preprocess a tenth of the pairs, then all. Memory must not grow, and time only in proportion."""
     print()
     print_head("pairs (Multi30k with 2 words a line changed)", "seconds", "pairs/s", "peak MB of a process")
     for number in (pairs // 10, pairs):
@@ -118,7 +118,7 @@ def peers(fairseq: Path | None, pairs: int, repeats: int) -> None:
 
 
 def _measured(command: Sequence[object]) -> Run:
-    """Run a command, and watch the peak memory of its process and of all below it."""
+    """Run a command. Return its time and the peak memory of its largest process."""
     start, peaks = time.perf_counter(), {0: 0}
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=errors)
@@ -134,7 +134,7 @@ def _measured(command: Sequence[object]) -> Run:
 
 
 def _family(pid: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return the ids of a process and of all its descendants."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -151,7 +151,7 @@ def _peak_kb(pid: int) -> int:
 
 
 def _vary(source: Path, target: Path, pairs: int, packed: bool = False) -> None:
-    """Repeat a corpus up to `pairs` pairs, with two random words of each line replaced by random words."""
+    """Write `pairs` pairs: the lines of `source` repeatedly, with two words of each replaced at random."""
     for lang in LANGUAGES:
         path = Path(f"{source}.{lang}")
         if packed:
@@ -191,7 +191,7 @@ def _subword_nmt() -> str:
 
 
 def _fairseq(fairseq: Path, folder: Path, workers: int) -> list[object]:
-    """Return fairseq's command. It uses the dictionary if there is one."""
+    """Return fairseq's command, with the dictionary `dict.txt` if `folder` contains this file."""
     command = ["env", "OMP_WAIT_POLICY=PASSIVE", fairseq / "fairseq-preprocess", "--source-lang", "en"]
     command += ["--target-lang", "de", "--trainpref", folder / "bpe", "--workers", workers]
     dictionary = folder / "dict.txt"

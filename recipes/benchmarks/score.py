@@ -92,7 +92,7 @@ def agreement() -> None:
 )
 @click.option("--alone", is_flag=True, help="Skip sacrebleu: 6 KB per line for BLEU, 26 for chrF.")
 def size(lines: int, metrics: Sequence[str], alone: bool) -> None:
-    """Measure processor seconds and memory of one metric, whole commands in turns, and compare scores."""
+    """Measure processor seconds and memory of whole commands for each metric, and compare scores."""
     print()
     print_head(f"{lines:,} lines", "processor seconds", "peak MB", "score")
     with scratch() as folder:
@@ -123,7 +123,7 @@ def _print_size(name: str, command: Sequence[object]) -> None:
 
 
 def _write_captions(ref: Path, hyp: Path, count: int) -> None:
-    """Repeat captions of Multi30k, later with a word changed. `hyp` loses one word in ten."""
+    """Write `count` captions to `ref`. Change a word in repeated captions. `hyp` loses one word in ten."""
     captions = [line.split() for line in _captions() if line.strip()]
     draw = random.Random(1)
     with ref.open("w", encoding="utf-8") as references, hyp.open("w", encoding="utf-8") as hypotheses:
@@ -141,7 +141,7 @@ def _captions() -> list[str]:
 
 @contextmanager
 def _texts() -> Iterator[tuple[Path, Path, Path]]:
-    """Provide lines of two captions, and the same without one word in ten and without one in eight."""
+    """Provide a file of two captions per line, and copies without a tenth and an eighth of the words."""
     captions = _captions()[: 2 * LINES]
     lines = [
         f"{one.strip().removesuffix('.')}, {two.strip()}"

@@ -58,16 +58,16 @@ class Bench:
 
     @property
     def short(self) -> Sequence[str]:
-        """Lines of few words."""
+        """Return the lines of few words, or all lines if none is short."""
         return [line for line in self.lines if len(line.split()) <= SHORT] or self.lines
 
     def fields(self, q: object, **more: object) -> dict[str, Any]:
-        """Return the fields of a request."""
+        """Return the fields of a request to translate `q`, with additional fields `more`."""
         return {"q": q, "source": "auto", "target": self.target, **more}
 
     @property
     def target(self) -> str:
-        """Target language of the model."""
+        """Return the target language of the model."""
         return str(json.loads((self.model / "config.json").read_text())["languages"]["target"])
 
     def translated(self, lines: Sequence[str], *options: str) -> tuple[bytes, float, float]:
@@ -85,7 +85,7 @@ class Bench:
 
 
 async def all_of(server: Server, count: int, bodies: Sequence[Any]) -> tuple[list[Answer], list[float]]:
-    """Send all bodies by `count` clients. Return the answers and the seconds of each."""
+    """Send all bodies by `count` clients at once. Return the answers and the seconds of each, in order."""
     answers: list[Answer | None] = [None] * len(bodies)
     seconds = [0.0] * len(bodies)
     numbers = iter(range(len(bodies)))
@@ -157,7 +157,7 @@ def throughput(bench: Bench) -> Iterator[Row]:
 
 
 def capacity(bench: Bench, served: Server) -> float:
-    """Return the rate of single short requests at full load, per second."""
+    """Return the requests per second at full load, each with one short line."""
     bodies = [bench.fields(line) for line in itertools.islice(itertools.cycle(bench.short), 600)]
     asyncio.run(all_of(served, CLIENTS, bodies[:100]))
     began = time.perf_counter()
@@ -184,8 +184,8 @@ def latency(bench: Bench) -> Iterator[Row]:
 async def arriving(
     bench: Bench, served: Server, rate: float, seconds: float
 ) -> tuple[Counter[str], list[float], float]:
-    """Send requests at random times, whatever the answers. Return the number of each status, the seconds of
-    the accepted requests, and the seconds from the end to the last answer."""
+    """Send `rate` requests per second at random times, without waiting for answers. Return the number of each
+    status, the seconds of accepted requests, and the seconds from the end to the last answer."""
     draw, statuses, durations = random.Random(1), Counter[str](), list[float]()
     free: list[Connection] = []
 
@@ -250,7 +250,7 @@ def lists(bench: Bench) -> Iterator[Row]:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """Measure memory as the number of requests grows."""
+    """Measure how memory grows with the number of requests."""
     seen: list[tuple[int, float]] = []
     with server([bench.model], bench.threads) as served:
         each = max(1, bench.requests // 50)
@@ -267,7 +267,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def overload(bench: Bench) -> Iterator[Row]:
-    """Send twice the capacity: each request gets an answer, accepted ones in time."""
+    """Send twice the capacity. Each request must get an answer, and accepted requests in time."""
     with server([bench.model], bench.threads, f"server.most_waiting={OVERLOAD_WAITING}") as served:
         rate = capacity(bench, served)
         statuses, durations, last = asyncio.run(arriving(bench, served, 2 * rate, 60 * bench.minutes))
@@ -288,7 +288,7 @@ def overload(bench: Bench) -> Iterator[Row]:
 
 
 def worker(bench: Bench) -> Iterator[Row]:
-    """Kill workers under load: others translate their sentences."""
+    """Kill workers under load. Other workers must translate the sentences."""
     lines = bench.lines[:2048]
     best = bench.translated(lines)[0].decode().split("\n")[:-1]
     lists = [bench.fields(list(lines[i : i + 16])) for i in range(0, len(lines), 16)]
@@ -311,7 +311,7 @@ def worker(bench: Bench) -> Iterator[Row]:
 
 
 def ended(bench: Bench) -> Iterator[Row]:
-    """Send SIGTERM under load: accepted requests get an answer."""
+    """Send SIGTERM under load. Each accepted request must get an answer."""
     statuses = Counter[str]()
 
     async def asking(served: Server) -> None:
@@ -355,7 +355,7 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 
 
 def verdict(holds: bool) -> str:
-    """Return the word for the table."""
+    """Return the table's word for a promise that holds or not."""
     return "yes" if holds else "**no**"
 
 

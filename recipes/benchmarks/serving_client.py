@@ -29,24 +29,24 @@ class Server:
 
     @property
     def workers(self) -> list[int]:
-        """Worker processes, listed under the threads that forked them."""
+        """Return ids of worker processes, which Linux lists under the threads that forked them."""
         lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for path in lists for pid in path.read_text().split()]
 
     @property
     def seconds(self) -> float:
-        """Processor seconds of all its processes."""
+        """Return the processor seconds of all its processes."""
         return used_seconds(self.process.pid)
 
     @property
     def megabytes(self) -> float:
-        """Memory of all its processes."""
+        """Return the memory of all its processes in MiB."""
         return memory_bytes(self.process.pid) / (1 << 20)
 
 
 @contextmanager
 def server(models: Sequence[Path], threads: int, *settings: str) -> Iterator[Server]:
-    """Start a server, wait until it listens, and kill it at the end."""
+    """Start a server, wait until it listens, and kill it when the block ends. Exit if it does not start."""
     command = [*NMT, "serve", *map(str, models), "--port", "0"]
     command += ["--threads", str(threads), "--device", "cpu"]
     command += [word for setting in settings for word in ("--set", setting)]
@@ -75,7 +75,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Parse the body."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.body)
 
 
@@ -87,11 +87,11 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, fields: Mapping[str, Any]) -> Answer:
-        """Send a request with JSON."""
+        """Send `fields` as JSON, and return the answer."""
         return await self.send("POST", path, json.dumps(fields).encode(), "application/json")
 
     async def send(self, method: str, path: str, body: bytes = b"", kind: str = "text/plain") -> Answer:
-        """Send a request. Raise `ConnectionError` if it is not answered."""
+        """Send a request, and return the answer. Raise `ConnectionError` if there is no answer."""
         if self._streams and self._streams[0].at_eof():  # the server closes idle ones
             await self.close()
         if not self._streams:
@@ -129,7 +129,7 @@ class Connection:
 
 
 async def clients(count: int, server: Server, work: Callable[[Connection], Awaitable[None]]) -> None:
-    """Run `work` for `count` clients at the same time, each with its own connection."""
+    """Call `work` for `count` clients at once, each with its own connection. Wait until all return."""
 
     async def one() -> None:
         connection = Connection(server)

@@ -119,7 +119,7 @@ def texts(repeats: int) -> None:
 @main.command()
 @click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def loading(model: Path) -> None:
-    """Measure the memory of MODEL, a model folder. Mapped pages of its file count."""
+    """Measure the memory of MODEL, a model folder. Count mapped pages of the weights, too."""
     size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 1e6
     print()
     titles = f"weights of {size:.0f} MB", "MB at most while loading", "of the file", "MB after", "of the file"
@@ -132,7 +132,7 @@ def loading(model: Path) -> None:
 
 
 def _measured(commands: dict[str, Sequence[object]], repeats: int) -> dict[str, list[tuple[float, float]]]:
-    """Return processor seconds, with those of child processes, and seconds of each run."""
+    """Return processor seconds, child processes included, and seconds of each run, by command."""
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for number in range(repeats + 1):
         for name, command in commands.items():

@@ -92,7 +92,7 @@ def main(sizes: Sequence[str], rounds: int, seconds: float, **bins: Path | None)
 def _in_turns(
     workload: Workload, contestants: Sequence[Contestant], rounds: int, seconds: float
 ) -> dict[str, list[Window]]:
-    """Return the windows of each. Report and omit those that fail, unless it is `nmt train`."""
+    """Return each contestant's windows by name. Report and omit failing ones, except `nmt train`."""
     windows: dict[str, list[Window]] = {contestant.name: [] for contestant in contestants}
     for _ in range(rounds):
         for contestant in contestants:
@@ -114,7 +114,7 @@ def _in_turns(
 
 
 def _window(workload: Workload, contestant: Contestant, seconds: float) -> Window:
-    """Start the command, watch it for some seconds, and kill it."""
+    """Run the command for about `seconds`, kill it, and return its measurements."""
     shutil.rmtree(workload.window, ignore_errors=True)
     workload.window.mkdir()
     environment = os.environ | {"PYTHONPATH": str(contestant.python_path), "TMPDIR": str(workload.window)}
@@ -151,7 +151,7 @@ def _window(workload: Workload, contestant: Contestant, seconds: float) -> Windo
 def _updates(
     process: "subprocess.Popen[bytes]", contestant: Contestant, printed: Path, seconds: float
 ) -> Iterator[tuple[float, float]]:
-    """Yield seconds and tokens of each update but the first, until the updates sum to `seconds`."""
+    """Yield seconds and tokens of each update after the first, until the seconds sum to `seconds`."""
     read, first, last = 0, 0.0, time.perf_counter()
     while not first or last - first < seconds:
         time.sleep(POLL_SECONDS)

@@ -68,22 +68,22 @@ class Workload:
 
     @property
     def window(self) -> Path:
-        """Folder that is emptied before each window."""
+        """Return the folder that is emptied before each window."""
         return self.folder / "window"
 
     @property
     def printed(self) -> Path:
-        """Output of the command of a window."""
+        """Return the path of the output of a window's command."""
         return self.window / "printed"
 
     @property
     def model(self) -> ModelConfig:
-        """Architecture of the model."""
+        """Return the architecture of the model."""
         return _architecture(PRESETS[self.size])
 
 
 def write_pieces(folder: Path) -> None:
-    """Write the pairs of `dataset` as subwords with spaces between, and the vocabulary."""
+    """Write the pairs of `dataset` as subwords with spaces between, the vocabulary, and stub modules."""
     dataset = open_dataset(folder / "dataset")
     entries = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary.entries
     for split in dataset.splits.values():
@@ -100,7 +100,7 @@ def write_pieces(folder: Path) -> None:
 
 
 def ours(workload: Workload, precision: str = "fp32") -> Contestant:
-    """Return `nmt train`."""
+    """Return the contestant `nmt train` with this precision."""
     run = workload.window / "run"
     command = [*NMT, "train", workload.folder / "dataset", "--out", run, "--quiet"]
     command += ["--preset", PRESETS[workload.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
@@ -222,7 +222,7 @@ def _configured(workload: Workload, settings: object, command: str, program: Pat
 
 
 def _number_after(pattern: str) -> Tokens:
-    """Return a reader of the number in the pattern's one group."""
+    """Return a function that returns the number in the one group of `pattern`, or None."""
     compiled = re.compile(pattern)
 
     def read(line: str, _: float) -> float | None:
@@ -237,7 +237,7 @@ def _architecture(preset: str) -> ModelConfig:
 
 
 def train_marian(dataset: Dataset, preset: str) -> None:
-    """Train forever, and print the target tokens of each update."""
+    """Train Marian of `transformers` until killed. Print the target tokens of each update."""
     from transformers import MarianConfig, MarianMTModel
 
     config = _architecture(preset)
@@ -271,7 +271,7 @@ def train_marian(dataset: Dataset, preset: str) -> None:
 
 
 def _padded(side: Sentences, pairs: Indices, filler: int) -> Tensor:
-    """Return the ids of one side, [pairs, longest]."""
+    """Return the ids of one side, [pairs, longest], padded with `filler`."""
     ids = [torch.from_numpy(side.tokens[side.offsets[i] : side.offsets[i + 1]].astype(int)) for i in pairs]
     return pad_sequence(ids, batch_first=True, padding_value=filler)
 

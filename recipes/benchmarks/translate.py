@@ -83,7 +83,7 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
 def _compared(
     listed: Sequence[Contestant], folder: Path, texts: Sequence[Text], rounds: int
 ) -> dict[str, Seen]:
-    """Return the measurements by name. All processes live at the same time, one of them works."""
+    """Return the measurements by name. All processes live at the same time, but only one works."""
     seen = {one.name: Seen(_tried(one, folder, texts)) for one in listed}
     with ExitStack() as stack:
         running = {
@@ -101,7 +101,7 @@ def _compared(
 
 
 def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Fastest:
-    """Try all numbers of workers with all batch sizes, if there is a choice."""
+    """Return the fastest number of workers and batch sizes. Try all if there is a choice."""
     if len(contestant.workers) == len(contestant.batches) == 1:
         return Fastest(
             contestant.workers[0], dict.fromkeys((text.name for text in texts), contestant.batches[0])
@@ -125,7 +125,7 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Faste
 
 
 def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
-    """Return a run with memory, processor time and the load by other processes."""
+    """Return a run on `text` with its memory, processor time and the load by other processes."""
     machine.wait_for_quiet()
     _, before = machine.product_rates()
     busy, used, began = machine.busy_seconds(), machine.used_seconds(process.session), time.perf_counter()
@@ -170,7 +170,7 @@ def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
 
 
 def _floor_seconds(model: Model, text: Text, run: Run) -> float:
-    """Return the time of the products of a full beam over this output. There is no backward pass."""
+    """Return the least time of a run: the matrix products for its sources and for a full beam."""
     read = sum(map(len, text.sources))
     written = sum(len(target) + 1 for target in run.targets)
     vocabulary = len(model.transformer.target_vocabulary)

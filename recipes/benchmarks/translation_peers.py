@@ -65,7 +65,7 @@ Translate = Callable[[Ids, int, int], Ids]
 
 
 def serve(kind: str, folder: Path, workers: int) -> None:
-    """Load, report it, and answer each line of standard input. Redirect other output to standard error."""
+    """Load a translator, print the time, and answer each line of stdin. Other output goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.perf_counter()
@@ -91,7 +91,7 @@ def _loaded(kind: str, folder: Path, workers: int) -> Translate:
 
 
 def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
-    """Translate in batches, the longest sentences first."""
+    """Return translations in the order of `sources`. Translate in batches, the longest sentences first."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     targets: Ids = [[] for _ in sources]
     for start in range(0, len(order), size):
@@ -150,20 +150,20 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
             search = config
 
             def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-                """Store the best."""
+                """Store the best hypothesis."""
                 assert hypotheses
                 targets[sentence.key] = list(hypotheses[0].tokens)
 
             def gone(self, running: Sequence[Sentence]) -> Sequence[int]:
-                """Cancel none."""
+                """Return (), since no sentence is cancelled."""
                 return ()
 
             def alone(self, count: int) -> bool:
-                """Return whether other workers are idle."""
+                """Return whether there is only one sentence, so that other workers are idle."""
                 return len(sources) == 1
 
             def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-                """Fail if a process ends."""
+                """Raise RuntimeError, since a process has ended."""
                 raise RuntimeError(how)
 
         def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:

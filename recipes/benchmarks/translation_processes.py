@@ -78,18 +78,18 @@ class Process:
 
     @property
     def session(self) -> int:
-        """The session of all its processes."""
+        """Return the Unix session of all its processes."""
         return self._process.pid
 
     def ask(self, sources: Ids, batch: int, beam: int = BEAM) -> Run:
-        """Translate the sources."""
+        """Return the translations of `sources` and the time, and wait for both."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps({"sources": sources, "batch": batch, "beam": beam}) + "\n")
         self._process.stdin.flush()
         return Run(**self._answer())
 
     def stop(self) -> None:
-        """Let the process end."""
+        """Close the input, and wait until the process ends."""
         self._process.communicate()
 
     def _answer(self) -> Any:
@@ -101,7 +101,7 @@ class Process:
 
 
 def prepare(source: Path, folder: Path) -> Model:
-    """Copy the model, since a running training may remove it, and write it for all translators."""
+    """Return a copy of the model in `folder`, and write its weights there for all translators."""
     shutil.copytree(source, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
     model = read_model(folder / peers.MODEL)
     export(model.transformer, folder)
@@ -111,7 +111,7 @@ def prepare(source: Path, folder: Path) -> Model:
 
 
 def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = False) -> list[Contestant]:
-    """Return ours, CTranslate2 and the requested others."""
+    """Return our translators, CTranslate2's and the requested others."""
     kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
     ours = {1: 1, THREADS: THREADS}
     listed = [Contestant(name, kind, (THREADS,), ours, WAITING) for name, kind in kinds.items()]
@@ -187,7 +187,7 @@ USUAL_NAMES = {
 
 
 def export_ctranslate2(model: Transformer, kind: str, folder: Path) -> None:
-    """Write a model whose vocabulary entries are the ids in digits."""
+    """Write a CTranslate2 model into `folder`, whose vocabulary entries are the ids in digits."""
     spec = filled(model)
     pieces = list(map(str, range(len(model.target_vocabulary))))
     spec.register_source_vocabulary(pieces)

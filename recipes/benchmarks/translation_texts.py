@@ -35,13 +35,13 @@ class Text:
 
 
 def multi30k(tokenizers: Tokenizers, count: int) -> Text:
-    """Return the first captions of a test set."""
+    """Return the first `count` captions of a test set."""
     captions = list(_captions(tokenizers, CAPTIONS[0]))
     return _text("Multi30k", [[caption] for caption in captions[:count]], tokenizers)
 
 
 def wmt_like(tokenizers: Tokenizers, count: int) -> Text:
-    """Join neighbouring captions until they are nearest to a length drawn from a log-normal."""
+    """Return `count` texts of joined captions, each of about a length drawn from a log-normal."""
     draw = np.random.default_rng(1)
     groups: list[list[Caption]] = []
     pieces, wanted = 0, 0.0

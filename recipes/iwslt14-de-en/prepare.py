@@ -68,7 +68,7 @@ def main() -> None:
     tokenizers = {lang: tokenize(lang) for lang in LANGUAGES}
 
     def pairs(read: Callable[[Iterable[str]], Iterator[str]], name: str) -> Iterator[tuple[str, str]]:
-        """Read the files of a set, clean them with `read`, and tokenise them. `name` has {} as language."""
+        """Yield the pairs of a set, cleaned by `read` and tokenised. `name` has {} as the language."""
         de, en = (
             map(tokenizers[lang], read(lines_of(options.folder / name.format(lang)))) for lang in LANGUAGES
         )

@@ -44,22 +44,22 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """Precision in percent. 0 if the hypothesis has no brackets."""
+        """Return the precision in percent, or 0 if the hypothesis has no brackets."""
         return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
 
     @property
     def recall(self) -> float:
-        """Recall in percent. 0 if the reference has no brackets."""
+        """Return the recall in percent, or 0 if the reference has no brackets."""
         return 100 * self.matched / self.reference if self.reference else 0.0
 
     @property
     def f1(self) -> float:
-        """F1 in percent. 0 if neither side has brackets."""
+        """Return F1 in percent, or 0 if neither side has brackets."""
         return 100 * 2 * self.matched / both if (both := self.reference + self.hypothesis) else 0.0
 
     @property
     def complete(self) -> bool:
-        """True if every bracket of either side matches a bracket of the other side."""
+        """Return whether every bracket of either side matches a bracket of the other side."""
         return self.matched == self.reference == self.hypothesis
 
 
@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def total(self) -> Counts:
-        """The sum of the counts of all lines."""
+        """Return the sum of the counts of all lines."""
         counted = [line for line in self.lines if line]
         return Counts(
             sum(line.matched for line in counted),
@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def complete_match(self) -> float:
-        """Percentage of counted sentences in which every bracket is right. 0 if there are none."""
+        """Return the percentage of counted sentences in which every bracket is right, or 0 without any."""
         counted = [line.complete for line in self.lines if line]
         return 100 * sum(counted) / len(counted) if counted else 0.0
 

@@ -40,7 +40,7 @@ class Tree:
 
     @property
     def tags(self) -> list[str]:
-        """The tag of each word."""
+        """Return the tag of each word."""
         return [symbol for symbol in self.symbols if symbol[0] not in "()"]
 
 

@@ -33,7 +33,7 @@ Scored = tuple[str, float]
 @click.option("--lines", default=2000, show_default=True, help="Number of lines to read from stdin.")
 @click.option("--precision", multiple=True, default=["fp32", "int8"], show_default=True)
 def main(model: Path, lines: int, precision: Sequence[str]) -> None:
-    """Print how many translations differ between sizes of a batch. Exit with 1 if any does."""
+    """Print the number of translations that differ between sizes of a batch. Exit with 1 if any differs."""
     texts = [line.rstrip("\n") for line in islice(sys.stdin, lines)]
     different = 0
     for kind in precision:
@@ -52,7 +52,7 @@ def translated(model: api.Model, batches: Iterable[Sequence[str]]) -> list[Score
 
 
 def report(name: str, texts: Sequence[str], together: Sequence[Scored], apart: Sequence[Scored]) -> int:
-    """Return how many translations differ, or have scores that differ by over `TOLERANCE`. Print some."""
+    """Return the number of differing translations, or scores that differ by over `TOLERANCE`. Print some."""
     rows = list(zip(texts, together, apart, strict=True))
     different = [row for row in rows if row[1][0] != row[2][0] or abs(row[1][1] - row[2][1]) > TOLERANCE]
     farthest = max((abs(first[1] - second[1]) for _, first, second in rows), default=0.0)

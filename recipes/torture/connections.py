@@ -73,7 +73,7 @@ async def slow_body(streams: Streams, random: Random) -> None:
 
 
 async def endless_body(streams: Streams, random: Random) -> None:
-    """Send a body that is far too large, as fast as the server reads it. Raise RuntimeError at its end."""
+    """Send a body that is far too large. Raise RuntimeError if the server reads the whole body."""
     streams[1].write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
     for _ in range(10_000):
         streams[1].write(b"8000\r\n" + bytes(0x8000) + b"\r\n")

@@ -92,7 +92,7 @@ def _stored(outcomes: Path | None) -> dict[int, Entry]:
 
 
 def _stored_first(entries: Iterator[Entry], outcomes: Path | None) -> Iterator[Entry]:
-    """Yield each entry after appending it to the file `outcomes`. Print wrong outcomes on stderr."""
+    """Append each entry to the file `outcomes`, and then yield it. Print wrong outcomes on stderr."""
     with outcomes.open("a", encoding="utf-8") if outcomes else nullcontext() as file:
         for entry in entries:
             if file:
@@ -103,7 +103,7 @@ def _stored_first(entries: Iterator[Entry], outcomes: Path | None) -> Iterator[E
 
 
 def _reference(case: Case, world: Path) -> Reference:
-    """Run the command of `case` on an undamaged copy of its files. Access times show the files it reads."""
+    """Return the result of `case` on an undamaged copy, and the files read, found by access times."""
     with tempfile.TemporaryDirectory(dir=world) as folder:
         copy = _copy_files(case, Path(folder))
         files = sorted(path for path in copy.rglob("*") if path.is_file() and not path.is_symlink())

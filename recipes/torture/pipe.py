@@ -75,10 +75,8 @@ def main(lines: int, trickle: int, seed: int) -> None:
 
 
 def at_a_trickle(stdin: IO[bytes], stdout: IO[bytes], random: Random, count: int) -> int:
-    """Send `count` random lines, each after the translation of the previous one.
-
-    Return the number of translated lines. It is smaller than `count` if the process ends.
-    """
+    """Send `count` random lines, each after the translation of the previous line. Return the number of
+    translated lines, which is smaller than `count` if the process ends."""
     for number in range(count):
         time.sleep(random.random() * 0.02)
         stdin.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
@@ -89,7 +87,7 @@ def at_a_trickle(stdin: IO[bytes], stdout: IO[bytes], random: Random, count: int
 
 
 def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> list[Sample]:
-    """Send `count` random lines and close stdin. Return measurements of translated lines and memory."""
+    """Send `count` random lines and close stdin. Return measurements of the lines done and the memory."""
     assert nmt.stdin
     assert nmt.stdout
     feeder = threading.Thread(target=_feed, args=(nmt.stdin, random, count), daemon=True)
@@ -104,7 +102,7 @@ def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> l
 
 
 def _feed(stdin: IO[bytes], random: Random, count: int) -> None:
-    """Write `count` random lines to `stdin` and close it. Return early if its reader has ended."""
+    """Write `count` random lines to `stdin` and close `stdin`. Return early if the reader has ended."""
     try:
         for _ in range(count):
             stdin.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")

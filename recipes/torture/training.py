@@ -93,7 +93,7 @@ class Site:
 
     @cached_property
     def seconds(self) -> float:
-        """The duration of a run in seconds, measured when all modules are loaded."""
+        """Return the seconds of a run, measured when all modules are loaded."""
         assert self.undisturbed
         start = time.monotonic()
         self._undisturbed()
@@ -101,22 +101,22 @@ class Site:
 
     @cached_property
     def undisturbed(self) -> Path:
-        """An undisturbed run."""
+        """Return an undisturbed run, trained at the first use."""
         return self._undisturbed()
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """The result of the undisturbed run."""
+        """Return the result of the undisturbed run."""
         return result_of(self.undisturbed)
 
     @cached_property
     def foreign(self) -> Path:
-        """An undisturbed run with another seed."""
+        """Return an undisturbed run with another seed, trained at the first use."""
         return self._undisturbed("--seed", 7)
 
     @cached_property
     def result_of_two(self) -> dict[str, Any]:
-        """The result of a run of two processes."""
+        """Return the result of an undisturbed run of two processes."""
         run = self.new()
         if any(code != 0 for code, _ in [rank.end() for rank in self.ranks(run)]):
             sys.exit("an undisturbed run of two processes failed")
@@ -124,11 +124,11 @@ class Site:
 
     @cached_property
     def other_dataset(self) -> Path:
-        """A dataset with other text."""
+        """Return a dataset with other text, made at the first use."""
         return self._make_dataset("other", Random("other"))
 
     def half(self) -> Path:
-        """Copy the undisturbed run and reset the copy to its middle, as if the run had been killed there."""
+        """Return a copy of the undisturbed run, reset to its middle, as if killed there."""
         run = Path(shutil.copytree(self.undisturbed, self.new(), symlinks=True))
         for step in range(HALF + SAVE_EVERY, STEPS + 1, SAVE_EVERY):
             shutil.rmtree(run / f"checkpoints/step-{step:08d}", ignore_errors=True)
@@ -176,7 +176,7 @@ def asked_to_stop(site: Site, random: Random) -> Verdict:
 
 
 def rank_lost(fault: str, number: int, site: Site, random: Random) -> Verdict:
-    """Send the signal `number` to one of two ranks at a random moment."""
+    """Send the signal `number` to one of two ranks at a random moment, then resume the run."""
     ranks = site.ranks(run := site.new())
     lost = random.randrange(2)
     ranks[0].wait(random.random() * 2 * site.seconds)

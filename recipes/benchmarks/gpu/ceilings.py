@@ -48,7 +48,7 @@ def main(out: Path, scale: int) -> None:
 
 
 def _seconds(work: Callable[[], object], repeats: int = 20) -> float:
-    """Return the time of one call."""
+    """Return the mean seconds of one call, until the device has finished."""
     seconds_of([work] * 3)
     return seconds_of([work] * repeats) / repeats
 

@@ -91,7 +91,7 @@ def main(size: str, tokens: int, residual_stream: Stream) -> None:
 
 
 def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str, Any]:
-    """Count the forward pass, loss and backward pass of a micro-batch in bf16, and the work once per step."""
+    """Return counts for a micro-batch in bf16, forward and backward, and for the work once per step."""
     part = micro_batches(tokens, None, ENTRIES[size])[1]
     with _as_on_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True):
         shape = replace(SIZES[size], residual_stream=residual_stream)
@@ -115,7 +115,7 @@ def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str
 
 @contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
-    """Choose by device as if there was a GPU."""
+    """Until the block ends, choose kernels as if there was a GPU."""
     with ExitStack() as stack:
         for module in (dispatch, pointwise):
             stack.enter_context(patch.object(module, "implementation", lambda *_: "fused"))
@@ -130,10 +130,9 @@ def _dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def attention(tokens: int) -> dict[str, dict[str, Any]]:
-    """Count launches of a layer's attention with lengths as in WMT, and the filled share of their tiles.
-
-    Heads have 64 channels in 16 bits. Filler counts as segments, and rows of keys count like rows of queries.
-    """
+    """Return kernel launches of a layer's attention with lengths as in WMT, and the filled share of their
+    tiles. Heads have 64 channels in 16 bits. Filler counts as segments. Rows of keys count like rows of
+    queries."""
     result: dict[str, dict[str, Any]] = {}
     for name, pairs in batches(wmt_like(), tokens).items():
         filler = Rounding.of(tokens).dummies(pairs[:, 0], pairs[:, 1])
@@ -159,10 +158,8 @@ def _launches(q: Layout, k: Layout) -> dict[str, Any]:
 
 
 def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
-    """Count a step of beam search with six layers in bf16, as on a CPU, and as on a GPU with fixed shapes.
-
-    A narrow model has the same number of operations as a wide one, and the same bytes per logit.
-    """
+    """Return counts for a step of beam search with six layers in bf16, as on a CPU and as on a GPU. A narrow
+    model has the same number of operations as a wide model, and the same bytes per logit."""
     return {
         "as on a CPU": _search(beam, steps, Masked, 1),
         "as on a GPU": _search(beam, steps, _Launched, LOOK_EVERY),
@@ -193,7 +190,7 @@ def _search(beam: int, steps: int, attention: type, look_every: int) -> dict[str
 
 
 class _Launched:
-    """Replaces the kernel, which needs a GPU, by one operation without content."""
+    """Replacement of the kernel, which needs a GPU, by one operation without content."""
 
     @staticmethod
     def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:

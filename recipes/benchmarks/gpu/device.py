@@ -8,24 +8,24 @@ import torch
 
 
 def the_device() -> torch.device:
-    """Return the device of all computations."""
+    """Return the first GPU, or the CPU if there is no GPU."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def device_name() -> str:
-    """Return the name of the GPU, or the number of CPU threads."""
+    """Return the name of the GPU, or the number of CPU threads if there is no GPU."""
     on_gpu = torch.cuda.is_available()
     return torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
 
 
 def wait() -> None:
-    """Wait until the device has finished everything."""
+    """Wait until the GPU, if any, has finished all its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds_of(works: Iterable[Callable[[], object]]) -> float:
-    """Return the time of a sequence of calls, with the work of the device."""
+    """Return the seconds of a sequence of calls, until the device has finished their work."""
     wait()
     began = time.perf_counter()
     for work in works:
@@ -35,7 +35,7 @@ def seconds_of(works: Iterable[Callable[[], object]]) -> float:
 
 
 def kernels_of(work: Callable[[], object], most: int = 40) -> dict[str, Any]:
-    """Return the number and time of the kernels that `work` runs on the device, and the longest of them."""
+    """Return the number, time and longest of the kernels that `work` runs on a GPU, or {} without a GPU."""
     if not torch.cuda.is_available():
         return {}
     from torch.profiler import ProfilerActivity, profile

@@ -28,7 +28,7 @@ class Row:
     larger_is_better: bool = False
 
     def line(self, value: float) -> str:
-        """Return the row of the table."""
+        """Return the row of the table for `value`."""
         met = value >= self.goal if self.larger_is_better else value <= self.goal
         sign = ">=" if self.larger_is_better else "<="
         verdict = "met" if met else "missed"

@@ -59,7 +59,7 @@ def main(out: Path, model: Path, kind: str, sentences: int) -> None:
 
 
 def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
-    """Yield our search in each precision."""
+    """Yield a description and a function of our search, for each precision and number of rows."""
     precisions: tuple[Precision, ...] = ("fp16", "bf16") if torch.cuda.is_available() else ("fp32",)
     for precision in precisions:
         here = deepcopy(model).to(the_device()).eval()
@@ -78,7 +78,7 @@ def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
 
 
 def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:
-    """Yield CTranslate2's search with the same weights."""
+    """Yield a description and a function of CTranslate2's search, with the same weights."""
     with tempfile.TemporaryDirectory() as folder:
         export_ctranslate2(model, "ctranslate2-float32", Path(folder))
         translator = importlib.import_module("ctranslate2").Translator

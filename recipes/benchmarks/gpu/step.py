@@ -60,7 +60,7 @@ def main(out: Path, size: str, mode: str, tokens: int) -> None:
 
 
 def check(size: str, tokens: int) -> dict[str, Any]:
-    """Compare loss and gradients of our kernels and of compiled code with padded attention and eager code."""
+    """Return differences of loss and gradients from eager code with padded attention, and a verdict."""
     shape = replace(SIZES[size], residual_dropout=0.0, embedding_dropout=0.0)
     part = micro_batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
     chosen, found = dispatch.implementation, {}
@@ -85,7 +85,7 @@ def check(size: str, tokens: int) -> dict[str, Any]:
 
 
 def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
-    """Measure the time of a step over batches of all lengths, and the work of host and device."""
+    """Return the time of a step over batches of all lengths, and the work of host and device."""
     shape, entries = SIZES[size], ENTRIES[size]
     compiled = mode != "eager"
     one = trainer(shape, entries, compiled)
@@ -113,7 +113,7 @@ def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
 
 
 def _host_ms(step: Callable[[], object]) -> float:
-    """Return the host's time to launch a step while the device is idle."""
+    """Return the host's milliseconds to launch a step while the device is idle."""
     wait()
     began = time.perf_counter()
     step()
