@@ -107,8 +107,8 @@ def write_model(
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
-    """Load a model folder on `device`, ready to translate. Load the moving average instead of the weights if
-    there is one. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match.
+    """Return the model in `folder` on `device`, ready to translate. If there is a moving average, use it as
+    weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match.
     """
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)

@@ -81,7 +81,7 @@ def score(
 
 
 def _check_aligned(hypotheses: Lines, references: Sequence[Lines]) -> None:
-    """Raise `UserError` without references or for one of another length, and `TypeError` for a text."""
+    """Raise `UserError` for unequal lengths or no references, and `TypeError` for a str as lines."""
     if not references:
         raise UserError("There are no references. Give at least one list of lines.")
     named = {f"references[{number}]": lines for number, lines in enumerate(references)}
@@ -198,7 +198,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
 
 
 def perplexity(nll: float, units: int) -> float:
-    """Return exp(`nll` / `units`), where `nll` is a sum over tokens or words, or infinity for 700 or more."""
+    """Return exp(`nll` / `units`) of a loss summed over tokens or words, or infinity for means from 700."""
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf

@@ -7,10 +7,10 @@ from nmt_cli.training.position import Position
 
 
 class Clock:
-    """A clock of the whole run. It continues from the seconds that the position of a resumed run has."""
+    """A clock of the whole run. In a resumed run, it continues from the seconds in the position."""
 
     def __init__(self, position: Position, limits: TrainingConfig, devices: int) -> None:
-        """Start at the seconds in `position`. `devices` is the number of devices of all ranks now."""
+        """Start at the seconds in `position`. `devices` is the current number of devices over all ranks."""
         self._position, self._limits, self._devices = position, limits, devices
         self._start = time.perf_counter() - position.seconds
         self.began_late = self.time_is_up
@@ -29,7 +29,7 @@ class Clock:
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds until the first limit, at the mean pace. Ignore epochs during the first one."""
+        """Estimated seconds to the first limit, at the mean pace. Ignore max_epochs in the first epoch."""
         position, seconds = self._position, self.seconds
         # The number of steps in an epoch is not known before one has ended.
         epoch_steps = (position.step - position.batch) / position.epoch if position.epoch else 0
@@ -54,8 +54,8 @@ class Clock:
 def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
-    """Return the estimated steps and seconds until the first limit: steps, epochs or hours. `pace` is in
-    seconds per step. `step` and `seconds` are those so far. 0 `epoch_steps` means no limit on epochs.
+    """Return the estimated steps and seconds left until the first limit: steps, epochs or hours. `pace` is in
+    seconds per step. `step` and `seconds` have passed already. If `epoch_steps` is 0, ignore epochs.
     """
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:

@@ -34,9 +34,9 @@ class Limits:
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def requests(self, first: bool, unsaved: float) -> int:
-        """Return this rank's requests as a sum of bits. `STOP` means that the user wants to stop. Only the
-        `first` rank adds `SAVE` after checkpoints.every_minutes, if checkpoints.every_steps is 0, and
-        `TIME_UP` after training.max_hours. `unsaved` is the seconds since the last save.
+        """Return this rank's requests as a sum of bits: `STOP` if the user wants to stop. If this rank is
+        `first`, add `TIME_UP` after training.max_hours. If saving by minutes is on and due, the first rank
+        also adds `SAVE`. `unsaved` is the seconds since the last save.
         """
         requests = STOP if self.stop_wanted() else 0
         if first:
@@ -55,7 +55,7 @@ class Limits:
         return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Count, in the position, the latest steps in a row that were left out, from their log `lines`. Raise
+        """Update the position's count of latest steps in a row that were left out, from log `lines`. Raise
         `UserError` if the count is at least `GIVE_UP_AFTER`.
         """
         for line in lines:

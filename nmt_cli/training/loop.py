@@ -62,7 +62,7 @@ class Loop:
             return self._end(first_step, stopped=bool(requests & STOP))
 
     def _is_over(self, next_epoch: int) -> bool:
-        """Return whether a limit or validation.patience ends the run. Report a note about the latter."""
+        """Return whether a limit or validation.patience ends the run. Report a note if patience does."""
         if self.limits.reached(next_epoch):
             return True
         validation = self.trainer.config.validation
@@ -96,14 +96,14 @@ class Loop:
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
-        """Log the latest steps. Raise `UserError` if they diverge or the dataset changed its size."""
+        """Log the latest steps. Raise `UserError` if the run diverges or the dataset changed its size."""
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
-        """Validate the model, then log and report the results. Return whether the step is among the best
-        ones, which are kept. If the dataset is gone, save and raise `UserError`.
+        """Validate the model, then log and report the results. Return whether to keep this step as one of the
+        best. If the dataset is gone, save a checkpoint and raise `UserError`.
         """
         self._flush()
         if self.dataset.is_gone():
@@ -133,8 +133,8 @@ class Loop:
         )
 
     def _try_to_save(self) -> None:
-        """Wait for the last checkpoint, then start to write the next one. Warn if either fails. Raise
-        `UserError` if the dataset has changed on any rank.
+        """Wait for the last checkpoint, then start to write the next one. Warn if writing a checkpoint fails.
+        Raise `UserError` if the dataset has changed on any rank, or if the run folder was moved.
         """
         self._flush()
         self.dataset.check_all_ranks()
@@ -152,8 +152,8 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate the last step unless done or `stopped`, save it unless saved, and report the state. Return
-        whether the run is complete. `first_step` is the step at which this process began.
+        """Validate the last step except if `stopped`, save it, and report the state. Omit work already done.
+        Return whether the run is complete. This process began at step `first_step`.
         """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped

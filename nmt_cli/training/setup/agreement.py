@@ -35,8 +35,8 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
-    """Raise `UserError` on all ranks if they do not read the same `state.json` in `newest`, the checkpoint to
-    resume from. `newest` is None for a new run. All ranks call this.
+    """Raise `UserError` on all ranks if they read different `state.json` files of the checkpoint `newest`.
+    `newest` is None for a new run. All ranks call this.
     """
     path = newest / STATE if newest else None
     state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"

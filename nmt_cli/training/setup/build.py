@@ -71,8 +71,8 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Build a model, equal on all ranks, and its trainer. If `fresh`, copy the weights of start.model, if
-    set. Freeze start.freeze. Report notes. Raise `UserError` if start settings or precision do not fit.
+    """Return a trainer of a new model, equal on all ranks. If `fresh` and start.model is set, copy its
+    weights. Freeze start.freeze. Report notes. Raise `UserError` if start settings or precision do not fit.
     """
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
@@ -91,7 +91,7 @@ def build_trainer(
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
     """Warn of a CPU with fewer cores than `ranks`, the local processes, or without instructions for bf16.
-    Warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8.
+    Also warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8.
     """
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
@@ -136,8 +136,8 @@ def build_loader(
     position: Position,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of this rank's batches from `position` on. `stack` closes it. All ranks call this. The
-    first process of a machine writes the order of each epoch for the others.
+    """Return a loader of this rank's batches from `position` on, which `stack` closes. All ranks call this.
+    The first process of a machine writes the order of each epoch for the others.
     """
     process = group.process
     planner = process.local_rank == 0
@@ -158,8 +158,8 @@ def build_loader(
 
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
-    """Return training pairs that each epoch segments differently, or None if neither sampling nor
-    augmentation is on. Only the `planner` of a machine has workers. `folder` holds the pairs.
+    """Return training pairs that each epoch segments differently, stored in `folder`. Return None if sampling
+    and augmentation are off. Only the `planner`, one process per machine, has workers.
     """
     if not (config.sampling.enabled or config.augment.enabled):
         return None

@@ -97,8 +97,8 @@ class Forecast:
 def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
-    """Forecast `train` on `devices` devices. Try the longest batch on `device`, but write no files. Report
-    notes. Raise `UserError` if `train` would refuse to start, or if a pair does not fit the memory.
+    """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
+    files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -140,7 +140,7 @@ def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | Non
 
 
 def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
-    """Count the batches, pairs, dropped pairs and tokens of the first epoch, by planning all of it."""
+    """Plan the whole first epoch, and return its numbers of batches, pairs, dropped pairs and tokens."""
     batches = pairs = dropped = 0
     tokens = [0, 0]
     for shard in _shards(split, config.batch, config.training.seed, mixed):

@@ -15,8 +15,8 @@ from nmt_cli.training.settings import CONFIG
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Create the run folder, or remove a killed run's leftovers, and lock it for the block. Raise `UserError`
-    if it is locked, cannot be written, or has other files.
+    """Create the run folder if missing, lock it for the block, and remove leftovers of killed saves. Raise
+    `UserError` if the folder is locked, cannot be written, or has other files.
     """
     refuse_foreign(run)
     try:

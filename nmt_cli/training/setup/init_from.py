@@ -33,9 +33,9 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
-    """Copy the weights of `config.model`, a model or run, into `model`. Return a message about them. With
-    another vocabulary, copy only rows of shared entries. Raise `UserError` if a parameter differs that
-    `config.allow` does not name, or if it names others. Also raise it if weights are used differently.
+    """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
+    differ, copy only rows of shared entries. Raise `UserError` if `config.allow` lacks a differing parameter,
+    or has a pattern for none. Raise `UserError` too if settings use weights differently.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
@@ -59,8 +59,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Exclude parameters from training if any of their names matches. Return a message with their number.
-    Raise `UserError` if one of `patterns` matches no name, or if nothing is left to train.
+    """Exclude parameters that match any of `patterns` from training. Return a message with the number of
+    frozen weights. Raise `UserError` if a pattern matches no name, or if nothing is left to train.
     """
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
@@ -101,7 +101,7 @@ def _by_entry(
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
-    """Map ids in `parent` to ids in `own` for shared entries. Special tokens are shared by meaning."""
+    """Return ids in `own` by ids in `parent`, for shared entries. Match special tokens by meaning."""
     marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
     # If our start token is our end token, it has the row of the parent's end already.
     if parent.start is not None and own.start not in (None, own.end):
@@ -130,7 +130,7 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a text by name for parameters that `parent` lacks, has alone, or has in another shape."""
+    """Return by name a text for each parameter that only one model has, or whose shapes differ."""
     differences = {name: f"{name} is missing" for name in own if name not in parent}
     differences |= {name: f"{name} is surplus" for name in parent if name not in own}
     return differences | {
@@ -141,8 +141,8 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise `UserError` if a parameter in `differing` matches none of the patterns in `allowed`. Also raise
-    it if a pattern matches none of these parameters.
+    """Raise `UserError` if a parameter in `differing` matches no pattern in `allowed`. Raise `UserError` too
+    if a pattern matches no parameter in `differing`.
     """
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:

@@ -22,9 +22,9 @@ LAUNCHER = "NMT_LAUNCHER"
 def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], report: Callable[[str], None]
 ) -> int:
-    """Run `nmt` with `arguments` in one process per device, and wait for all. Return 0, or the exit code of
-    the first failure, after which the others are ended or killed. Pass on the signal that `stop_wanted`
-    returns, 0 for none, once. `report` receives a line about a process that a signal ended.
+    """Run `nmt` with `arguments` in one process per device, and wait until all end. Return 0, or the exit
+    code of the first failure. After a failure, end or kill the other processes. Pass on only the first signal
+    that `stop_wanted` returns (0 for none). If a signal ended a process, `report` receives a line.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
@@ -53,7 +53,7 @@ def run_on_devices(
 
 
 def _exit_code(code: int, rank: int, report: Callable[[str], None]) -> int:
-    """Return a positive `code`. If a signal ended the process, report that and return 128 plus its number."""
+    """Return a positive `code`. A negative code is a signal's: report the signal, and return 128 - `code`."""
     if code > 0:
         return code
     report(f"process {rank} was ended by {signal.Signals(-code).name}. The others end too.")
@@ -66,8 +66,8 @@ def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> 
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
-    """Wait until all processes have ended. Send them SIGTERM first, unless they are `stopping` already. Kill
-    those that run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if they are `stopping`.
+    """Wait until all processes have ended. If not `stopping`, first send SIGTERM. Kill processes that still
+    run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if `stopping`.
     """
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
     if not stopping:

@@ -61,7 +61,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the average from `checkpoint`, else a copy of the weights, or None if optimizer.ema is 0."""
+    """Return the average in `checkpoint`, else a copy of the weights. If optimizer.ema is 0, return None."""
     if not trainer.config.optimizer.ema:
         return None
     ema = Ema(trainer.model, trainer.config.optimizer.ema)

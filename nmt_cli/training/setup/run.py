@@ -58,9 +58,9 @@ def train(
     command: Sequence[str] = (),
     threads: int = 0,
 ) -> bool:
-    """Train until the end of the run, from its newest checkpoint if any. Return False if `stop_wanted` ended
-    it. Keep `command` in the run folder. Processes of a machine share `threads`, 0 for the default number.
-    Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run.
+    """Train from the newest checkpoint, if any, to the end of the run. Return False if `stop_wanted` ended
+    the run earlier. Store `command` in the run folder. Processes of a machine share `threads`, 0 for the
+    default. Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run.
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
@@ -94,8 +94,8 @@ def _joined_group(
     threads: int,
     stack: ExitStack,
 ) -> Group:
-    """Set the threads and kernels of this process, and join the ranks until `stack` closes. Raise `UserError`
-    if ranks cannot meet, or differ in settings, datasets or versions.
+    """Set the threads and kernels of this process, and return the group of ranks, which `stack` closes. Raise
+    `UserError` if ranks cannot meet, or differ in settings, datasets or versions.
     """
     stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
@@ -129,7 +129,7 @@ def _opened(
 ) -> tuple[Log, History, Report]:
     """Return the log, its history, and a function that passes events to all readers. Readers are `report`,
     the HTML report, and TensorBoard and W&B if set. Cut the log at the position, store the settings, and warn
-    of damage. Other ranks than the first write nothing, and get `report` itself.
+    of damage. On ranks other than the first, write nothing, and return `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
@@ -167,8 +167,8 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
-    """Return how batches are cut. Before the first step, try the longest batch, validation and saving. A
-    resumed run tries only a batch, and only to search for its size. Raise `UserError` if one fails.
+    """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
+    run tries only the longest batch, and only to search its size. Raise `UserError` if a trial fails.
     """
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
@@ -214,8 +214,8 @@ def _loop(
 
 
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` if learned positions, mixture, early stopping, sampling or augmentation do not fit
-    the dataset. Also raise it if a library for TensorBoard or W&B is missing.
+    """Raise `UserError` if positions, mixture, early stopping, sampling or augmentation do not fit the
+    dataset. Raise `UserError` too if a library for TensorBoard or W&B is missing.
     """
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)

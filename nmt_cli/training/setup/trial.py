@@ -67,8 +67,8 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
-    """Return how `process` cuts its share of a batch: by training.max_tokens_per_device, if set. Otherwise
-    the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU.
+    """Return how `process` cuts its share of a batch, by a limit of tokens: training.max_tokens_per_device.
+    If this is 0, the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU.
     """
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
@@ -77,10 +77,10 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
-    """Return time and memory of a step on the longest pairs of `split`. While they do not fit, take every
-    second pair. Then lower the returned cut if the number of tokens is searched, else warn. Raise `UserError`
-    if one pair does not fit, or with training.deterministic. Time a second pass, unless the first was slow
-    without compiling.
+    """Return time and memory of a step on the longest pairs of `split`. While the pairs do not fit, retry
+    with every second pair. For each retry, lower the returned cut if its size is searched, else warn. Raise
+    `UserError` instead of a retry with a single pair, or with training.deterministic. Time a second pass,
+    except after a slow first pass without compiling.
     """
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
@@ -130,9 +130,9 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
-    """Return the micro-batch of `pairs` for a trial. `rounding` is None unless the model is compiled. If both
-    sides have equally many tokens, do not round. If they still have, omit a pair with sides of different
-    length. `torch.compile` would expect equal numbers in all batches.
+    """Return the micro-batch of `pairs` for a trial. With `rounding`, avoid equal numbers of source and
+    target tokens. `torch.compile` would then expect equal numbers in all batches. If rounding gives equal
+    numbers, do not round. If that gives equal numbers too, omit a pair with unequal sides.
     """
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
@@ -144,7 +144,7 @@ def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroB
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut` with rounding to few shapes if the model is compiled, and otherwise without."""
+    """Return `cut`, which rounds micro-batches to few shapes only if the model is compiled."""
     share = -(-2 * config.batch.tokens // cut.world)
     parts = -(-share // cut.max_tokens)
     return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)

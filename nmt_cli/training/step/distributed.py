@@ -53,8 +53,8 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank from the variables of torchrun, else of Slurm, else rank 0 of 1. Raise `UserError`,
-    which names the variable, if one is missing or invalid.
+    """Return the rank from the variables of torchrun, else of Slurm. Without these, return rank 0 of 1. If a
+    needed variable is missing or invalid, raise `UserError` with its name.
     """
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
@@ -71,8 +71,8 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. Unless they are set, set MASTER_ADDR to the first host, and
-    MASTER_PORT to a port from the job's number. Raise `UserError` for a missing or invalid variable.
+    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. Set a missing MASTER_ADDR to
+    the first host, and a missing MASTER_PORT by the job's number. Raise `UserError` for a bad variable.
     """
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
@@ -89,8 +89,8 @@ def _process_from_slurm() -> Process:
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
-    """Return the integer in the environment variable `name`, or the integer in `default` if it is not set.
-    Raise `UserError` for text that is not an integer from `least` to `most`, or if there is neither.
+    """Return the integer in the environment variable `name`, or in `default` if the variable is not set.
+    Raise `UserError` if neither exists, or the text is not an integer from `least` to `most`.
     """
     text = os.environ.get(name, default)
     if text is None:
@@ -119,8 +119,8 @@ class LostContact(UserError):
 
 
 class Group:
-    """The processes of a run. nccl sums tensors on GPUs, and gloo does the rest. One process sends nothing.
-    Communication raises `LostContact` if it fails or takes too long.
+    """The processes of a run. nccl sums tensors on GPUs, and gloo sends everything else. A single process
+    sends nothing. Communication raises `LostContact` if it fails or takes too long.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
@@ -152,7 +152,7 @@ class Group:
             self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
-        """Sum `tensor` over all ranks, in place. With a single process, leave it as it is."""
+        """Sum `tensor` over all ranks, in place. With a single process, do nothing."""
         if self.process.world > 1:
             with self._in_contact():
                 dist.all_reduce(tensor)
@@ -202,8 +202,8 @@ class Group:
         return holder[0]
 
     def agree(self, requests: int) -> int:
-        """Send this rank's requests (8 bits). Return the union of those sent in the step before, 0 at first.
-        All ranks call this once per step. A single process gets its own requests at once.
+        """Send this rank's requests (8 bits). Return the union of all ranks' requests of the step before, at
+        first 0. All ranks call this once per step. A single process gets its own requests at once.
         """
         if self.process.world == 1:
             return requests
@@ -225,7 +225,7 @@ class Group:
                 self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
-        """Publish what this rank is `doing`, and wait for all, `PATIENCE` times as long as usual."""
+        """Publish what this rank is `doing`, and wait for all ranks, `PATIENCE` times as long as usual."""
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
@@ -235,7 +235,7 @@ class Group:
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """Describe the latest activity of all ranks. Return "" if no other rank has a known one."""
+        """Return a text with the latest activity of all ranks, or "" if no other rank's is known."""
         activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
             with suppress(RuntimeError):  # the rank that hosts the store may have ended
@@ -317,7 +317,7 @@ def threads_each(cores: int, process: Process) -> int:
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """Return torchrun's variables for each of `devices` processes, by rank. They meet at `port`."""
+    """Return torchrun's variables for each of `devices` processes, by rank. The processes meet at `port`."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -20,7 +20,7 @@ class Ema:
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set the average to copies of `tensors`, by name. All names of weights must be there."""
+        """Set the average to copies of `tensors`, by name. `tensors` must have all names of weights."""
         for name, mean in self.tensors.items():
             mean.copy_(tensors[name])
 
@@ -35,7 +35,7 @@ class Ema:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the model the average as weights within the block. Then restore its exact own weights."""
+        """Within the block, replace the model's weights by the average. Then restore the exact weights."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

@@ -48,7 +48,7 @@ class Halves:
     """Half-precision copies of the parameters of linear layers, made once for all micro-batches of a step."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Allocate copies in `dtype` of linear layers' parameters. They are 0 until the first `refresh`."""
+        """Allocate copies in `dtype` of linear layers' parameters. Copies are 0 until the first `refresh`."""
         self._slots = [
             (module, key, parameter)
             for module in model.modules()
@@ -87,10 +87,10 @@ class Halves:
 
 
 class Gradients:
-    """The gradients of `parameters`, then the losses, in one vector. Each `grad` is a view of it."""
+    """The gradients of `parameters`, then the losses, in one vector. Each `grad` is a view of this vector."""
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
-        """Allocate zeros with a view as each `grad`. With `halves`, differentiate by its copies instead."""
+        """Allocate zeros with a view as each `grad`. With `halves`, differentiate by the copies in it."""
         size, trained_parameters = len(parameters.vector), list(parameters.by_name.values())
         self.all = parameters.vector.new_zeros(size + LOSSES)
         """`flat` followed by `losses`, the vector that ranks sum up."""

@@ -14,8 +14,8 @@ STEP = "step"
 
 
 class Optimizer:
-    """Adam or AdamW over a model's parameters, which it moves into one vector. This rank stores the state of,
-    and updates, share number `share` (from 0) of `shares` equal shares of that vector.
+    """Adam or AdamW over a model's parameters, moved into one vector of `shares` equal shares. This rank
+    updates only share number `share` (from 0), and stores only the state of this share.
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
@@ -45,8 +45,8 @@ class Optimizer:
         step_unless(self._adam, bad, scale)
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
-        """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". Frozen parameters have
-        that of a checkpoint. `gathered` joins the shares of all ranks if there are several.
+        """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". For frozen parameters,
+        return the state from the checkpoint. `gathered` joins the shares of all ranks, if there are several.
         """
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
@@ -75,8 +75,8 @@ class Optimizer:
         self._build(steps)
 
     def _build(self, steps: Mapping[str, float]) -> None:
-        """Create the Adam optimiser over this rank's share, with the moments in `_means`. `steps` has the
-        number of steps that each parameter has taken, by name. Parameters that are not in it have taken none.
+        """Create the Adam optimiser over this rank's share, with the moments in `_means`. `steps` has by name
+        the number of steps that each parameter has taken. A parameter without an entry has taken none.
         """
         self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
@@ -94,7 +94,7 @@ class Optimizer:
         self._pieces = pieces
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
-        """Return names and slice of each run of adjacent parameters with equally many `steps`."""
+        """Return names and slice of each run of adjacent parameters whose values in `steps` are equal."""
         runs: list[tuple[list[str], slice]] = []
         for name, span in self.parameters.spans.items():
             names, before = runs[-1] if runs else ([], span)

@@ -9,9 +9,9 @@ def learning_rate(
     config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0, time_used: float = 0.0
 ) -> float:
     """Return the learning rate of `step`, counted from 1. Noam depends on `width`, the width of the model.
-    The others first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`, or
-    when `time_used`, the used fraction of training.max_hours, is 1. Inverse-sqrt falls with the root of
-    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`, and constant keeps it.
+    Other schedules first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`,
+    or when `time_used`, the used fraction of training.max_hours, is 1. Inverse-sqrt falls with the root of
+    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the peak.
     """
     if config.kind == "noam":
         return (

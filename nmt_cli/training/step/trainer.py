@@ -47,7 +47,7 @@ class MixedPrecision:
 
 
 class LossScale:
-    """The dynamic loss scale of fp16, else 1. It is on the device, so that the host never waits for it."""
+    """The dynamic loss scale of fp16, else 1. The scale stays on the device, so the host never waits."""
 
     def __init__(self, precision: MixedPrecision) -> None:
         self.active = precision.name == "fp16"
@@ -93,9 +93,9 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take step `number` with learning rate `rate` on all ranks. Leave it out if the losses or the
-        gradient norm are not finite. Return [5] on the device: smoothed loss, NLL, gradient norm, 1 if the
-        step was left out, and loss scale. Both losses are sums over the target tokens of all ranks.
+        """Take step `number` with learning rate `rate` on all ranks. If losses or gradient norm are not
+        finite, leave the step out. Return [5] on the device: smoothed loss, NLL, gradient norm, 1 if the step
+        was left out, and loss scale. Both losses are sums over the target tokens of all ranks.
         """
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
@@ -136,8 +136,8 @@ class Trainer:
         return sums[0].sqrt().float() / self.scale.scale, sums[1:].float()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
-        """Set gradients and losses to sums over this rank's micro-batches of step `number`, 0 without any. If
-        memory runs out, start again with halves. Raise `UserError` if they cannot be halved.
+        """Set gradients and losses to sums over this rank's micro-batches of step `number`, or 0 without any.
+        If memory runs out, start again with halved micro-batches. Raise `UserError` if halving is impossible.
         """
         self._refresh()
         if not batch.micro_batches:
@@ -157,7 +157,7 @@ class Trainer:
 
     def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
         """Raise `UserError` from `error` if training is deterministic, or if all micro-batches of step
-        `number` have one pair each. Otherwise return, since they can be halved.
+        `number` have one pair each. Otherwise return, since a micro-batch can be halved.
         """
         device = self.precision.device
         if self.config.training.deterministic:
@@ -173,8 +173,8 @@ class Trainer:
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
         """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,
-        overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. So the
-        sum over micro-batches and ranks is the gradient of the mean loss per token, times the loss scale.
+        overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. Summed
+        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale.
         """
         factor = self.scale.scale / target_tokens
         # Nothing below may make the host wait for the device.
@@ -190,7 +190,7 @@ class Trainer:
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
         """Clip this rank's gradients to optimizer.clip_norm, if set. `norm` is the norm of all gradients.
-        Then update this rank's parameters, unless `bad` is 1.
+        Then update this rank's parameters if `bad` is 0.
         """
         gradients = self.gradients.flat[self.optimizer.share]
         if limit := self.config.optimizer.clip_norm:

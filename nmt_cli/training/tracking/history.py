@@ -108,7 +108,7 @@ class History:
                 self._add_step(line)
 
     def scores(self, metric: str) -> list[float]:
-        """Return the values of `metric` on the first validation set, oldest first, [] without any."""
+        """Return the values of `metric` on the first validation set, oldest first, or [] without values."""
         first = self.validations[0].name if self.validations else ""
         validations = [validation for validation in self.validations if validation.name == first]
         return [validation.scores[metric] for validation in validations if metric in validation.scores]
@@ -124,8 +124,8 @@ class History:
         return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
     def _add_step(self, line: dict[str, Any]) -> None:
-        """Add a step to the totals and the curves. Add it to the latest losses unless it was left out or has
-        none. If the curves have `2 * POINTS` points, first join these in pairs.
+        """Add a step to the totals and the curves. Add its losses to the latest losses if they exist and the
+        step was not left out. If the curves already have `2 * POINTS` points, first join the points in pairs.
         """
         self.now = _after(self.now, line)
         if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
@@ -144,7 +144,7 @@ class History:
 
 
 def read_history(log: Path) -> History:
-    """Return the history in the log of a run. It is empty if there is no log. The log must be intact."""
+    """Return the history in a run's log, or an empty one without a log. All lines must be intact."""
     history = History()
     if log.exists():
         with log.open("rb") as file:

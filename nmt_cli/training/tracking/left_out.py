@@ -5,7 +5,7 @@ from nmt_cli.training.tracking.events import Report, Warned
 
 
 class LeftOut:
-    """Warns after an epoch about pairs that are too long, unless the last warning had the same number."""
+    """Warns after an epoch about pairs that are too long, if their number differs from the last warning."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
@@ -16,7 +16,7 @@ class LeftOut:
 
     def seen(self, epoch: int, count: int) -> None:
         """Record that `count` pairs of `epoch` were left out up to now. When a later epoch begins, first warn
-        about the number of the epoch before. Do not warn if the last warning had the same number.
+        about the pairs of the epoch before. Do not warn if the last warning had an equal number.
         """
         # An epoch is planned while it runs, so only its last batch has the full count.
         if epoch > self._epoch and self._count != self._reported:

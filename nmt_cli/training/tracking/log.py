@@ -28,7 +28,7 @@ class Log:
     """The file `log.jsonl` of a run. It writes many steps at once, to wait for the device only once."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open the log to append lines. Without a path, as on all ranks but the first, write none."""
+        """Open the log to append lines. If `path` is None, as on all ranks but the first, write nothing."""
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
         # Each checkpoint stores the hash. Updating it per line avoids reading the whole log again.
@@ -39,7 +39,7 @@ class Log:
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Add step `number` for the next `flush`. `measured` is from `Trainer.step`. Do not wait for it."""
+        """Keep step `number` for the next `flush`, without waiting. `measured` is from `Trainer.step`."""
         self._steps.append((_step_facts(number, rate, batch), measured))
 
     @property
@@ -53,8 +53,8 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write and return the lines of all steps since the last flush, [] without any. Wait for the device.
-        `waiting` is the fraction of this time that steps waited for data.
+        """Write and return the lines of all steps since the last flush, or [] without steps. Wait for the
+        device. `waiting` is the fraction of the time since the last flush that steps waited for data.
         """
         if not self._steps:
             return []
@@ -69,7 +69,7 @@ class Log:
         return self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Append lines, and wait until they are on disk. Return them as written, with None instead of numbers
+        """Append lines, and wait until they are on disk. Return the lines as written, with None for numbers
         that are not finite. If the disk is full, keep the lines for the next call and do not raise.
         """
         written = [_finite(line) for line in lines]
@@ -143,8 +143,8 @@ def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines of the log after `position`. If the part before is damaged, keep its intact lines, and
-    a copy of the damaged log. Return a warning about damage, or "".
+    """Remove the lines of the log after `position`. If earlier lines are damaged, keep only intact lines, and
+    a copy of the damaged log. Return a warning about damage, or "" without damage.
     """
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""

@@ -55,8 +55,8 @@ class Recorder:
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write, report and return the lines of steps since the last flush, [] without any. Store size and
-        hash of the log in the position. `waited` is the seconds of waiting for data so far.
+        """Write, report and return the lines of steps since the last flush, or [] without steps. Store size
+        and hash of the log in the position. `waited` is the seconds of waiting for data so far.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
@@ -69,8 +69,8 @@ class Recorder:
         return lines
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
-        """Write a line per judgement of the last step, and report the validation. It took `seconds`.
-        `decoded` is "weights" or "ema", and `best` whether it is the best so far.
+        """Write a line per judgement of the last step, and report the validation, which took `seconds`.
+        `decoded` is "weights" or "ema". `best` says whether the validation is the best so far.
         """
         step = self._position.step
         lines = (

@@ -52,8 +52,8 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
-    """Return whether a line of a step or validation has all entries that readers use, with valid values. It
-    may raise `LookupError`, `TypeError` or `AttributeError` instead of returning False.
+    """Return whether a line of a step or validation has all entries that readers use, with valid values. For
+    other lines, return False or raise `LookupError`, `TypeError` or `AttributeError`.
     """
     if not (isinstance(line["step"], int) and 0 < line["step"] < 2**53):
         return False

@@ -30,8 +30,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """Return a checkpoint of the current state. All ranks call this, and get the same one. Its tensors
-        are the live ones, so write or copy them before the next step.
+        """Return a checkpoint of the current state, equal on all ranks. All ranks call this. Write or copy
+        the tensors before the next step, since they are the live tensors.
         """
         trainer = self.trainer
         tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 class Moved(UserError):
-    """The run folder is no longer at its path, so the run cannot save. It ends with this error."""
+    """The run folder is no longer at its path, so the run cannot save. The run ends with this error."""
 
 
 class Saver:
@@ -51,7 +51,7 @@ class Saver:
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
     ) -> None:
-        """Prepare to save in the folder `run`, which exists. `clock` gives the position its duration."""
+        """Prepare to save in the folder `run`, which exists. `clock` stores the duration in the position."""
         self._run, self._snapshot, self._config = run, snapshot, config
         self._clock, self._report = clock, report
         self._position = snapshot.position
@@ -68,7 +68,7 @@ class Saver:
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Start to write a checkpoint on the first rank, from a copy of the tensors. All ranks call this,
+        """Start to write a copy of the current state on the first rank, without waiting. All ranks call this,
         after `wait`. Raise `Moved` on the first rank if its run folder was moved, removed or replaced.
         """
         # The locked folder stays open, so no other folder can get its inode number.
@@ -97,8 +97,8 @@ class Saver:
             self._report(Saved(self.step, folder))
 
     def wait(self) -> None:
-        """Wait until the current checkpoint is on disk, then report it or raise the error as `look` does. All
-        ranks call this, and get the `step` of the first rank.
+        """Wait until the current checkpoint is on disk. Then report the checkpoint or raise the error as
+        `look` does. All ranks call this, and get the `step` of the first rank.
         """
         group = self._snapshot.trainer.group
         if self._writing:
@@ -110,11 +110,11 @@ class Saver:
             self.step = group.from_first(self.step)
 
     def close(self) -> None:
-        """Wait until the current checkpoint is written. Do not report it."""
+        """Wait until the current checkpoint is written, but do not report the checkpoint."""
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the checkpoints.keep_best best steps among those saved, being saved and current."""
+        """Return the checkpoints.keep_best best steps of those that are saved, being saved, or current."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 

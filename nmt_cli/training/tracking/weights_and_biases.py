@@ -19,7 +19,7 @@ PROJECT = "nmt"
 
 
 class Follower:
-    """A reader of events that sends numbers to W&B. If that fails, it warns and sends no more."""
+    """A reader of events that sends numbers to W&B. After an error, it warns once and sends no more."""
 
     def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
         """Start or resume the run at W&B, with files in "wandb" of `run`. Raise `UserError` if that fails."""
@@ -58,7 +58,7 @@ class Follower:
 
 
 def _run_id(file: Path) -> str:
-    """Return the id in `file`. If it does not exist, create it with a random id."""
+    """Return the id in `file`. If `file` does not exist, create it with a random id."""
     if not file.exists():
         file.write_text(secrets.token_hex(4), encoding="utf-8")
     return file.read_text(encoding="utf-8")

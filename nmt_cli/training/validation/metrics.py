@@ -93,7 +93,7 @@ class Judge:
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
         """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
-        and translate the first validation.sentences. `only` limits both to these indices.
+        and translate the first validation.sentences. If `only` is given, use only pairs with these indices.
         """
         training = model.training
         model.eval()
@@ -178,7 +178,7 @@ def translated_lines(config: ValidationConfig, split: Split) -> int:
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """Return the indices, ascending, of the `count` longest (both sides) of the first `among` lines."""
+    """Return the ascending indices of the `count` longest of the first `among` pairs, by both sides."""
     source, target = split.lengths(np.arange(among))
     return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
 

@@ -49,8 +49,8 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return the candidates, simplest first: the last checkpoint and the best one. Then come averages of the
-    newest 2, 3, 5, 10, 20 and 40, and stored EMA of the two. Raise `UserError` without checkpoints.
+    """Return the candidates, simplest first: the last checkpoint, the best, and averages of the newest 2 to
+    40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints.
     """
     singles = [Average("last", newest(run, 1))]
     try:
@@ -100,13 +100,13 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the best score. Of equal ones, return the first, which is the simplest."""
+    """Return the trial with the best score. Of equal scores, return the first trial, the simplest."""
     return max(trials, key=lambda trial: trial.score)
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """Open the dataset at the path in `checkpoint`. Raise `UserError` if there is none, if it differs from
-    that in `identity`, or if it has no validation set.
+    """Return the dataset at the path in `checkpoint`. Raise `UserError` if no dataset is there, if the
+    dataset differs from the one in `identity`, or if no set is for validation.
     """
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:

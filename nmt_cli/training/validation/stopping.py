@@ -23,8 +23,8 @@ def watched_metric(config: ValidationConfig) -> str:
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Return whether the last validation.patience validations brought no improvement of the watched metric.
-    Return False if it is 0, or if there were fewer validations.
+    """Return whether the watched metric did not improve in the last validation.patience validations. If
+    patience is 0, or there were fewer validations, return False.
     """
     patience = config.validation.patience
     if not patience:
@@ -34,8 +34,8 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Count the plateaus: runs of schedule.patience validations without improvement of the watched metric.
-    Only validations after warm-up count. After a plateau, the count of validations begins again.
+    """Return the number of plateaus: schedule.patience validations in a row without improvement of the
+    watched metric. Count only validations after warm-up. After each plateau, start again from 0.
     """
     count = waited = 0
     for better in improvements(config, judged, after=config.schedule.warmup):
@@ -55,8 +55,8 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return for each validation after step `after` whether the watched metric is better than in all of these
-    before it. The first one is an improvement. An equal value or nan is not.
+    """Return for each validation after step `after` whether its watched metric is better than all earlier
+    ones after `after`. The first value is an improvement. An equal value or nan is not.
     """
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1

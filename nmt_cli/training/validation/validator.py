@@ -55,8 +55,8 @@ class Validator:
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
-        """Validate the model, or its moving average, on all sets, and return their judgements. Store the
-        results of the first set in the position. All ranks call this.
+        """Validate the model, or its moving average if any, on all sets, and return a judgement per set.
+        Store the results of the first set in the position. All ranks call this.
         """
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
@@ -67,7 +67,7 @@ class Validator:
         return judgements
 
     def try_out(self, sentences: int) -> None:
-        """Validate on the `sentences` longest sentences of each set to translate. Store no scores."""
+        """Validate on the `sentences` longest of the lines to translate in each set. Store no scores."""
         with self._decoded():
             for split in self.judge.sets:
                 among = translated_lines(self.config.validation, split)

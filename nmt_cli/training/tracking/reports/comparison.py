@@ -46,7 +46,7 @@ def write_comparison(runs: Sequence[Path], out: Path) -> None:
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Return [name, value in each run] for each setting that differs. Use "" where a run lacks it."""
+    """Return [name, value in each run] for each setting that differs. Use "" for a missing value."""
     names = dict.fromkeys(name for values in settings for name in values)
     rows = ([name, *(values.get(name, "") for values in settings)] for name in names)
     return [row for row in rows if len(set(row[1:])) > 1]
@@ -86,7 +86,7 @@ def _history(log: Path) -> History:
 
 
 def _environment(path: Path) -> dict[str, Any]:
-    """Return the last intact facts, without null ones and with the command as one text, or {}."""
+    """Return the facts of the last intact line, or {}. Omit null, and join the command to one text."""
     for line in reversed(read_if_exists(path).splitlines()):
         try:
             facts = json.loads(line)
@@ -98,6 +98,6 @@ def _environment(path: Path) -> dict[str, Any]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Return the name of each run's folder, or its path where two folders have one name."""
+    """Return the folder name of each run. For runs with equal folder names, return the paths instead."""
     names = [run.resolve().name for run in runs]
     return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]

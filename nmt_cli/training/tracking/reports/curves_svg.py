@@ -41,8 +41,8 @@ def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chart(title: str, curves: Sequence[tuple[Sequence[int], Sequence[float | None]]]) -> Iterator[str]:
-    """Yield the SVG elements of a chart, nothing without values. Each curve has its steps and values. None
-    values are skipped. The top 3 % of over 60 values may lie above the chart.
+    """Yield the SVG elements of a chart, or nothing without values. Each curve has steps and values. Skip
+    values of None. With over 60 values, the chart may cut off the top 3 %.
     """
     points = [[(x, y) for x, y in zip(*curve, strict=False) if y is not None] for curve in curves]
     if not any(points):

@@ -67,7 +67,7 @@ class HtmlReport:
     warn: Report
 
     def __call__(self, event: Event) -> None:
-        """Replace the report at a `Standing`. Ignore other events. Warn if it cannot be written."""
+        """Replace the report at a `Standing` event, and ignore other events. Warn if writing fails."""
         if not isinstance(event, Standing):
             return
         parts = resources.files("nmt_cli.training.tracking") / "page"
@@ -167,7 +167,7 @@ def _paper_cost(device_hours: float) -> float | None:
 
 def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
     """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
-    Signatures are those of the newest. `validations` are not empty.
+    Signatures come from the newest validation. `validations` must not be empty.
     """
     metrics = list(validations[0].scores)
     best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
