@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def summary(self) -> str:
-        """The first sentences of the meaning that fit into `SUMMARY_LENGTH`, at least one."""
+        """The first sentences of the meaning that fit into `SUMMARY_LENGTH`, at least one sentence."""
         first, *more = re.split(r"(?<=[.!?]) ", self.meaning)
         for sentence in more:
             if len(first) + 1 + len(sentence) > SUMMARY_LENGTH:

@@ -147,8 +147,8 @@ def converted(value: object, kind: Any) -> object | None:
 
 
 def _single(value: object, kind: Any) -> object | None:
-    """Return a scalar as type `kind`, or None if it is invalid, such as NaN, infinity or a bool as a number.
-    An int is valid as a float. A text must be Unicode, unless it is an absolute path."""
+    """Return a scalar as type `kind`. Return None if it is invalid: NaN, infinity, or a bool as a number. An
+    int is valid as a float. A text must be Unicode, unless the text is an absolute path."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which a bool is an int.
@@ -162,7 +162,7 @@ def _single(value: object, kind: Any) -> object | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether `text` has no surrogates. JSON texts and file names may contain them."""
+    """Return whether `text` has no surrogates. JSON texts and file names may contain surrogates."""
     return text.isascii() or text == text.encode(errors="ignore").decode()
 
 

@@ -5,9 +5,9 @@
     with load("runs/en-de") as model:
         print(model.translate(["A dog runs.", "Two cats sleep."]))
 
-It does not change threads of PyTorch, random seeds, signal handlers or environment variables of the program,
-with two exceptions. Deterministic training sets a variable of cuBLAS. `load` sets two variables that limit
-the caches of oneDNN and PyTorch, unless they are set.
+The library does not change threads of PyTorch, random seeds, signal handlers or environment variables of the
+program, with two exceptions. Deterministic training sets a variable of cuBLAS. Unless set before, `load` sets
+two variables that limit the caches of oneDNN and PyTorch.
 """
 
 from importlib import import_module
@@ -62,7 +62,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import the class or function `name`, which loads PyTorch, at its first use, and return it. Raise
+        """Import the class or function `name`, which loads PyTorch, and return the import. Raise
         `AttributeError` for other names."""
         if name not in LATER:
             raise AttributeError(f"nmt_cli.api has no {name}")

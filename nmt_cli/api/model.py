@@ -1,4 +1,4 @@
-"""`load`, and the class `Model` that it returns."""
+"""The function `load` and the class `Model`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Model:
 
     @property
     def max_source_tokens(self) -> int:
-        """The maximum number of source tokens of a sentence. `input.too_long` applies to longer ones."""
+        """The maximum number of source tokens of a sentence. `input.too_long` applies to longer sentences."""
         return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
@@ -125,7 +125,7 @@ class Model:
         return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """Yield the best translation of each line in order, as soon as it is finished. Raises errors like
+        """Yield the best translation of each line in order, each as soon as finished. Raises errors like
         `translate`. A thread reads `lines`, at most `input.window` lines ahead of the output.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
@@ -180,7 +180,7 @@ class Model:
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
         """Return translations of sentences as one text. `blanks` is the whitespace after each source
-        sentence. Between translations, one space or none becomes a space, or none for Chinese and Japanese.
+        sentence. A single blank or none becomes a space, or nothing in Chinese and Japanese.
 
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
@@ -297,7 +297,7 @@ class Model:
 
     @property
     def queued(self) -> int:
-        """The number of sentences of all requests that wait or are being translated.
+        """The number of waiting and running sentences of all requests.
 
         >>> model.queued
         0

@@ -126,11 +126,11 @@ def program() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `nmt` on the arguments of this process, and exit. Print an error as a line to stderr, or raise it
-    with --debug. The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 130 for Ctrl-C. It is
-    `READER_GONE` if the reader of stdout has ended. Change signal handlers, closed standard streams, the
-    format of warnings and variables of OpenMP. If the variable `COMPLETE` asks for completions of a shell,
-    only print them."""
+    """Run `nmt` on the arguments of this process, and exit. Print an error as a line to stderr, or raise the
+    error with --debug. The exit code is 0 for success, 1 for an error, 2 for wrong usage, and 130 for Ctrl-C.
+    If the reader of stdout has ended, the code is `READER_GONE`. Change signal handlers, closed standard
+    streams, the format of warnings and variables of OpenMP. If the variable `COMPLETE` asks for completions
+    of a shell, only print completions."""
     _open_streams()
     # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
@@ -231,8 +231,8 @@ def _failed(*messages: object, code: int = FAILED) -> int:
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return the text of a warning, as `warnings.formatwarning`: one line for a `Caution` or a `Notice`,
-    which is "" with --quiet. Other warnings get their file, line number and category."""
+    """Return a warning as text, in place of `warnings.formatwarning`. A `Caution` or a `Notice` is one line.
+    A `Notice` is "" with --quiet. Other warnings get their file, line number and category."""
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -253,7 +253,7 @@ def _described(error: OSError) -> str:
 
 
 def _ignore_signals() -> None:
-    """Ignore further SIGINT and SIGTERM in this process, since they would interrupt its cleanup."""
+    """Ignore further SIGINT and SIGTERM, which would interrupt the cleanup of this process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

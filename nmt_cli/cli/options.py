@@ -187,7 +187,7 @@ class CommandWithSettings(Command):
                 param.required = True
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command without its settings. Store these in the context, for `typed_settings`."""
+        """Store the settings in the context for `typed_settings`. Run the command without the settings."""
         options = [
             Entry(param.setting, value, param.secondary_opts[0] if value is False else param.opts[0])
             for param in self.params
@@ -287,9 +287,9 @@ def _values(setting: Setting) -> list[str]:
 def chosen(
     config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """Return the checked settings of the running command. With --settings, print them and exit instead.
-    `defaults`, by full name, come before the file `preset`, and the command line overrides both. Note removed
-    settings on stderr. Raise `UserError` for an invalid setting."""
+    """Return the checked settings of the running command. With --settings, print the settings and exit
+    instead. `defaults`, by full name, come before the file `preset`, and the command line overrides both.
+    Note removed settings on stderr. Raise `UserError` for an invalid setting."""
     context = click.get_current_context()
     settings = typed_settings()
     note = printer(context.params["quiet"])

@@ -32,7 +32,7 @@ def _german(number: int) -> str:
 
 
 def _german_prefix(number: int) -> str:
-    """Return a number in German as it is before another word: "eins" becomes "ein"."""
+    """Return a number in German in the form before another word: "eins" becomes "ein"."""
     return _german(number).removesuffix("s") if number % 100 == 1 else _german(number)
 
 

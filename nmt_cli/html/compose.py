@@ -1,4 +1,4 @@
-"""Compose an HTML page with its data in one file, which needs no network."""
+"""Compose an HTML page and its data as one file that needs no network."""
 
 import base64
 import hashlib

@@ -50,8 +50,8 @@ class RareReports:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection. If more than `limit` connections are open, a new connection closes others: a tenth
-    of `limit`, starting with those that have waited longest for their clients."""
+    """An HTTP connection. Beyond `limit` connections, a new connection closes a tenth of `limit`: the
+    connections that have waited longest for their clients."""
 
     def __init__(self, limit: int, report: RareReports, **arguments: Any) -> None:
         """`limit` is the maximum number of connections. `report` prints errors. `arguments` are uvicorn's."""
@@ -86,8 +86,8 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def end_if_late(self) -> None:
-        """Close the connection if the client took more than `CLIENT_SECONDS` for a header, or for its
-        remaining body after an early response. Requests in progress are not affected."""
+        """Close the connection if the client took more than `CLIENT_SECONDS` for a header. The same limit
+        applies to the remaining body after an early response. Requests in progress are not affected."""
         begun = not self.timeout_keep_alive_task or self.conn.trailing_data[0]
         header = self.conn.their_state is h11.IDLE and begun
         if (header or self._answered_early) and time.monotonic() - self._since > CLIENT_SECONDS:

@@ -87,7 +87,7 @@ class Directions:
         return [target for one, target in self._all if one == source]
 
     def sources_of(self, target: str) -> list[str]:
-        """Return the languages that can be translated into `target`, resolved, in the order of models."""
+        """Return the languages with a direction into `target`, after `resolve`, in the order of models."""
         return [source for source, one in self._all if one == self.resolve(target)]
 
     def resolve(self, language: str) -> str | None:

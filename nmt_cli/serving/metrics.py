@@ -10,7 +10,7 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters since the start of the server, without text of users. Only the event loop changes them."""
+    """Counters since the start of the server, without text of users. Only the event loop changes counters."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Requests by route and status. Status 499 means that the client disconnected."""

@@ -1,4 +1,4 @@
-"""The web page of the server, and the word alignments and attention pages that it requests."""
+"""The web page of the server, and the alignments and attention pages that the page requests."""
 
 import io
 import json
@@ -54,8 +54,8 @@ def start_page(service: Service, needs_key: bool) -> str:
 
 
 async def align(service: Service, fields: Fields) -> Response:
-    """Answer `POST /align` for the field `pairs` with the words of both sides and links of word indices, as
-    JSON. Raise `Refused` for wrong fields (400), too much text (413), or a busy server (429)."""
+    """Answer `POST /align` with JSON: words of both sides of each of `pairs`, and links of word indices.
+    Raise `Refused` for wrong fields (400), too much text (413), or a busy server (429)."""
     model, pairs = _requested(service, fields)
     return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 

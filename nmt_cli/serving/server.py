@@ -59,7 +59,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that does not handle signals. Uvicorn would raise them again and lose the exit code."""
+    """A server that does not handle signals. Uvicorn would raise signals again and lose the exit code."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

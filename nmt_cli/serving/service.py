@@ -66,9 +66,9 @@ class Service:
         return documents
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
-        """Yield the translation of each sentence in order, as soon as it is finished. Closing the generator
-        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), or
-        if a sentence does not fit into memory or the workers fail (503)."""
+        """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
+        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), too
+        little memory for a sentence (503), or failed workers (503)."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting

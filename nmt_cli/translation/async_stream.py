@@ -19,9 +19,9 @@ sentence. Threads would compete with the event loop and slow it down under many 
 async def async_stream(
     translator: Translator, queue: RequestQueue, lines: Iterable[str], search: SearchConfig
 ) -> AsyncGenerator[Translation]:
-    """Yield the translation of each of `lines` in order, as soon as it is finished, without blocking the
-    event loop. `search` replaces the search settings of `translator`. Raise errors of `lines` and of the
-    workers. When the generator is closed or cancelled, remove its sentences from `queue` at once."""
+    """Yield the translation of each of `lines` in order, each as soon as finished, without blocking the event
+    loop. `search` replaces the search settings of `translator`. Raise errors of `lines` and of the workers.
+    When the generator is closed or cancelled, remove its sentences from `queue` at once."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:  # called in any thread

@@ -69,9 +69,9 @@ class Loaded:
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
     """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
-    `where`. Several models are an ensemble. GPUs have copies of the models, and the workers of a CPU share
-    them. Raise `UserError` for invalid folders, different vocabularies, too few GPUs, and settings of
-    `config` that do not suit the models."""
+    `where`. Several models are an ensemble. Each GPU has a copy. The workers of a CPU share the models. Raise
+    `UserError` for invalid folders, different vocabularies or too few GPUs. Also raise `UserError` for
+    settings of `config` that do not suit the models."""
     cores = available_cores()
     threads = where.threads or cores
     copies = []
@@ -103,8 +103,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
 def _read(
     paths: Sequence[Path], device: torch.device
 ) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
-    """Return the tokenizers, the model of each path on `device`, and the description of the training data of
-    each model. Raise `UserError` if a folder has no model, or if the models have different vocabularies."""
+    """Return the tokenizers, the model of each path on `device`, and each model's description of its training
+    data. Raise `UserError` if a folder has no model, or if the models have different vocabularies."""
     read = [read_model(find_model(path), device) for path in paths]
     first = read[0].identity.tokenizers
     for path, model in zip(paths, read, strict=True):

@@ -16,10 +16,10 @@ def stream(
     search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """Yield the translation of each of `lines` in order, as soon as the workers of `queue` have finished it.
-    `search` replaces the search settings of `translator`. Raise errors of `lines` and of the workers. A
-    thread reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for
-    a translation. Closing the generator drops the remaining lines."""
+    """Yield the translation of each of `lines` in order, as soon as the workers of `queue` have finished the
+    line. `search` replaces the search settings of `translator`. Raise errors of `lines` and workers. A thread
+    reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for a
+    translation. Closing the generator drops the remaining lines."""
     request = queue.open(search, translator.config.input.window)
     try:
         # A daemon, since reading may block forever. Python waits for other threads before it ends.
@@ -31,8 +31,8 @@ def stream(
 
 
 def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
-    """Prepare `lines` and add them to `request`, until the lines or the request end. Instead of raising an
-    error, end the request with it. This is the body of the reader thread."""
+    """Run the reader thread: prepare `lines` and add them to `request`, until the lines or the request end.
+    Instead of raising an error, end the request with the error."""
     try:
         for number, raw in enumerate(lines, start=1):
             # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So

@@ -96,7 +96,7 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
 
 def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
     """Return the `best` checkpoints by validation score. If `best` is None, return the `last` newest, by
-    default `LAST`. Unless `every_minutes` is None, these are about that many minutes apart."""
+    default `LAST`. With `every_minutes`, the newest are about that many minutes apart."""
     from nmt_cli.checkpoints import choice
 
     if best:

@@ -23,7 +23,7 @@ PARTS = {
 
 
 def pages() -> dict[str, Path]:
-    """Return the file of each page by its topic, the name without ending, in the order of `PARTS`."""
+    """Return the file of each page by its topic, the file name without ending, in the order of `PARTS`."""
     files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
     return {file.stem: file for file in files}
 

@@ -59,7 +59,7 @@ def _tokens(text: str) -> int:
 
 
 def _absolute(path: str) -> str:
-    """Return the resolved path of --init-from. Raise `UserError` if it does not exist."""
+    """Return the resolved path of --init-from. Raise `UserError` if the path does not exist."""
     # The run folder keeps the settings, and the run may be resumed from another folder.
     return str(resolved(must_exist(Path(path))))
 

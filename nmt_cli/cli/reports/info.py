@@ -30,7 +30,7 @@ FIRST_BYTES = 1 << 16
 
 
 def facts(path: Path) -> Facts:
-    """Return names and texts about `path`, in order. Raise `UserError` if it is damaged or unknown."""
+    """Return names and texts about `path`, in order. Raise `UserError` for a damaged or unknown `path`."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -81,7 +81,7 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
-    """Return whether a file that begins with `start` is binary: it has a zero byte and is not compressed."""
+    """Return whether a file that begins with `start` is binary: has a zero byte and is not compressed."""
     # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
     compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
     return b"\0" in start and not compressed
@@ -128,8 +128,8 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 
 def _of_run(run: Path) -> Facts:
-    """Return progress and scores of the newest checkpoint, training loss, checkpoints, dataset, and the best
-    model or else the newest. Without checkpoints, say "none yet"."""
+    """Return newest progress and scores, training loss, checkpoints, dataset, and a model. The model is the
+    best or else the newest. Without checkpoints, say "none yet"."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}

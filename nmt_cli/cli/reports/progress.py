@@ -93,7 +93,7 @@ class _Rate(ProgressColumn):
         self._unit = unit
 
     def render(self, task: Task) -> Text:
-        """Return the rate of a bar as text, or an empty text if it is not known yet."""
+        """Return the rate of a bar as text, or an empty text while the rate is unknown."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f} {self._unit}/s" if speed else "")
 

@@ -139,8 +139,8 @@ def _tested(outcome: Scores) -> bool:
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield rows of texts: names of columns, then for each sentence the line number from 1, the document and
-    segment if known, and the scores of each system."""
+    """Yield rows of texts: names of columns, then a row per sentence. A row has the line number from 1, the
+    document and segment if known, and each system's scores."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     segment_names = ["document", "segment"] if outcome.places else []

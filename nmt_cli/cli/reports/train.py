@@ -75,7 +75,7 @@ def ending(run: Path, complete: bool) -> str:
 
 
 def epoch(number: int, corpus: str) -> str:
-    """Return "epoch 1" for `number` 0. Add "of" and the mixed `corpus` whose epochs count, unless ""."""
+    """Return "epoch 1" for `number` 0. With `corpus`, the mixed corpus whose epochs count, add "of NAME"."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 

@@ -116,7 +116,7 @@ class LiveReporter:
         self._safely(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
 
     def _draw(self, now: bool = True) -> None:
-        """Draw the panel. Without `now`, skip it within `SECONDS_BETWEEN_UPDATES` of the last drawing."""
+        """Draw the panel. Without `now`, draw at most once in `SECONDS_BETWEEN_UPDATES`."""
         if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_UPDATES:
             self._drawn = time.monotonic()
             self._safely(lambda: self._live.update(self.panel(), refresh=True))

@@ -79,8 +79,8 @@ async def _disconnect(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """A response of server-sent events, one per text of `events`, until the client disconnects. If the
-    request is refused or takes too long, the last event is an error in the format of `error_body`."""
+    """A response of server-sent events, one per text of `events`, until the client disconnects. After a
+    refusal or a timeout, the last event is an error in the format of `error_body`."""
 
     def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
         """`events` yields the text of each event. `service` has the time limit. `error_body` builds the body

@@ -26,8 +26,8 @@ MAX_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a request by name. Each method returns one field as one type, or raises `Refused` (400)
-    if the value has another type or is not allowed. None and "" count as missing."""
+    """The fields of a request by name. Each method returns one field as one type. A value of another type or
+    not allowed raises `Refused` (400). None and "" count as missing."""
 
     values: Mapping[str, Any]
 

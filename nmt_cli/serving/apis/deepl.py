@@ -23,8 +23,8 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 async def translate(service: Service, fields: Fields) -> Response:
     """Answer `POST /v2/translate`. The field `context` and a preferred formality have no effect. Markup stays
-    if `tag_handling` is xml or html. Raise `Refused` for wrong fields, a required formality or an unsupported
-    language (400), a glossary (404), too much text (413), a busy server (429) or a failure (503)."""
+    if `tag_handling` is xml or html. Raise `Refused` for wrong or unsupported fields (400), a glossary (404),
+    too much text (413), a busy server (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
@@ -53,7 +53,7 @@ async def languages(service: Service, fields: Fields) -> Response:
 
 
 async def glossary_pairs(_: Service, __: Fields) -> Response:
-    """Answer `GET /v2/glossary-language-pairs` with an empty list. Some clients request it first."""
+    """Answer `GET /v2/glossary-language-pairs`, which some clients request first, with an empty list."""
     return JSONResponse({"supported_languages": []})
 
 

@@ -68,8 +68,8 @@ class Documents:
         ]
 
     def added(self, translations: Sequence[str]) -> str:
-        """Return the text that the newest, last sentence adds: separator and translation, and after the last
-        sentence of the text, the whitespace at the end. The request must have one text without markup."""
+        """Return the text that the last of `translations` adds: separator and translation. The last sentence
+        of the request also adds the whitespace at the end. The request must have one text without markup."""
         number = len(translations) - 1
         before = translations[max(0, number - 1) : number]
         spaces = [*self.spaces[number - len(before) : number], ""]

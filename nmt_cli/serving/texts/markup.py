@@ -44,7 +44,7 @@ class Piece:
     """Whether the document is plain text rather than markup."""
 
     def translated(self, text: str) -> str:
-        """Return the part with `text` in place of its own, escaped for markup. Without text, return `raw`."""
+        """Return the part with `text`, escaped for markup, as its text. A part without text stays `raw`."""
         if not self.text:
             return self.raw
         return text if self.plain else escape(text, quote=False)

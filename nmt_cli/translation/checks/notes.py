@@ -14,7 +14,7 @@ class Noted:
     first: list[int] = field(default_factory=list)
 
     def add(self, number: int) -> None:
-        """Count the line with this number. Keep the number if it is among the `SHOWN` lowest."""
+        """Count the line `number`. Keep `number` if it is among the `SHOWN` lowest."""
         self.count += 1
         if len(self.first) < SHOWN or number < self.first[-1]:
             insort(self.first, number)

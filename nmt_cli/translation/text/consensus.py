@@ -38,8 +38,8 @@ def agreed(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Others
-    are proportional to e^log-probability, as if all had the length of the first."""
+    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Other
+    probabilities are proportional to e^log-probability, as if all had the length of the first."""
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])

@@ -13,7 +13,7 @@ def pharaoh(
     aligned: Sequence[int],
 ) -> str:
     """Return the linked words of a line in the Pharaoh format, for example "0-0 1-2", source word first. The
-    arguments are those of `word_links`."""
+    arguments are as in `word_links`."""
     links = word_links(tokenizers, sources, targets, aligned)
     return " ".join(f"{source}-{target}" for source, target in links)
 

@@ -18,8 +18,8 @@ MAX_HELPERS = 4
 
 
 class Workers:
-    """The worker threads of a model, all on one queue. Each translates itself, or serves a process that
-    translates."""
+    """The worker threads of a model, all on one queue. A worker thread translates, or serves a worker
+    process."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
         """Start a worker for each item of `models`, its ensemble. Items may share models. Several workers on

@@ -84,7 +84,7 @@ class RequestQueue:
             return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Mark a request as complete. `next` and `poll` then raise `error`, unless it is None."""
+        """Mark a request as complete. Unless `error` is None, `next` and `poll` then raise `error`."""
         with self._lock:
             request.complete, request.error = True, error
             request.notify()
@@ -168,8 +168,8 @@ class RequestQueue:
             return chosen
 
     def take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Take one sentence with the settings `search` that must be translated alone. Return it in a list, or
-        an empty list if there is none. Raise `Closed` once the queue is closed."""
+        """Take one sentence with the settings `search` that must be translated alone. Return a list of the
+        sentence, or [] if there is none. Never wait. Raise `Closed` once the queue is closed."""
         with self._lock:
             self._refuse_closed()
             for one in self._suspects:
@@ -206,8 +206,8 @@ class RequestQueue:
             self._notify_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence, best first, or None if it did not fit into memory. Ignore
-        sentences of closed requests."""
+        """Store the hypotheses of a sentence, best first. None means that the sentence did not fit into
+        memory. Ignore sentences of closed requests."""
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
@@ -221,7 +221,7 @@ class RequestQueue:
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work, once. Callers of all open requests get `error`, or `RuntimeError` if it is None."""
+        """End all work, once. Callers of open requests get `error`, or `RuntimeError` if `error` is None."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -252,8 +252,8 @@ class RequestQueue:
 
 
 class Turn:
-    """The queue as seen by one worker until its batch is empty, restricted to one set of search settings. It
-    implements `worker.Turn` in the parent process."""
+    """The queue as seen by one worker until its batch is empty, limited to one set of search settings.
+    Implements `worker.Turn` in the parent process."""
 
     def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
         """`alone` restricts the turn to one sentence that was in the batches of processes that died."""
@@ -267,7 +267,7 @@ class Turn:
         return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Return the indices in `running` of sentences whose requests were closed. It is empty if no request
+        """Return the indices in `running` of sentences whose requests were closed. Return () if no request
         was closed since the last call. Raise `Closed` if the queue is closed."""
         if (departures := self._queue.counts.departures.value) == self._departures:
             return ()

@@ -38,7 +38,7 @@ locks that it creates itself."""
 
 
 class WorkerProcess:
-    """The parent's side of a worker process. If the process dies, another one replaces it."""
+    """The parent's side of a worker process. If the process dies, another process replaces it."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
         """Start the process. `counts` are the counters of the queue of the turns. Up to `threads` threads
@@ -86,7 +86,7 @@ class WorkerProcess:
             self.process.kill()
 
     def close(self) -> None:
-        """Kill the process without replacing it, and wait until it has ended."""
+        """Kill the process without replacing it, and wait until the process has ended."""
         self.kill()
         self._stack.close()
 
@@ -118,8 +118,8 @@ class WorkerProcess:
             self.connection.send(result)
 
     def _replace(self) -> None:
-        """Start a process in place of one that died, and return its sentences to the queue. Raise `UserError`
-        after `kill`, and if `MAX_IDLE_DEATHS` processes in a row died without a sentence."""
+        """Start a process in place of a dead process, and return its sentences to the queue. Raise
+        `UserError` after `kill`, and if `MAX_IDLE_DEATHS` processes in a row died without a sentence."""
         with STARTING:
             self.process.join()  # for its exit code
             cause = _cause(self.process.exitcode)
