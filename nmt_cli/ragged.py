@@ -48,7 +48,7 @@ class Layout:
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
         """Return the layout of segments with these lengths, on the host and without plans. The attribute
-        `longest` is the maximum length, or the argument `longest` if that is larger."""
+        `longest` is the larger of the maximum length and the argument `longest`."""
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -86,7 +86,7 @@ class Layout:
             start += len(part.segments)
 
     def slices(self) -> Iterator[slice]:
-        """Yield the slice of the tokens of each segment, in order. This is a slow Python loop."""
+        """Yield the slice of the tokens of each segment, in order, by a slow Python loop."""
         start = 0
         for length in self.lengths.tolist():
             yield slice(start, start + length)

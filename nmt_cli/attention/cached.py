@@ -57,7 +57,7 @@ class Rows:
     def at(slots_R: Tensor, sentences: int, slots: int, rounded: bool = True) -> Rows:
         """Return the rows of the slots numbered `slots_R`, ascending. Each sentence has `slots` slots.
 
-        If `rounded`, and there are more than `ROUND` rows, dummy rows are added up to a multiple of `ROUND`.
+        If `rounded`, and there are more than `ROUND` rows, add dummy rows up to a multiple of `ROUND`.
         """
         extra = -len(slots_R) % ROUND if rounded and len(slots_R) > ROUND else 0
         shape, total = (sentences, slots), sentences * slots
@@ -84,10 +84,10 @@ class Rows:
 
 
 class Seen(Protocol):
-    """The nodes that each row of a step attends to. It is made once per step and serves all layers."""
+    """The nodes that each row of a step attends to. One object is made per step and serves all layers."""
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return [R, H x V]: the attention of each row over its nodes. The queries are scaled here."""
+        """Return [R, H x V]: the attention of each row over its nodes. Pass queries without scaling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def whole_segments(
 ) -> tuple[Paths, Tensor, Tensor, Tensor]:
     """Return (paths, nodes, keys, values): lists and new caches for tokens that see their whole segment.
 
-    Each of T tokens is a row and a node. `nodes` [T, H] are indices into the caches, which are not filled.
+    Each of T tokens is a row and a node. `nodes` [T, H] are indices into the caches, which are empty.
     """
     segments_T = layout.segments.long()
     firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest

@@ -16,7 +16,7 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rou
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
 def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
-    """Write the nodes that each row sees to `nodes_RM`, in ascending order, and their number to `counts_R`.
+    """Write the nodes that each row sees to `nodes_RM`, ascending, and the number of nodes to `counts_R`.
 
     `seen_BNM` is True for the nodes that a slot sees. In `slots_R`, slot n of sentence b is b x N + n.
     """
@@ -34,7 +34,7 @@ def list_nodes(seen_BNM, slots_R, nodes_RM, counts_R):
 def _attend_row(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Write the attention of one row and head over `nodes` to `mixed_V`. Without nodes, write zeros.
 
-    The query is scaled already. `scores` is a buffer for a value per node.
+    `query_K` must be scaled already. `scores` is a buffer for a value per node.
     """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):

@@ -78,7 +78,7 @@ def _check(q: Layout, k: Layout, options: Options) -> None:
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Return "fused" on a GPU for widths of heads that are multiples of 8 up to `WIDEST`, else "padded"."""
+    """Return "fused" on a GPU if widths of heads are multiples of 8 and at most `WIDEST`, else "padded"."""
     widest = WIDEST.get(dtype.itemsize, 0)
     fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
@@ -126,7 +126,7 @@ def attend_newest(
 
 
 def one_thread_is_best(device: torch.device, rows: int) -> bool:
-    """Return whether to compute in one CPU thread: for up to `FEW_ROWS` rows, or if no other is available."""
+    """Return whether to compute in one CPU thread: for up to `FEW_ROWS` rows, or if PyTorch has no other."""
     return device.type == "cpu" and (rows <= FEW_ROWS or torch.get_num_threads() == 1)
 
 

@@ -45,7 +45,7 @@ class Tiles(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """A launch of `streaming` for `groups` groups, with the number of blocks of the largest one."""
+    """A launch of `streaming` for `groups` groups. The largest group has `queries` and `keys` blocks."""
 
     groups: int
     queries: int

@@ -1,4 +1,4 @@
-"""The plan of the fused kernels: which neighbouring segments share a tile. They are called a group."""
+"""The plan of the fused kernels: groups of neighbouring segments that share a tile."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _attend_in_blocks(
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     """Return [segments, heads, longest, D]: the tokens of each segment, with padding after them.
 
-    Padding holds arbitrary tokens, which the caller must mask. Its gradients are ignored.
+    The padding holds arbitrary tokens, which the caller must mask. The gradients of padding are ignored.
     """
     tokens, heads, _ = x_THD.shape
     if _alone(layout, tokens):
@@ -112,7 +112,7 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
 
 
 def _alone(layout: Layout, tokens: int) -> bool:
-    """Return whether views suffice: all tokens are in one segment, without gradients and `torch.compile`."""
+    """Return whether views suffice: for a single segment of all tokens, without gradients or compilation."""
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
     return plain and len(layout.lengths) == 1 and layout.longest == tokens
 
@@ -177,14 +177,14 @@ class _Unpad(torch.autograd.Function):
 class _Attention(torch.autograd.Function):
     """Attention as a batch of small matrix products, for which PyTorch's attention is slow on a CPU.
 
-    Tensors have three axes because PyTorch would copy those with more.
+    Tensors have three axes, because PyTorch would copy tensors with more.
     """
 
     @staticmethod
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        """Return [G, M, V]: attention. Scores add `hidden_GMN`: 0 or -inf. `factors` are those of dropout."""
+        """Return attention [G, M, V]. Add `hidden_GMN`, 0 or -inf, to scores. `factors` are for dropout."""
         exact = hidden_GMN.dtype  # with fewer bits, rounding large scores would change weights by percents
         with torch.autocast(q_GMK.device.type, enabled=False):
             scale = q_GMK.shape[-1] ** -0.5

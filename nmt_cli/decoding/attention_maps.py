@@ -16,7 +16,7 @@ from nmt_cli.ragged import flat
 class AttentionMaps:
     """The attention weights of one pair, on the host. L layers, H heads, S source and T target tokens.
 
-    The weights of a query sum to 1. Row t of the decoder's maps is the step that predicts target token t. Its
+    The weights of a query sum to 1. Row t of the decoder's maps is the step that predicts target token t. The
     columns are the decoder's inputs: the start mark, then all target tokens except the last.
     """
 

@@ -223,7 +223,7 @@ class SearchConfig(BeamConfig):
 
     @property
     def has_beam(self) -> bool:
-        """Whether the beam size has an effect: True unless `sample` is on without MBR."""
+        """Whether the beam size has an effect. False for `sample` without MBR, else True."""
         return not self.sample or self.mbr != "off"
 
     @property

@@ -18,7 +18,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Models with the same vocabularies and a weight each. The weights sum to 1."""
+    """Models with the same vocabularies, and a weight for each model. The weights sum to 1."""
 
     models: Sequence[Transformer]
     weights: Sequence[float]
@@ -27,7 +27,7 @@ class Ensemble:
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """Make an ensemble with the weights of `config`, scaled to the sum 1. Without weights, all are equal.
+        """Make an ensemble with the weights of `config`, scaled to the sum 1. Weigh equally if it has none.
 
         Raise `UserError` for a wrong number of weights, or for one model if `combine` is not "probability".
         """

@@ -27,7 +27,7 @@ def losses_and_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the sums of the smoothed loss and of the NLL, then the gradients of `x_TD` and `weight_VD`.
 
-    The gradients are those of the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
+    The gradients belong to the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
     flag, `x_gradient` or `weight_gradient`, is False.
     """
     return walk(

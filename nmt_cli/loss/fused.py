@@ -29,7 +29,7 @@ def _rows_kernel(
     """Write the losses of one row of logits. If GRADIENT, overwrite the row by the gradient times `scale`.
 
     Rows with the target IGNORED get 0. Other targets outside of the vocabulary give NaN. `stride` is the
-    distance between rows. Padding up to the next row is read and written too: a mask that ends within a unit
+    distance between rows. Padding up to the next row is read and written too. A mask that ends within a unit
     would split the access. WIDE is the dtype of sums, BLOCK the entries read at a time.
     """
     row = tl.program_id(0).to(tl.int64)

@@ -14,7 +14,7 @@ def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, tar
     """Count the floating-point operations of one training step, forward and backward.
 
     `vocabulary` is the number of target entries. A token costs six operations for each weight that it meets.
-    Products of queries, keys and values with each other, 1 % in translation, are left out.
+    Leave out products of queries, keys and values with each other, which are 1 % in translation.
     """
     d, heads = config.width, config.heads
     self_attention = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d  # q, k, v; output

@@ -22,11 +22,11 @@ class LayerCache:
     source_values: Tensor
 
     states: Tensor | None = None
-    """[B, N, D]: the state of each hypothesis in a model with an SSRU. Then the tree has no heads."""
+    """[B, N, D]: the state of each hypothesis with an SSRU. Own keys and values have 0 heads then."""
 
     @property
     def all_tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Own keys, own values, source keys, source values. They are replaced together."""
+        """Own keys, own values, source keys, source values. Keys are always replaced with their values."""
         return self.own_keys, self.own_values, self.source_keys, self.source_values
 
     @property
@@ -35,7 +35,7 @@ class LayerCache:
         return self.source_keys.shape[3], self.source_values.shape[3]
 
     def reorder(self, parents_BN: Tensor) -> None:
-        """Replace the SSRU state of each slot, if any, by its parent slot's. Keys and values stay."""
+        """Replace the SSRU state of each slot, if any, by its parent slot's state. Keys and values stay."""
         if self.states is not None:
             self.states = of_parents(self.states, parents_BN)
 
@@ -74,7 +74,7 @@ class Step:
     """[B, S]: True for real source tokens, False for padding."""
 
     def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
-        """Add one layer's attention weights over the source to the coverage, in place, if it is recorded."""
+        """Add one layer's attention weights over the source to `coverage` in place, if it is not None."""
         if self.coverage is not None:
             self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
 
@@ -104,7 +104,7 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) ->
 
 
 def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
-    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Zeros pad the shorter one on axis S."""
+    """Return `sentences` of `x_BHSC`, then all of `new_BHSC`. Pad the shorter tensor on axis S by zeros."""
     if new_BHSC is None:
         return x_BHSC.index_select(0, sentences)
     _, heads, old_longest, channels = x_BHSC.shape

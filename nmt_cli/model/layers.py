@@ -50,8 +50,8 @@ INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Create a linear layer that computes several projections of one input side by side.
 
-    `outputs` has the number of outputs of each. The weights of each are uniform within ±gain x sqrt(6 /
-    (inputs + its outputs)), see Glorot and Bengio (2010). Biases are 0.
+    `outputs` has the number of outputs of each projection. Weights of a projection are uniform within ±gain x
+    sqrt(6 / (inputs + outputs)), see Glorot and Bengio (2010). Biases are 0.
     """
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
     for rows in torch.split(linear.weight.detach(), list(outputs)):
@@ -173,7 +173,7 @@ class CrossAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward layer: linear, activation, linear. The same for each token."""
+    """The position-wise feed-forward layer: linear, activation, linear. All tokens share the weights."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

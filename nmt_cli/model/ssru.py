@@ -15,7 +15,7 @@ from nmt_cli.ragged import Layout
 
 
 class Ssru(nn.Module):
-    """An SSRU sub-layer. It has the interface of `SelfAttention`."""
+    """An SSRU sub-layer with the interface of `SelfAttention`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Ssru(nn.Module):
         self.forget = projection(config.width, config.width, bias=True)
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Return [T, D]: for each token the ReLU of the gated mean of the tokens of its sentence up to it."""
+        """Return [T, D]: the ReLU of the gated mean, up to each token, of the tokens of its sentence."""
         gate_TD, new_TD = self._gates(x_TD)
         gate_TD = gate_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)

@@ -143,7 +143,8 @@ class Transformer(nn.Module):
         return out
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
-        """Return [T, V]: the score of each vocabulary entry, before the softmax. Decoding uses this."""
+        """Return [T, V]: the score of each vocabulary entry, before the softmax. Training uses
+        `projected`."""
         if self.few_rows and self.few_rows.fits(len(decoded_TD)):
             return self.few_rows.logits(decoded_TD)
         if self.packed_output:

@@ -35,8 +35,7 @@ SECONDS_TO_LOCK = 60
 def folder_written_whole(out: Path) -> Iterator[Path]:
     """Yield an empty hidden folder beside `out`. If the block ends without an error, the folder replaces
     `out`, and otherwise is removed. First remove unfinished folders of earlier runs. Raise `UserError` if
-    another run writes `out`, or the disk is full. Raise it also if `out` can't be written or is a mount
-    point."""
+    another run writes `out`, if `out` can't be written or is a mount point, or if the disk is full."""
     recover(out)
     target = resolved(out)
     staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
@@ -136,8 +135,8 @@ def _beside(target: Path, purpose: str) -> Path:
 
 
 def _lock(staging: Path, out: Path) -> int:
-    """Lock `staging`, and return the open descriptor that holds the lock until it is closed. Raise
-    `UserError` that names `out` if another run holds the lock, or has replaced the folder."""
+    """Lock `staging`, and return the open descriptor that holds the lock until closed. Raise `UserError` that
+    names `out` if another run holds the lock, or has replaced the folder."""
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
@@ -257,7 +256,7 @@ def _remove_unfinished(target: Path) -> None:
 
 
 def _opened(staging: Path, path: Path) -> BinaryIO:
-    """Return `staging`, open for writing. Raise `UserError` that names `path` if this fails."""
+    """Return `staging`, open for writing. Raise `UserError` that names `path` if opening fails."""
     try:
         return staging.open("wb")
     except OSError as error:
@@ -277,8 +276,8 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder for temporary files, which is removed at the end of the block. Its name begins with
-    `prefix`. First remove folders of killed processes with this prefix."""
+    """Yield a new folder for temporary files, with a name that begins with `prefix`. Remove the folder at the
+    end of the block. First remove folders of killed processes with the same prefix."""
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)

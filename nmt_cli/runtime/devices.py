@@ -39,9 +39,9 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
 
 
 def device_of_rank(kind: str, local_rank: int) -> torch.device:
-    """Return the device of this process: its own GPU, or the CPU for all. `kind` is "cpu", "cuda" or "auto".
-    `local_rank` numbers the processes of this machine from 0. A GPU becomes the current device of this
-    process. Raise `UserError` if there is no GPU for the process."""
+    """Return the device of this process: its own GPU, or the CPU for all processes. `kind` is as in
+    `usable_devices`. `local_rank` numbers the processes of this machine from 0. Make a GPU the current
+    device. Raise `UserError` if there is no GPU for the process."""
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
         return devices[0]
@@ -73,7 +73,7 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats for training: fp32, on GPUs fp16, and bf16 unless a GPU lacks it."""
+    """Return the number formats for training: fp32, fp16 on a GPU, and bf16 except on a GPU without bf16."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -81,7 +81,7 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 
 def usual_training_precision(device: torch.device) -> Precision:
-    """Return the default number format of training. On a GPU it is bf16, else fp16. On a CPU it is fp32."""
+    """Return the default number format of training: fp32 on a CPU, bf16 on a GPU, or fp16 without bf16."""
     # The last one is bf16 if available, which needs no loss scale.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
@@ -119,18 +119,18 @@ def fast_products(device: torch.device) -> AbstractContextManager[None]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return a context in which matrix products on `device` have this dtype. For float32 it has no effect."""
+    """Return a context in which matrix products on `device` have this dtype, without effect for float32."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the dtype of matrix products under `autocast`. Return None outside such a context."""
+    """Return the dtype of matrix products within an `autocast` context, or None outside such a context."""
     kind = device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which `device` is PyTorch's current GPU. For a CPU it has no effect."""
+    """Return a context in which `device` is PyTorch's current GPU, without effect for a CPU."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 
@@ -141,10 +141,10 @@ def synchronize(device: torch.device) -> None:
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Return whether `torch.compile` saves more time than it takes on this device, which holds for GPUs."""
+    """Return whether `torch.compile` saves more time than compiling takes: True for a GPU."""
     return is_gpu(device)
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Return whether a child forked after computing on this device can compute too: on a CPU under Linux."""
+    """Return whether a fork of a process that used this device can use it: a CPU under Linux."""
     return not is_gpu(device) and sys.platform == "linux"

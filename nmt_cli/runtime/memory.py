@@ -20,7 +20,7 @@ MEMORY_ERRORS = (RuntimeError, MemoryError)
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Return whether an error was caused by a lack of memory on any device. Its type or its text decides."""
+    """Return whether the type or the text of an error shows a lack of memory on any device."""
     kinds = (torch.OutOfMemoryError, MemoryError)
     return isinstance(error, kinds) or NO_MEMORY.search(str(error)) is not None
 
@@ -35,7 +35,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def has_own_memory(device: torch.device) -> bool:
-    """Return whether a device has its own memory, as GPUs have. Pinned memory makes copies to it faster."""
+    """Return whether a device has its own memory: True for a GPU. Pinned memory makes copies to it faster."""
     return device.type == "cuda"
 
 

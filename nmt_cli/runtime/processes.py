@@ -45,8 +45,8 @@ def crew(
     work: Callable[[Task], Result], workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
     """Start `workers` processes for several rounds of tasks, and kill them at the end of the block. Yield a
-    function that takes the tasks of a round and yields the results of `work` in order. Use all its results
-    before the next call."""
+    function that takes the tasks of a round and yields the results of `work` in order. Use all results of a
+    call before the next call."""
     with ExitStack() as stack:
         connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
         yield lambda tasks: _shared(connections, iter(tasks))
@@ -185,7 +185,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class SharedCount:
-    """A whole number that this process and its forked children share. It is 0 at first."""
+    """A whole number that this process and its forked children share, 0 at first."""
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")
@@ -200,14 +200,14 @@ class SharedCount:
         self._memory[0] = value
 
     def increase(self) -> None:
-        """Add one. Only one thread may call this at a time."""
+        """Add one. Only one thread may call this method at a time."""
         self._memory[0] += 1
 
 
 def close_sockets(needed: Collection[int]) -> None:
-    """Close the sockets that this forked process inherited, except the file descriptors in `needed`.
-    Otherwise a connection stays open after the parent closes it. Each closed number becomes /dev/null, since
-    Python objects still refer to it. Do nothing without /proc."""
+    """Close the sockets that this forked process inherited, except the file descriptors in `needed`. An open
+    copy would keep a connection open after the parent closes it. Each closed number becomes /dev/null, since
+    Python objects still refer to the number. Do nothing without /proc."""
     with suppress(OSError), Path(os.devnull).open("rb") as null:
         numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
         for number in filter(_is_socket, {*numbers}.difference(needed)):

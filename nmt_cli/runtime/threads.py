@@ -30,8 +30,8 @@ def available_cores() -> int:
 
 def default_threads(processes: int) -> int:
     """Return the default number of threads of `processes` processes together, at most the number of cores. A
-    valid OMP_NUM_THREADS limits the threads of each. With several processes, ignore OMP_NUM_THREADS=1, as
-    torchrun sets it without being asked."""
+    valid OMP_NUM_THREADS limits the threads of each process. With several processes, ignore
+    OMP_NUM_THREADS=1, as torchrun sets 1 without being asked."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
     is_valid = re.fullmatch("[1-9][0-9]*", limit) and (processes == 1 or limit != "1")
@@ -85,8 +85,8 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def join_wholly(thread: threading.Thread) -> None:
     """Wait until Python has ended a thread. On Linux, also wait for the system, up to `MAX_SECONDS_TO_END`.
-    When `join` returns, MKL still frees the thread's memory. A process that is forked at that moment gets a
-    copy of a locked lock of MKL, and its next product waits forever."""
+    When `join` returns, MKL still frees the thread's memory. A process forked then would get a copy of a
+    locked lock of MKL, and wait forever in its next product."""
     thread.join()
     task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MAX_SECONDS_TO_END
     while task.exists() and time.monotonic() < deadline:

@@ -13,8 +13,8 @@ TESTED_VERSIONS = ("2.13.",)
 
 def load_for_cpu() -> None:
     """Import PyTorch without the module `SKIPPED`, which can be imported later. With a GPU, import `SKIPPED`
-    too. Do nothing if PyTorch is loaded already, or its version is not in `TESTED_VERSIONS`. The first line
-    of `nmt translate` then comes after 2.12 s instead of 2.48 s, medians of eight runs."""
+    too. Do nothing if PyTorch is loaded already, or its version is not in `TESTED_VERSIONS`. Without
+    `SKIPPED`, `nmt translate` prints the first line after 2.12 s instead of 2.48 s, medians of eight runs."""
     if "torch" in sys.modules or not _is_tested_version():
         return
     sys.modules[SKIPPED] = ModuleType(SKIPPED)
@@ -28,7 +28,7 @@ def load_for_cpu() -> None:
 
 
 def _is_tested_version() -> bool:
-    """Return whether the installed PyTorch is one of `TESTED_VERSIONS`, False if it lacks metadata."""
+    """Return whether the installed PyTorch is in `TESTED_VERSIONS`. Return False without package metadata."""
     try:
         return version("torch").startswith(TESTED_VERSIONS)
     except PackageNotFoundError:  # a build without package metadata

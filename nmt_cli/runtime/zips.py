@@ -24,7 +24,7 @@ DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedErr
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield an open zip file. Raise `UserError` if it is not a file or is damaged, also within the block."""
+    """Yield an open zip file. Raise `UserError`, also within the block, if it is not a file or is damaged."""
     refuse_special(path)
     try:
         with zipfile.ZipFile(path) as archive:

@@ -56,8 +56,8 @@ def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
 def visible(q_segment, k_segment, queries, keys, back, ahead, BANDED: tl.constexpr):
     """Return whether a query sees a key of the same segment. All arguments broadcast.
 
-    `queries` and `keys` are rows of the group. BANDED is causal order or a window: a query sees `back` keys
-    before and `ahead` keys after it. Then both have one layout.
+    `queries` and `keys` are rows of the group. If BANDED, for causal order or a window, a query sees `back`
+    keys before and `ahead` keys after it. BANDED needs one layout for queries and keys.
     """
     seen = q_segment == k_segment
     if BANDED:
@@ -104,7 +104,7 @@ def query_state(seed, segment, head, positions, start, rows, inside):
 
 @triton.jit
 def dropped(values, state, key_positions, threshold, amplified):
-    """Return weights, or their gradients, after dropout by a `query_state`: 0, or times `amplified`."""
+    """Return weights, or their gradients, times dropout factors from a `query_state`: 0 or `amplified`."""
     keep = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
     return tl.where(keep, values * amplified, 0.0)
 

@@ -56,7 +56,7 @@ Cache = namedtuple(
     "Cache",
     "addresses_L4 like new_nodes_RH sentences heads own_nodes source_nodes key_width value_width",
 )
-"""The cached keys and values. `addresses_L4` are, per layer, those of the target's and of the source's.
+"""The cached keys and values. `addresses_L4`: own keys, own values, source keys, source values by layer.
 
 `like` is an empty array with numbers of the same type. `new_nodes_RH` are the indices, among all sentences,
 heads and nodes, of the nodes that get the new keys and values. `own_nodes` and `source_nodes` count the nodes
@@ -64,7 +64,7 @@ of a sentence.
 """
 
 Seen = namedtuple("Seen", "sentences_R nodes_RM counts_R")
-"""The nodes that each row attends to. `attend_head` explains them."""
+"""The nodes that each row attends to. `attend_head` explains the fields."""
 
 Buffers = namedtuple("Buffers", "x_RD input_RD wide_RC mixed_RC y_RD")
 """Memory that all threads of a step share. `input_RD` has the input of the next sub-layer, or the result."""
@@ -148,8 +148,8 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, negated_sums):
 def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
     """Write the 64 columns of sums of block number `block` to `out_RC`, plus the bias.
 
-    First multiply the sums by the scales of output and row, unless `scale_O` is empty. `bias_O` and `scale_O`
-    have all outputs. Columns after the last output are left out. Finally apply a ReLU if `relu`.
+    First multiply the sums by the scales of output and row, if `scale_O` is not empty. `bias_O` and `scale_O`
+    have all outputs. Leave out columns after the last output. Finally apply a ReLU if `relu`.
     """
     begin = block * OUTPUTS_PER_BLOCK
     here = min(OUTPUTS_PER_BLOCK, len(bias_O) - begin)
@@ -293,7 +293,7 @@ def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """For this thread's rows, add a sub-layer's output `y_RD` to `x_RD`, as in `_added`."""
+    """Add a sub-layer's output `y_RD` to `x_RD`, in this thread's rows, with a layer norm as in `_added`."""
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
         _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)

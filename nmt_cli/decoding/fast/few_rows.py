@@ -61,7 +61,7 @@ class Stack:
     def of(
         kernels: ModuleType, embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module
     ) -> Stack | None:
-        """Return the stack of `layers`, or None if there are none or kernels cannot read their weights."""
+        """Return the stack of `layers`. Return None without layers, or if kernels cannot read the weights."""
         matrices_of_layers = [_matrices(layer) for layer in layers]
         if not layers or not all(all(map(_readable, matrices)) for matrices in matrices_of_layers):
             return None
@@ -209,7 +209,7 @@ def _caches(cache: DecodingCache) -> Caches:
 
 
 def _matrices(layer: Layer) -> list[Matrix]:
-    """Return the matrices of a layer in the order of a step. Missing and unpacked ones are None."""
+    """Return the matrices of a layer in the order of a step, with None for missing or unpacked matrices."""
     attention, feed_forward = layer.attention, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
     cross = [layer.cross.query, layer.cross.output] if isinstance(layer, DecoderLayer) else []

@@ -24,7 +24,7 @@ TYPICAL_ROWS = 256
 
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
-    """Prepare `model` for translating on its device, in place. It cannot be trained or saved afterwards.
+    """Prepare `model` for translating on its device, in place. `model` can't be trained or saved afterwards.
 
     "fp16" and "bf16" convert all weights. "int8" rounds matrices, in `threads` threads, and caches keys and
     values in bf16 if the CPU can. Raise `UserError` if the device does not support `precision`.
@@ -83,7 +83,7 @@ class Packed(nn.Module):
 
 
 class PackedResidual(nn.Module):
-    """A replacement of `Residual` in float32 on a CPU. Norm and sum are one compiled pass in one thread."""
+    """A replacement of `Residual` in float32 on a CPU. One compiled pass in one thread does norm and sum."""
 
     def __init__(self, residual: Residual, kernels: ModuleType) -> None:
         super().__init__()

@@ -37,8 +37,8 @@ def beam_rules(
 ) -> object:
     """Return the settings of a search as the `BeamRules` of `kernels`, the module `search.compiled`.
 
-    `banned` are ids that no translation contains. `end` is the id of the end mark. A sentence ends once
-    `enough` hypotheses are finished, or without such a limit if None. `give_up_hopeless` explains `reach`.
+    `banned` are ids that no translation contains. `end` is the id of the end mark. Unless None, `enough` is
+    the number of finished hypotheses that end a sentence. `give_up_hopeless` explains `reach`.
     """
     return kernels.BeamRules(
         banned=banned.numpy(),
@@ -193,7 +193,7 @@ class Beams:
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 
     def give_up_where_enough_ended(self, enough: int) -> None:
-        """Drop the live hypotheses of sentences with at least `enough` finished ones."""
+        """Drop the live hypotheses of sentences with at least `enough` finished hypotheses."""
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def give_up(self, sentences: Tensor) -> None:
@@ -207,7 +207,7 @@ class Beams:
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
     def join(self, joining: Beams) -> None:
-        """Append the sentences of `joining`. Give both the same space for tokens."""
+        """Append the sentences of `joining`. First give both batches the same space for tokens."""
         # Concatenated tensors need the same room for tokens.
         self.make_room(joining.tokens.shape[2])
         joining.make_room(self.tokens.shape[2])

@@ -91,9 +91,9 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 @njit(**OPTIONS)
 def _end(b, score, total, parent, state):
-    """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds that of the worst.
+    """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds the lowest of them.
 
-    Its tokens are those of slot `parent` and an end mark, stored as 0. `total` is the sum with the end mark.
+    The tokens are those of slot `parent` and an end mark, stored as 0. `total` is the sum with the end mark.
     """
     scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
     tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
@@ -115,7 +115,7 @@ def _end(b, score, total, parent, state):
 
 @njit(**OPTIONS)
 def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
-    """Give each slot the first `age` tokens and totals of its parent. Write the new ones at index `age`."""
+    """Give each slot the first `age` tokens and totals of its parent. Write new values at index `age`."""
     for changed in range(len(parents_N)):
         if parents_N[changed] != changed:
             old_tokens, old_totals = tokens_NT[:, :age].copy(), token_totals_NT[:, :age].copy()

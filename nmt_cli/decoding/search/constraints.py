@@ -103,7 +103,7 @@ class BannedSequences:
 
 
 def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
-    """Return all last ids of `sequences`, grouped by the ids before them. No sequence may be empty."""
+    """Return the last ids of `sequences`, grouped by the ids before the last. No sequence may be empty."""
     bans: dict[tuple[int, ...], list[int]] = {}
     for *before, last in sequences:
         bans.setdefault(tuple(before), []).append(last)

@@ -67,7 +67,7 @@ def _ranks(totals_BW: Tensor, width: int) -> Tensor:
 def drawn(
     log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, draws_R: Tensor, config: SearchConfig, end: int
 ) -> Choice:
-    """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes it.
+    """Draw one continuation of each hypothesis by its random number in [0, 1). The token `end` finishes.
 
     `temperature`, `top_k` and `top_p` of `config` change the probabilities of the draw. Totals add the
     unchanged log-probabilities. `totals_BN` has the totals of all slots.

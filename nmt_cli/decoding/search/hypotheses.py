@@ -60,7 +60,7 @@ class Sentence:
 
 @dataclass(slots=True)
 class BatchItem:
-    """A sentence in the batch, with the state of its search. All of this is on the host."""
+    """A sentence in the batch, with the state of its search. All fields are on the host."""
 
     sentence: Sentence
 

@@ -28,6 +28,6 @@ class LengthRule:
     def bound(self, total: Tensor, shortest: Tensor, longest: Tensor) -> Tensor:
         """Return the best score of a live hypothesis at a length from `shortest` to `longest`.
 
-        Further tokens only lower `total`. At an equal total, the score is highest at one end of the range.
+        More tokens only lower `total`. At an equal total, the score is highest at one end of the range.
         """
         return torch.maximum(self.score(total, shortest), self.score(total, longest))

@@ -38,9 +38,9 @@ class Forced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything that one step needs. A field with the default None is a rule, which None turns off.
+    """Everything that one step needs. Fields with the default None are rules, which None turns off.
 
-    A stepper lists the rules that it applies, and declines a plan with any other rule in force.
+    A stepper lists the rules that it applies. It declines a plan with any other rule in force.
     """
 
     rows_R: Tensor
@@ -107,7 +107,7 @@ class Planner:
         )
 
     def _forced(self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]) -> Forced | None:
-        """Return the forced token of each row, or -1. Return None if no sentence has one."""
+        """Return the forced token of each row, or -1. Return None if no sentence has a forced token."""
         tokens = [item.forced_token(self._end) for item in items]
         if all(token is None for token in tokens):
             return None
@@ -125,7 +125,7 @@ class Planner:
     def _history(
         self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
     ) -> History | None:
-        """Return the tokens of each row and the rules about them, or None without such rules.
+        """Return the tokens of each row and the rules about tokens, or None without rules.
 
         The rules are the penalty for repetition, no repeated n-grams, banned sequences and placeholders.
         """

@@ -65,7 +65,7 @@ class Search:
 
     @torch.inference_mode()
     def drop(self, numbers: Collection[int]) -> None:
-        """Cancel the sentences with the indices `numbers` in `self.sentences`. `step` never returns them."""
+        """Cancel the sentences with indices `numbers` in `self.sentences`. `step` never returns them."""
         assert self._beams is not None
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]

@@ -37,7 +37,7 @@ def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, ca
 
 
 def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
-    """Return the steppers for the ensemble's device, fastest first. The last one applies every rule."""
+    """Return the steppers for the ensemble's device, fastest first. The last stepper applies every rule."""
     steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
     if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
         steppers.insert(0, CompiledStepper(ensemble, config, kernels))
@@ -153,5 +153,5 @@ class CompiledStepper(TorchStepper):
 
 
 def _on(device: torch.device, array: np.ndarray) -> Tensor:
-    """Copy an array to the device without waiting for it."""
+    """Copy an array to the device, and do not wait for the copy."""
     return torch.tensor(array).to(device, non_blocking=True)

@@ -82,7 +82,7 @@ def round_rows(x_RC, levels, zero, integers_RC, scales_R):
 
 @njit(void(float32[:, ::1], float32[::1], float32[::1]), **OPTIONS)
 def scale_rows(x_RC, scales_R, bias_C):
-    """Multiply each row of `x_RC` by its scale, then add `bias_C` to it, in place."""
+    """Multiply each row of `x_RC` by its scale, then add `bias_C` to the row, in place."""
     for row in range(len(x_RC)):
         for c in range(x_RC.shape[1]):
             x_RC[row, c] = x_RC[row, c] * scales_R[row] + bias_C[c]

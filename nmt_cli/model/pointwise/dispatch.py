@@ -26,9 +26,9 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 
 
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
-    """Return [..., D]: layer norm(x + dropout(y)), in the dtype of x, computed in that of the weights.
+    """Return [..., D]: layer norm(x + dropout(y)), in the dtype of x, computed in the dtype of the weights.
 
-    If x has the dtype of the weights, no fused kernel is used. Then `torch.compile` is faster, because it
+    If x has the dtype of the weights, use no fused kernel. For such x, `torch.compile` is faster, because it
     also writes the copy that matrix products need.
     """
     exact = norm.weight.dtype

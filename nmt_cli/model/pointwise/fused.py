@@ -29,10 +29,10 @@ def _relu_backward_kernel(
     d_out, out, d_in, sums, tokens, width, d_out_token,
     PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Write to `d_in` the gradients `d_out` of PART tokens, with 0 for each element whose `out` is at most 0.
+    """Write the gradients `d_out` of PART tokens to `d_in`, with 0 for elements whose `out` is at most 0.
 
-    Write their sum over these tokens to the row of this part in `sums`. `d_out_token` is the stride of
-    `d_out`. WIDE is the dtype of sums.
+    Write the sum over the PART tokens to row number `part` of `sums`. `d_out_token` is the stride of `d_out`.
+    WIDE is the dtype of sums.
     """
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -144,7 +144,7 @@ def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a ReLU's input and of the bias in it. Repeated calls give the same bits."""
+    """Return the gradients of a ReLU's input and of its bias. Repeated calls give the same bits."""
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)

@@ -30,7 +30,7 @@ def normed_sum(
 ) -> Tensor:
     """Return [T, D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
 
-    `seed`, one int64 on the device, determines the dropout mask. Without it, nothing is dropped.
+    `seed`, one int64 on the device, determines the dropout mask. Without a seed, drop nothing.
     """
     added_TD = y_TD.to(weight_D.dtype)
     if drop and seed is not None:

@@ -20,13 +20,13 @@ from nmt_cli.attention.cached import Rows
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 MORE_STEPS, MORE_STEPS_ALONE = 4, 32
-"""Steps for which a full tree gets nodes, and the same for a single sentence.
+"""Steps for which a full tree gets nodes, in a large batch and for a single sentence.
 
-Two sentences get half of the latter, and so on. In large batches, nodes are most of the memory. In small
-ones, time counts more."""
+Two sentences get half of the second number, and so on. In large batches, nodes are most of the memory. In
+small batches, time counts more."""
 
 MORE_IN_ADVANCE = 4
-"""The same, in multiples of `TokenTree.ahead`, if nodes are reserved for several steps."""
+"""Steps for which a full tree gets nodes, in multiples of `TokenTree.ahead`, if that is more than 1."""
 
 NO_WINDOW = 1 << 62
 """A window of more tokens than any hypothesis has."""

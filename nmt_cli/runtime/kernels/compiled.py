@@ -76,7 +76,7 @@ class _Cache(NullCache):
 def njit(signatures=None, **options):
     """Return a decorator that compiles a function like `numba.njit`, or loads its code from a file.
 
-    `signatures`, one or a list, are compiled at once. Without any, compile as part of each caller.
+    Compile `signatures`, one or a list, at once. Without signatures, compile as part of each caller.
     """
 
     def decorate(function):
@@ -330,7 +330,7 @@ def _reordered(bits):
 
 @njit(**OPTIONS)
 def maximum(x_V):
-    """Return the maximum of a row of float32. It is arbitrary if the row has nan."""
+    """Return the maximum of a row of float32. For a row with nan, the result is arbitrary."""
     highest = np.int32(-(1 << 31))
     for v in range(len(x_V)):
         highest = max(highest, _reordered(bits_of(x_V[v])))  # a maximum of integers is vectorised

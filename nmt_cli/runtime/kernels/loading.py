@@ -52,10 +52,10 @@ class KernelFiles:
     """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find or create a folder: in `chosen` (unless it is empty), in the package, or in the user's cache.
+        """Find or create a folder: in `chosen`, if not empty, in the package, or in the user's cache.
 
-        A trusted folder that exists has precedence. Its name depends on sources and `environment`. Raise
-        `OSError` with reasons and remedies if none can be used.
+        Prefer a trusted folder that exists. The folder's name depends on sources and `environment`. Raise
+        `OSError` with reasons and remedies if no folder can be used.
         """
         digest = hashlib.sha256(repr(environment).encode())
         for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
@@ -114,9 +114,9 @@ def _problem(folder: Path, missing: str = "No such folder") -> str:
 
 
 def _problem_created(folder: Path) -> str:
-    """Create a folder if it is missing. Return why it can't be used and the remedy, or "" if it can be.
+    """Create a folder if it is missing. Return why it can't be used and the remedy, or "" if it can.
 
-    Remove all but the `MAX_FOLDERS` most recently used folders beside it.
+    Remove the least recently used folders beside it, so that at most `MAX_FOLDERS` remain.
     """
     reason = ""
     try:

@@ -16,7 +16,7 @@ TURNS = 1_000_000
 
 
 class Helper:
-    """A thread that calls functions, and waits awake for a while for the next one."""
+    """A thread that calls functions. Between calls, the thread stays awake for a while."""
 
     def __init__(self, wait: Callable[[NDArray[np.int64], int, int], bool]) -> None:
         """Start the thread. `wait` is `compiled.wait`, which releases Python's lock."""
@@ -49,7 +49,7 @@ class Helper:
 
 
 def call(count: int) -> None:
-    """Let up to `count` helper threads, or none, assist this thread in `beside`, until the next `call`."""
+    """Let up to `count` helper threads (0 is none) assist this thread in `beside`, until the next `call`."""
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 

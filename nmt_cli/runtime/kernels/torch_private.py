@@ -29,7 +29,7 @@ too."""
 
 
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
-    """Halve `scale` if `bad` is 1. Double it after `growth_steps` good steps, unless it would be infinite.
+    """Halve `scale` if `bad` is 1. Double `scale` after `growth_steps` good steps, if it stays finite.
 
     `scale` and `good_steps`, 0-d like `bad`, change in place. The host does not wait for the device.
     """
@@ -61,7 +61,7 @@ def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | N
 
 
 def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
-    """Move each mean, in place, toward its value by `share` of the difference."""
+    """Move each of `means`, in place, toward its value by `share` of the difference."""
     _for_each("lerp", means, values, share)
 
 
@@ -85,7 +85,7 @@ def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor
 
 
 def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    """Replace the parameter `name` of `module`. Assigning it as an attribute takes ten times as long."""
+    """Replace the parameter `name` of `module`, ten times as fast as assigning an attribute."""
     if hasattr(module, "_parameters"):
         module._parameters[name] = parameter
         return
@@ -125,7 +125,7 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 def no_kernels_chosen_by_speed() -> Iterator[None]:
     """Let `torch.compile` create the same kernels in each run within the block, or none if it can't.
 
-    By default it takes the fastest of several kernels, whose results differ in the last bits.
+    By default, PyTorch takes the fastest of several kernels, whose results differ in the last bits.
     """
     from torch._inductor import config  # slow to import
 
@@ -142,10 +142,10 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 
 @contextmanager
 def products_by_onednn() -> Iterator[None]:
-    """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
+    """Let oneDNN compute fp32 products within the block, if oneDNN is faster and rounds no factor.
 
-    By default MKL computes them, with at most half of the speed on processors that are not Intel's. Only
-    processors with AVX-512 bf16 and without AMX are affected, unless the user has set the precision.
+    By default MKL computes products, with at most half of the speed on processors that are not Intel's. If
+    the user has set the precision, change nothing. Change only processors with AVX-512 bf16 and without AMX.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
@@ -186,7 +186,7 @@ def multiplies_bf16() -> bool:
 
 
 def multiplies_int8() -> bool:
-    """Return whether PyTorch has fast kernels for products of 8-bit integers on this CPU."""
+    """Return whether PyTorch has fast kernels for products of 8-bit integers on the CPU."""
     kernels = ("qlinear_prepack", "qlinear_pointwise")
     is_fast = "x86" in torch.backends.quantized.supported_engines
     return is_fast and all(hasattr(torch.ops.onednn, name) for name in kernels)
