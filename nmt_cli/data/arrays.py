@@ -17,8 +17,8 @@ Extent = tuple[Path, int, int]
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file whose length is not known in advance. The end of the `with` block
-    corrects the header, unless there was an error.
+    """Writes a one-dimensional `.npy` file whose length is not known in advance. Unless there was an error,
+    the end of the `with` block writes the final length to the header.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
@@ -49,7 +49,7 @@ class ArrayWriter:
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes where each sentence or line begins in another file, from 0, and last where that file ends."""
+    """Writes the start of each sentence or line in another file, from 0, and last the end of that file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)
@@ -57,7 +57,7 @@ class OffsetsWriter(ArrayWriter):
         self.end = 0
 
     def append(self, values: Array) -> None:
-        """Add sentences or lines whose lengths are `values`. Write the offset at the end of each."""
+        """Add sentences or lines of these lengths. For each length, write the position of its end."""
         ends = self.end + np.cumsum(values, dtype=np.int64)
         super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
@@ -73,7 +73,7 @@ class TextWriter(ExitStack):
         self._offsets = self.enter_context(OffsetsWriter(Path(f"{prefix}.lines.npy")))
 
     def append(self, content: bytes, lengths: Array) -> None:
-        """Add lines that end in line feeds. `lengths` has their bytes, line feeds included."""
+        """Add lines that end in line feeds. `lengths` are the bytes of each line, line feed included."""
         self._text.write(content)
         self._offsets.append(lengths)
 
@@ -91,7 +91,7 @@ class TextReader(ExitStack):
         return len(self._offsets) - 1
 
     def extent(self, start: int, stop: int) -> Extent:
-        """Return the file, the first byte and the end of lines [`start`, `stop`), for another process."""
+        """Return the file, first byte and exclusive end of lines [`start`, `stop`), for another process."""
         return self._path, int(self._offsets[start]), int(self._offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
@@ -105,7 +105,7 @@ class TextReader(ExitStack):
         return np.diff(self._offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """Return the lines with these numbers, from 0 and ascending, as text without line feeds."""
+        """Return the lines numbered `numbers`, from 0 and ascending, as text without line feeds."""
         lines = []
         # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):

@@ -21,7 +21,7 @@ class MicroBatch:
     """
 
     pairs: Indices
-    """The numbers of the pairs in the split, in the order of the segments, without filler."""
+    """The number of each pair in the split, in the order of the segments, without filler."""
 
     source_tokens: Tensor
     """[source tokens], int64."""
@@ -46,7 +46,7 @@ class MicroBatch:
         return both - self.real_source_tokens - self.real_target_tokens
 
     def to(self, device: torch.device | str) -> "MicroBatch":
-        """Return the micro-batch on `device`. Do not wait for copies from pinned memory to a GPU."""
+        """Return the micro-batch on `device`. Copies from pinned memory to a GPU may still be running."""
         return replace(
             self,
             source_tokens=self.source_tokens.to(device, non_blocking=True),
@@ -69,8 +69,8 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Return the micro-batch of `pairs`, numbers of at least one pair, in their order and in host memory.
-    `rounding` adds filler up to multiples of its unit. Labels of filler are `IGNORED`.
+    """Return the micro-batch of `pairs`, numbers of at least one pair, in this order and in host memory. If
+    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`.
     """
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
@@ -94,7 +94,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """Return the same pairs in two micro-batches of about half the tokens. A single pair gives only one."""
+    """Return two micro-batches, each with every other pair. From a single pair, return only one."""
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]

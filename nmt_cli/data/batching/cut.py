@@ -26,15 +26,15 @@ Lengths = NDArray[np.integer[Any]]
 
 
 def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float64]:
-    """Return the approximate cost of each pair in source tokens, with a quadratic part for attention."""
+    """Return the approximate cost of each pair in source tokens. Attention adds a quadratic part."""
     source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
     attention = source * source + source * target + target * target / 2
     return source + TARGET_TOKEN * target + TOKEN_PAIR * attention
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Divide pairs among ranks at about equal cost. Return the ascending row numbers of each rank. Only the
-    lengths decide. With fewer pairs than ranks, some ranks get none.
+    """Divide pairs among `world` ranks at about equal cost. Return the ascending row numbers of each rank.
+    Only the lengths decide. With fewer pairs than ranks, some ranks get none.
     """
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
@@ -50,8 +50,8 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
-    """Return the row numbers of parts of at most `max_tokens` source plus target tokens, longest pairs first.
-    A pair with more tokens is a part alone. The other parts have about equal tokens.
+    """Return the row numbers of each micro-batch, longest pairs first. Each has at most `max_tokens` source
+    plus target tokens. A longer pair is alone. The other micro-batches have about equal tokens.
     """
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
@@ -62,8 +62,8 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Cut `pairs` in order into few parts of about equal tokens, at most `max_tokens`. `tokens` has the
-    tokens of each pair, none above the limit. Return [] for no pairs.
+    """Cut `pairs` in order into few parts of about equal tokens, at most `max_tokens` in each part. `tokens`
+    has the tokens of each pair, none above `max_tokens`. Return [] for no pairs.
     """
     if not len(pairs):
         return []

@@ -22,7 +22,7 @@ class Rounding:
     """How to round up the shape of a micro-batch with dummy segments."""
 
     unit: int
-    """The tokens of each side and the number of segments are multiples of this."""
+    """The number of tokens of each side and the number of segments become multiples of `unit`."""
 
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
@@ -31,8 +31,8 @@ class Rounding:
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
-        """Return the lengths of the dummy segments of the source and of the target, equally many per side.
-        Each has 1 to `SHORT` tokens. Both sides then have multiples of `unit` segments and tokens.
+        """Return the lengths of dummy segments for the source and the target, equally many. Each has 1 to
+        `SHORT` tokens. With dummies, both sides have multiples of `unit` segments and tokens.
         """
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
@@ -45,12 +45,12 @@ class Rounding:
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """Return the length that layouts report as their longest. It is `longest` tokens, rounded up to a
-        power of two, and at least `LEAST_LONGEST`.
+        """Return the maximum length that layouts report. It is `longest`, rounded up to a power of two, and
+        at least `LEAST_LONGEST`.
         """
         return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 
 def _spread(tokens: int, count: int) -> Indices:
-    """Return `count` lengths that differ by at most 1 and add up to `tokens`, or none if `count` is 0."""
+    """Return `count` lengths that add up to `tokens` and differ by at most 1. Return none for `count` 0."""
     return np.diff(np.arange(count + 1) * tokens // max(count, 1))

@@ -38,20 +38,20 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LocalBatch:
-    """A rank's share of a global batch. All counts are of the global batch, so all ranks have the same."""
+    """A rank's share of a global batch. All counts cover the global batch, so all ranks have equal counts."""
 
     epoch: int
     number: int
-    """The number of the batch in its epoch, from 0. A run resumed after it begins with `number + 1`."""
+    """The number of the batch in its epoch, from 0. A resumed run begins with the next number."""
 
     micro_batches: list[MicroBatch]
-    """Empty if this rank got no pairs because the global batch has fewer pairs than ranks."""
+    """The micro-batches of this rank. Empty if the global batch has fewer pairs than ranks."""
 
     pairs: int
     source_tokens: int
     target_tokens: int
     dropped: int
-    """Pairs dropped as too long in the shards of the epoch so far, the shard of this batch included."""
+    """Pairs dropped as too long in the shards of the epoch so far, including this batch's shard."""
 
     mixed: Mixed | None = None
     """Report of the mixture, if corpora are mixed."""
@@ -70,8 +70,8 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread at batch `number` of `epoch`. It calls `look` before each batch. `next` raises the
-        errors of the thread and of `look`, also in every later call.
+        """Start the thread at batch `number` of `epoch`. The thread calls `look` before each batch. If the
+        thread or `look` raises an error, `next` and every later `next` raise it too.
         """
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
@@ -95,8 +95,8 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """Return `step` with each micro-batch cut in two, except single pairs. Call this if memory ran out.
-        Also limit batches that are not prepared yet to half of the largest micro-batch in `step`.
+        """Return `step` with each micro-batch cut in two, except single pairs. Call this method if memory ran
+        out. Limit later batches to half of the largest micro-batch in `step`, unless prepared already.
         """
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
@@ -124,7 +124,7 @@ class Loader:
         self.close()
 
     def _work(self, epoch: int, number: int) -> None:
-        """Queue prepared batches, pinned for a GPU, until the loader closes. Also queue an error, and end."""
+        """Queue prepared batches, pinned for a GPU, until the loader closes. Queue an error and end."""
         try:
             for batch in self._batches.starting(epoch, number):
                 self._look()
@@ -142,7 +142,7 @@ class Loader:
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """Return the share of `cut.rank` in `batch` as micro-batches in host memory. It may be empty."""
+    """Return `cut.rank`'s share of `batch` as micro-batches in host memory. The share may be empty."""
     source, target = split.lengths(batch.pairs)
     mine = share(source, target, cut.world)[cut.rank]
     parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]

@@ -45,7 +45,7 @@ class Mixed:
 
     stage: int
     shares: Mapping[str, float]
-    """The shares in the settings of the stage."""
+    """The share of each corpus in the settings of the stage."""
 
     pairs: Mapping[str, int]
     """The number of pairs in this batch, by corpus."""
@@ -55,8 +55,8 @@ class Mixed:
 
 
 class Stream:
-    """The pairs of one corpus in training order, without too long ones. Each epoch has every pair once, in a
-    new order. `seed`, the epoch and `number`, the corpus's position in the dataset, decide it.
+    """The pairs of one corpus in training order, without pairs that are too long. Each epoch has every pair
+    once, in a new order. `seed`, epoch and `number`, the corpus's position in the dataset, decide the order.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the pairs at positions [`begin`, `end`), at least one. Each epoch has its own array."""
+        """Yield the pairs at positions [`begin`, `end`), one array per epoch. There must be at least one."""
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size
@@ -125,7 +125,7 @@ class MixedPlan:
 
     def round(self, split: Split, epoch: int, number: int) -> Shard:
         """Return the batches of a round. `split` has the sentences as this epoch segments them. Drop and
-        count pairs too long in it. The first round of an epoch also counts those too long in the dataset.
+        count pairs too long in `split`. The first round also counts pairs too long in the dataset.
         """
         begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         before, after = self.mixture.taken(begin), self.mixture.taken(end)
@@ -146,7 +146,7 @@ class MixedPlan:
         )
 
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
-        """Yield a report for batch `batch` and each later batch of a round, whose batches `shard` has."""
+        """Yield a report for batch `batch` and for each later batch. `shard` has all batches of the round."""
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         stage, names = self.mixture.stage_at(begin), self.mixture.names
         shares, counted = self.mixture.shares(stage), names[self.mixture.counted]
@@ -160,7 +160,7 @@ class MixedPlan:
             yield Mixed(counted, stage, shares, pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
-        """Return how many of the pair numbers `pairs` belong to each corpus, in the order of the corpora."""
+        """Return how many of `pairs`, numbers of pairs, each corpus has, in the order of the corpora."""
         firsts = [corpus.first + corpus.pairs for corpus in self._corpora]
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
@@ -194,7 +194,7 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a mixture on `dataset`, or None if neither the settings nor the dataset ask to mix.
+    """Return the plan of a mixture on `dataset`. Return None if neither settings nor dataset ask to mix.
     Raise the errors of `train_corpora` and `mixture`.
     """
     corpora = train_corpora(dataset)

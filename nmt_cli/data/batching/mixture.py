@@ -32,15 +32,15 @@ class Stage:
     """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return each corpus's pairs among the first `time` pairs of the run, a time in this stage."""
+        """Return how many of the first `time` pairs of the run each corpus has. `time` is in this stage."""
         return tuple(
             count + (time - self.begin) * share // ONE
             for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. Its share
-        must be above 0. The result is right only if this stage lasts until then.
+        """Return the time at which the run has taken `count` pairs of corpus number `corpus`. The corpus
+        needs a share above 0. The result is right only if this stage lasts until that time.
         """
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
@@ -58,11 +58,11 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage at `time`. The first time of a stage is in that stage."""
+        """Return the number, from 0, of the stage at `time`. A stage begins at its first time."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return the number of pairs of each corpus among the first `time` pairs of the run."""
+        """Return how many of the first `time` pairs of the run each corpus has."""
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
@@ -71,8 +71,8 @@ class Mixture:
         return {name: share / ONE for name, share in shares if share}
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the first time and exclusive end of each round of an epoch, in pairs of the run. A round,
-        planned at once, is in one stage and has at most `limit` pairs.
+        """Return the begin and exclusive end of each round of an epoch, in pairs of the run. A round is
+        planned at once, is within one stage, and has at most `limit` pairs.
         """
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
@@ -89,8 +89,8 @@ class Mixture:
 
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
-    """Return the mixture of a run. `sizes` has the number of pairs of each corpus that are short enough.
-    Raise `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
+    """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
+    `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
     without share or not after the stage's start. The last stage must have the corpus whose epochs count.
     """
     names = [corpus.name for corpus in corpora]
@@ -116,8 +116,8 @@ def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
 
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus by `stage`, else `config`, else the dataset, else 1. A corpus that the
-    weights do not name gets 0. Raise `UserError` for an unknown name, or if all weights are 0.
+    """Return the weight of each corpus, from `stage`, else `config`, else the dataset, else 1. If the weights
+    do not name a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0.
     """
     names = [corpus.name for corpus in corpora]
     weights: Mapping[str, float] = stage.weights or config.weights
@@ -161,8 +161,8 @@ def _shares(
 
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` for an
-    `until` with an unknown corpus or one without share, or not after the stage's start.
+    """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` if the
+    corpus in `until` is unknown or has no share, or `until` is not after the stage's start.
     """
     epochs, name = stage.end
     corpus = _named(name, names, "until")
@@ -180,7 +180,7 @@ def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], 
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
-    """Return the position of `name`. Raise `UserError` about mixing.`setting` if it is missing."""
+    """Return the position of `name`. If it is missing, raise `UserError` about mixing.`setting`."""
     if name not in names:
         raise UserError(
             f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
@@ -189,7 +189,7 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
 
 
 def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and exclusive end of the fewest, about equal parts of [`begin`, `end`) up to `limit`."""
+    """Yield (begin, exclusive end) of the fewest equal parts of [`begin`, `end`), each up to `limit`."""
     count = -(-(end - begin) // limit)
     for number in range(count):
         yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

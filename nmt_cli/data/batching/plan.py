@@ -31,16 +31,16 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The global batches of one shard, which is a part of an epoch, in training order."""
+    """The global batches of one shard, in training order. A shard is a part of an epoch."""
 
     pairs: Indices
     """The pairs of all batches, in order."""
 
     bounds: Offsets
-    """[batches + 1]. The first pair of each batch in `pairs`, and the end of the last batch."""
+    """[batches + 1]. The position in `pairs` at which each batch begins, and last the end."""
 
     dropped: int
-    """Number of pairs of this part that were dropped as too long."""
+    """The number of pairs in this part of the epoch that were dropped as too long."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -76,8 +76,8 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
     """Return the batches of shard `number` in random order. A batch has pairs of similar length, and at most
-    `config.tokens` tokens per side. Drop and count pairs with over `config.max_length` tokens on a side. The
-    shards of an epoch together have each of the remaining pairs once.
+    `config.tokens` tokens per side. Drop and count pairs with over `config.max_length` tokens on a side. All
+    shards of an epoch together have each remaining pair once.
     """
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)
@@ -106,8 +106,8 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key per pair: its length, raised at random by up to 1 / `NOISE_REACH`. `noise` has 64
-    random bits per pair.
+    """Return a sort key per pair: its length, raised at random by up to 1 / `NOISE_REACH` of the length.
+    `noise` has 64 random bits per pair.
     """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
@@ -137,16 +137,16 @@ def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) ->
 
 
 def sums(lengths: Indices) -> Offsets:
-    """Return the running sums of `lengths` after a first 0: one value more than `lengths`."""
+    """Return the running sums of `lengths`, beginning with 0. The result has one value more."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each,
-    then the number of pairs. `source` and `target` are running sums of the lengths, from 0, none above
-    `budget`. Each batch is as large as possible, but the last two are about equal, so that none is tiny.
+    """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each
+    batch, then the number of pairs. `source` and `target` are running sums of lengths, from 0. No length is
+    above `budget`. Fill each batch, but make the last two about equal.
     """
 
     def reach(start: int) -> int:

@@ -1,6 +1,6 @@
 """Segments the training text again for each epoch, for subword sampling and augmentation.
 
-Worker processes of one rank do this for all ranks on its machine.
+Worker processes of one rank segment the text for all ranks on its machine.
 """
 
 import gc
@@ -44,7 +44,7 @@ class ResegmentTask:
 
     tokenizers: Path
     fingerprint: str
-    """The fingerprint of the tokenizers in that folder."""
+    """The fingerprint of the tokenizers in the task's folder."""
 
     config: SamplingConfig
     augment: AugmentConfig
@@ -62,8 +62,8 @@ UNCHANGED = AugmentConfig()
 
 class Resegmented:
     """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
-    ranks of a machine share `folder`, only for this. The one with `workers` above 0 writes each epoch to it.
-    Others may ask for an epoch once any of its shards is planned. Its files are complete by then.
+    ranks of a machine share `folder`. The rank with `workers` above 0 writes each epoch to `folder`. Other
+    ranks may ask for an epoch once a shard of it is planned. Its files are complete by then.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Start to segment `epoch` in the background, once. Do nothing without workers or after `close`."""
+        """Start to segment `epoch` in the background, once. Without workers or after `close`, do nothing."""
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as `epoch` segments them, or a side as in the dataset if nothing changes it. With
-        workers, first wait until this is done. Raise `UserError` for a dataset made again or a full disk.
+        """Return the pairs as `epoch` segments them. Take sides without sampling from the dataset. With
+        workers, wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk.
         """
         self.begin(epoch)
         if epoch in self._begun:
@@ -127,8 +127,8 @@ class Resegmented:
             self.forget(epoch)
 
     def _write(self, epoch: int) -> None:
-        """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` for a
-        dataset made again or a full disk. Raise `RuntimeError` after `close`.
+        """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` if the
+        dataset has changed or the disk is full. Raise `RuntimeError` after `close`.
         """
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
@@ -161,13 +161,13 @@ class Resegmented:
             writers[side].append(encoded)
 
     def _refuse_changed(self) -> None:
-        """Raise `UserError` if the manifest of the dataset is no longer the same as when it was opened."""
+        """Raise `UserError` if the dataset's manifest has changed since the dataset was opened."""
         folder = self._dataset.folder
         if read_manifest(folder) != self._dataset.manifest:
             raise UserError(f"{folder} was made again during training. Start another run.")
 
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
-        """Yield the tasks of an epoch, `BLOCK_PAIRS` pairs each, in order. `stack` closes the text files."""
+        """Yield the tasks of an epoch in order, `BLOCK_PAIRS` pairs each. `stack` closes the text files."""
         folder = self._dataset.folder
         texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
         pairs = len(self._dataset.splits[TRAIN])
@@ -191,7 +191,7 @@ class Resegmented:
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Return the ids of each side of a task, augmented if it asks for that. Worker processes call this."""
+    """Return the ids of each side of a task, with augmentation if set. Worker processes call `resegment`."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.enabled:
@@ -206,8 +206,8 @@ def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
-    """Raise `UserError` for placeholders without placeholder symbols, and for changes of case in a
-    lower-cased dataset. They would change no pair.
+    """Raise `UserError` for augmentation that would change no pair. Placeholders need placeholder symbols,
+    and changes of case need a dataset that is not lower-cased.
     """
     if augment.placeholders and not tokenizers.recipe.placeholders:
         raise UserError(
@@ -221,7 +221,7 @@ def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
 
 @cache
 def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
-    """Return tokenizers and samplers, loaded once per process. Raise `ValueError` for other tokenizers."""
+    """Return tokenizers and samplers, loaded once per process. Raise `ValueError` for another fingerprint."""
     # The caches of words have no cycles, and scanning them would take most of the time.
     gc.disable()
     tokenizers = loaded(folder, fingerprint)
@@ -231,15 +231,15 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. A `draw` samples with a seed per line. None segments without sampling."""
+    """Return the ids of `lines`. A `draw` samples with a seed per line. For None, do not sample."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """Return a random seed for each of `count` lines from `task.first`. `purpose` is a key of `PURPOSE`. The
-    line number decides, not the size of the block.
+    """Return a random seed for each of `count` lines from number `task.first`. `purpose` is a key of
+    `PURPOSE`. The line number decides, not the size of the block.
     """
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
@@ -247,7 +247,7 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, each with at most one variation, in the shares of `task.augment.shares`."""
+    """Return `pairs` in order, each with at most one variation. `task.augment.shares` has the shares."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

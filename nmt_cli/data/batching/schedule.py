@@ -41,10 +41,10 @@ class GlobalBatch:
 
 
 class Batches:
-    """The global batches of a split, the same in every process. The processes of a machine share `folder`, to
-    which the one with `planner` writes each shard in advance. Others wait up to `patience` seconds for a
-    shard, while `planner_at_work` says that the planner runs. Files of a killed run do no harm. `mixed` is
-    the plan of a mixture. `resegmented` segments the split again every epoch. `close` also closes it.
+    """The global batches of a split, equal in every process. The processes of a machine share `folder`. The
+    process with `planner` writes each shard there in advance. Others wait up to `patience` seconds for a
+    shard, while `planner_at_work` says that the planner runs. Files of a killed run do no harm. `mixed` plans
+    a mixture. `resegmented` segments the split again every epoch, and `close` closes it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Batches:
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
         """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if all pairs of an
-        epoch are too long, or if a shard does not arrive. Files of shards are removed `KEPT_BATCHES` later.
+        epoch are too long, or if a shard does not arrive. Remove the file of a shard `KEPT_BATCHES` later.
         """
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
@@ -94,7 +94,7 @@ class Batches:
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """Return the split with the pairs of this epoch's batches. May wait until it is segmented."""
+        """Return the split with the pairs of this epoch's batches. Wait if the epoch is not segmented yet."""
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Start to plan a shard in the background, unless it was started before. Return its future."""
+        """Start to plan a shard in the background, if not started before. Return the future of the plan."""
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -142,8 +142,8 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or after
-        `patience` seconds. Raise `RuntimeError` after `close`.
+        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or `patience`
+        seconds have passed. Raise `RuntimeError` after `close`.
         """
         deadline = time.monotonic() + self._patience
         while not path.exists():
@@ -186,7 +186,7 @@ def all_too_long(pairs: int, config: BatchConfig) -> UserError:
 def _fingerprint(
     split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
-    """Return a hash of everything that decides the plan. In file names, it separates this run from others."""
+    """Return a hash of everything that decides the plan. Names of files use it to tell runs apart."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     drawn = (
         (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.enabled else ()))

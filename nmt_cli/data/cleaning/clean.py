@@ -39,7 +39,7 @@ class CleanTask:
     """A symbol at the start of each source. Filters do not see it."""
 
     hashed: frozenset[Hashed] = frozenset()
-    """The texts that are compared to find repetitions in any corpus."""
+    """The kinds of text that are compared to find repetitions in any corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """The kept pairs of a block as prepared text, and the counts of dropped and noted pairs by reason."""
+    """The kept pairs of a block as prepared text. Also counts of dropped and noted pairs by reason."""
 
     source: Lines
     target: Lines
     numbers: NDArray[np.int64]
-    """The number of each kept pair in its corpus, from 1."""
+    """The line number, from 1, of each kept pair in its corpus."""
 
     hashes: dict[Hashed, bytes]
-    """The concatenated `pair_hash` or `side_hash` of each kept pair, or nothing if the task needs none."""
+    """The concatenated `pair_hash` or `side_hash` of each kept pair. Empty if the task needs no hashes."""
 
     qualities: list[NDArray[np.float32]]
-    """The score and the closeness of lengths of each kept pair, the more important first."""
+    """Two values for each kept pair, the more important first: the score and the closeness of lengths."""
 
     dropped: Tally
     noted: Tally
@@ -71,7 +71,7 @@ class CleanBlock:
 
 
 class _Pair(NamedTuple):
-    """A kept pair as prepared text without the tag, its number in the corpus, and its score."""
+    """A kept pair as prepared text without the tag, its line number in the corpus, and its score."""
 
     number: int
     source: str
@@ -80,9 +80,9 @@ class _Pair(NamedTuple):
 
 
 def clean(task: CleanTask) -> CleanBlock:
-    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of the others by
-    reason. Before all other filters, drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores.
-    Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Repetitions stay.
+    """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of dropped pairs
+    by reason. First drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores, then apply the
+    other filters. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Keep repetitions.
     """
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
@@ -132,7 +132,7 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return a block of the kept `pairs`, tagged, with those hashes and qualities that find repetitions."""
+    """Return a block of the kept `pairs` with tags. Add hashes and qualities that find repetitions."""
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -173,8 +173,8 @@ def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
-    """Return a pair as text, or None to skip it for invalid UTF-8. Count this in `dropped`, and pairs with
-    NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error".
+    """Return a pair as text, or None to skip invalid UTF-8. Count a skipped pair in `dropped`, and a pair
+    with NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error".
     """
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
@@ -193,7 +193,7 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Return a pair with U+FFFD for invalid UTF-8. "skip" gives None, and "error" raises `UserError`."""
+    """Return a pair, invalid UTF-8 as U+FFFD. For such a pair, "skip" gives None, and "error" `UserError`."""
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if source_text is None or target_text is None else (source_text, target_text)

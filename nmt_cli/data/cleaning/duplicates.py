@@ -33,12 +33,12 @@ def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Return a hash of `HASH_BYTES` bytes, which only equal pairs share. No side may contain a line feed."""
+    """Return `HASH_BYTES` bytes. Only equal pairs share a hash. No side may contain a line feed."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
 def side_hash(text: str) -> bytes:
-    """Return a hash of `HASH_BYTES` bytes that only equal texts share."""
+    """Return a hash of `HASH_BYTES` bytes. Only equal texts share a hash."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
@@ -53,10 +53,10 @@ def find_repeated(
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield, in several arrays, the numbers of hashes that repeat another, from 0 over all files. `hashes`
-    are files of concatenated hashes. `qualities` has, for each quality, the most important first, an array
-    file per hash file. Of equal hashes, do not yield the one with the best qualities, or else the first.
-    Ignore hashes whose entry in `left_out` is not 0. Bucket files go to `work`, one at a time in memory.
+    """Yield arrays with the numbers, from 0 over all files, of hashes that repeat another hash. `hashes` are
+    files of concatenated hashes. `qualities` has, for each quality, the most important first, an array file
+    per hash file. Of equal hashes, leave out the one with the best qualities, or else the first. Ignore
+    hashes whose entry in `left_out` is not 0. Write buckets to `work`, and hold one in memory.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
@@ -87,7 +87,7 @@ def _entry_type(qualities: int) -> np.dtype[Any]:
 def _distribute(
     hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int
 ) -> None:
-    """Write each hash with number and qualities to file 0 to `buckets` - 1. Equal hashes share a file."""
+    """Write each hash, its number and qualities to file 0 to `buckets` - 1. Equal hashes share a file."""
     with ExitStack() as stack:
         files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
         for entries in _entries(hashes, qualities):

@@ -56,7 +56,7 @@ LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that judge each pair alone, without those that `config` turns off."""
+    """The filters that judge each pair by itself, without filters that `config` turns off."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
         """Raise `UserError` for an unknown script, or a language filter without py3langid."""
@@ -93,7 +93,7 @@ class Filters:
         return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Return whether `score` is below `min_score`, if that is not 0. A missing score (NaN) is not."""
+        """Return whether `score` is below `min_score`. A missing score (NaN) or `min_score` 0 gives False."""
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
@@ -128,12 +128,12 @@ class Filters:
 
     def _unequal_lengths(self, source: str, target: str) -> bool:
         # Prepared text has single spaces between words. Counting them is faster than splitting.
-        """Return whether the side with more words has over `max_ratio` times as many as the other side."""
+        """Return whether the side with more words has over `max_ratio` times the words of the other side."""
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
 
     def _with_few_letters(self, source: str, target: str) -> bool:
-        """Return whether either side has a share of letters below `min_letters`."""
+        """Return whether the share of letters in either side is below `min_letters`."""
         return min(_letter_share(source), _letter_share(target)) < self._config.min_letters
 
 
@@ -152,8 +152,8 @@ def _numbers(text: str) -> list[str]:
 
 
 def _max_repeats(text: str) -> int:
-    """Return how many times in a row a phrase of 1 to `PHRASE` words occurs, at most. It is 1 without
-    repetition. If the text has no spaces, characters count as words.
+    """Return how often a phrase of 1 to `PHRASE` words occurs in a row, at most. Return 1 without repetition.
+    If the text has no spaces, characters count as words.
     """
     words: Sequence[str] = text.split()
     if len(words) == 1:
@@ -168,14 +168,14 @@ def _max_repeats(text: str) -> int:
 
 
 def _letter_share(text: str) -> float:
-    """Return the share of letters and combining marks in the characters, not spaces, of a non-empty text."""
+    """Return the share of letters and combining marks in the characters of `text`. Leave out spaces."""
     # Scripts such as Devanagari write vowels as combining marks, so these count.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Return a check: at least half of a text's letters are in script `name`. No letters also pass. If `name`
-    is "", all text passes. Raise `UserError` about filter.`setting` for an unknown script.
+    """Return a check whether at least half of a text's letters are in script `name`. Text without letters
+    passes. If `name` is "", all text passes. Raise `UserError` about filter.`setting` for an unknown script.
     """
     if not name:
         return lambda text: True

@@ -30,8 +30,8 @@ class HeldOut:
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a key per line, equal for lines that differ only in case, spaces, common punctuation or Unicode
-    form. It is b"" for only punctuation. No line may contain a line feed. Many lines at once are faster.
+    """Return a key per line. Lines that differ only in case, spaces, common punctuation or Unicode form have
+    equal keys. Only punctuation gives b"". No line may contain a line feed. Many lines at once are faster.
     """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
@@ -56,15 +56,15 @@ def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
 
 
 def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
-    """Return a line without the words in `symbols` at its start. Later words that are in `symbols` stay."""
+    """Return a line without the words in `symbols` at its start. Keep later words, even in `symbols`."""
     while (words := line.split(maxsplit=1)) and words[0] in symbols:
         line = b"".join(words[1:])
     return line
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write a line `source<TAB>target` to `path` for each pair, as `keys` gives them. Leave out pairs of
-    empty keys. Ignore words in `symbols` at the start of sources.
+    """Write a line `source<TAB>target` to `path` for each pair, with the keys of both sides. Leave out pairs
+    whose keys are empty. Ignore words in `symbols` at the start of sources.
     """
     with path.open("wb") as file:
         for corpus in corpora:
@@ -74,8 +74,8 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers in the corpus, from 1, of held-out pairs in `block`. `by` is the side that must be
-    equal: "pair" (both), "source", "target" or "either". An empty key matches only as the source of a pair.
+    """Return the numbers, from 1 in the corpus, of held-out pairs in `block`. `by` is the side that must be
+    equal: "pair" (both), "source", "target" or "either". An empty key only matches as a source with "pair".
     """
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
@@ -100,8 +100,8 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return the source keys of each target key, and all source keys. Leave out the empty target key and,
-    from all source keys, the empty one. A process reads the file once.
+    """Return the source keys of each target key, and all source keys. Leave out the empty target key. Leave
+    the empty source key out of all source keys. A process reads the file once.
     """
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:

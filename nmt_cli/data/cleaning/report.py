@@ -30,14 +30,14 @@ class CorpusReport:
     """Lengths, ratios and scores of a training set."""
 
     def add(self, block: CleanBlock) -> None:
-        """Add the kept pairs, tallies and shapes of a cleaned block."""
+        """Add the kept pairs, tallies and shapes of a cleaned block to this report."""
         self.kept += len(block.numbers)
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
         self.shapes.merge(block.shapes)
 
     def state(self) -> dict[str, Any]:
-        """Return all counts as values for JSON, except `role`, `name` and `read`. `merge` reads them."""
+        """Return all counts as values for JSON, except `role`, `name` and `read`. Pass them to `merge`."""
         return {
             "kept": self.kept,
             "dropped": self.dropped.state(),
@@ -46,7 +46,7 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the counts in `state`, the `state()` of another report of the same input. `read` stays."""
+        """Add the counts in `state`, from `state()` of another report of this input. Do not change `read`."""
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))

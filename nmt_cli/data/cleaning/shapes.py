@@ -28,15 +28,15 @@ def _zeros(maximum: int) -> Counts:
 
 @dataclass(slots=True)
 class Shape:
-    """Counts of pairs. `words` counts by the words of the longer side, up to `MOST_WORDS`. `ratios` counts by
-    `RATIO_STEP` times the ratio of longer to shorter side.
+    """Counts of pairs. Item i of `words` counts pairs whose longer side has i words, up to `MOST_WORDS`. Item
+    i of `ratios` counts pairs whose longer side has up to i / `RATIO_STEP` times the other side's words.
     """
 
     words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
     ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))
 
     def add(self, source: Counts, target: Counts) -> None:
-        """Count more pairs. `source` and `target` have the number of words of each pair."""
+        """Count more pairs. `source` and `target` have the number of words of each pair's side."""
         longer, shorter = np.maximum(source, target), np.minimum(source, target)
         steps = -(-longer * RATIO_STEP // np.maximum(shorter, 1))
         for counts, values in ((self.words, longer), (self.ratios, steps)):
@@ -50,7 +50,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Shapes:
-    """The shapes of kept and dropped pairs of a corpus, and a sample of scores with pair `numbers`."""
+    """The shapes of kept and dropped pairs of a corpus. Also a sample of scores with pair `numbers`."""
 
     kept: Shape = field(default_factory=Shape)
     dropped: Shape = field(default_factory=Shape)
@@ -72,7 +72,7 @@ class Shapes:
         self.add_scores(other.numbers, other.scores)
 
     def state(self) -> dict[str, Any]:
-        """Return the shapes as values for JSON. `Shapes.of` makes them again."""
+        """Return the shapes as values for JSON. `Shapes.of` makes shapes of these values."""
         counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
         scored = [self.numbers.tolist(), self.scores.tolist()]
         return {"counts": [values.tolist() for values in counts], "scored": scored}

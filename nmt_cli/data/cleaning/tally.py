@@ -15,7 +15,7 @@ Ranks are in a shuffled order, so the pairs with the lowest ranks are spread eve
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sample:
-    """A pair, its number in its corpus, and its rank. A tally keeps the samples with the lowest ranks."""
+    """A pair, its line number in its corpus, and its rank. A tally keeps samples with the lowest ranks."""
 
     rank: int
     number: int
@@ -25,37 +25,37 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of pairs by reason, and up to `SAMPLES` samples of each. The order of adding does not matter."""
+    """Counts of pairs by reason, and up to `SAMPLES` samples of each. The order of adding has no effect."""
 
     counts: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair under `reason`. If the result is true, the caller must pass the pair to `keep`."""
+        """Count a pair under `reason`. If the result is true, the caller must call `keep` for the pair."""
         self.counts[reason] += 1
         samples = self.samples.setdefault(reason, [])
         return len(samples) < SAMPLES or _rank(number) < samples[-1].rank
 
     def keep(self, reason: str, number: int, source: str, target: str) -> None:
-        """Add a pair to the samples of `reason`, each side cut to `LONGEST_SAMPLE` characters. Drop the
-        sample with the highest rank above `SAMPLES`.
+        """Add a pair to the samples of `reason`, each side cut to `LONGEST_SAMPLE` characters. If there are
+        over `SAMPLES`, drop the sample with the highest rank.
         """
         sample = Sample(_rank(number), number, source[:LONGEST_SAMPLE], target[:LONGEST_SAMPLE])
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
 
     def add(self, reason: str, number: int, source: str, target: str) -> None:
-        """Count a pair under `reason`, and add it to the samples if its rank is low enough."""
+        """Count a pair under `reason`. If its rank is low enough, add the pair to the samples."""
         if self.count(reason, number):
             self.keep(reason, number, source, target)
 
     def merge(self, other: "Tally") -> None:
-        """Add the counts of `other`. Per reason, keep the `SAMPLES` samples with the lowest ranks of both."""
+        """Add the counts of `other`. Per reason, keep the `SAMPLES` samples of both with the lowest ranks."""
         self.counts += other.counts
         for reason, samples in other.samples.items():
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
 
     def state(self) -> dict[str, Any]:
-        """Return the tally as values for JSON. `Tally.of` makes it again."""
+        """Return the tally as values for JSON. `Tally.of` makes a tally of these values."""
         samples = {name: [astuple(sample) for sample in samples] for name, samples in self.samples.items()}
         return {"counts": dict(self.counts), "samples": samples}
 
