@@ -30,7 +30,7 @@ def is_folder_of_rows(path: Path) -> bool:
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder with one split, in the order of its rows. Raise `UserError` for several
+    """Return the files of a folder with one split, in the order of the rows. Raise `UserError` for several
     splits or none, damaged metadata, reordered rows, and files outside the folder.
     """
     if not (folder / STATE).is_file():
@@ -50,7 +50,7 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 def count(files: Sequence[Path]) -> int:
-    """Return the total number of rows. Raise `UserError` for an unreadable file or without pyarrow."""
+    """Return the number of rows of all files. Raise `UserError` for an unreadable file or without pyarrow."""
     return sum(map(_count, files))
 
 
@@ -110,8 +110,8 @@ def _columns(
 
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` if a row group of a column in `names` decompresses to over `MAX_COLUMN_BYTES`. Also
-    raise it above both `SMALL` and `DENSEST` times the compressed size.
+    """Raise `UserError` if a column in `names` has a row group that decompresses to over `MAX_COLUMN_BYTES`.
+    Also raise it if the size is above both `SMALL` and `DENSEST` times the compressed size.
     """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -126,7 +126,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the columns that `chosen` takes. A field of a struct is a column "outer.inner"."""
+    """Return the source, target and score column by `chosen`. A field of a struct is called "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -136,7 +136,7 @@ def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusC
 
 
 def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return (sources, targets, scores) of a batch. All scores are None without a score column."""
+    """Return (sources, targets, scores) of a batch. If there is no score column, all scores are None."""
     batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
         [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns
@@ -145,7 +145,7 @@ def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[An
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Return a column of a batch. "outer.inner" is also the field "inner" of the struct column "outer"."""
+    """Return column `name` of a batch. If there is none, "outer.inner" is field "inner" of column "outer"."""
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")

@@ -12,7 +12,7 @@ class CorpusConfig:
 
     invalid_utf8: Literal["error", "replace", "skip"] = setting("error", everyday=True)
     """Treatment of a line that is not UTF-8. "error" ends the command. "replace" turns invalid bytes into
-    U+FFFD. "skip" drops the pair, but in validation and test sets, which keep every line, it replaces."""
+    U+FFFD. "skip" drops the pair, but replaces bytes in validation and test sets, which keep every line."""
 
     source_column: str = ""
     """Column of the source in a table, or field in a record. Its name ("translation.en" for a field inside

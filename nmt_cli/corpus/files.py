@@ -40,8 +40,8 @@ LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open `path` for reading in a `with` block. Decompress it if its first bytes show gzip, bzip2, xz or
-    zstd. Errors of reading in the block become `UserError`, as in `explained`.
+    """Open `path` for reading in a `with` block. Decompress content that begins as gzip, bzip2, xz or zstd.
+    Errors of reading in the block become `UserError`, as in `explained`.
     """
     with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
@@ -49,7 +49,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of reading `path` in the `with` block into a `UserError`. It knows a missing file, a
+    """Turn errors of reading `path` in the `with` block into a `UserError`. These are a missing file, a
     directory, no permission, data cut off and other damage. Other system errors pass on.
     """
     try:
@@ -70,16 +70,16 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file without line feeds, which alone end a line. Also remove a
-    carriage return before one, and a byte-order mark. Raise `UserError` for a missing or damaged file,
-    UTF-16, and lines of over `LONGEST_BYTES`.
+    """Yield the lines of a plain or compressed file. Only a line feed ends a line. Remove line feeds, a
+    carriage return before a line feed, and a byte-order mark. Raise `UserError` for a missing or damaged
+    file, UTF-16, and lines of over `LONGEST_BYTES`.
     """
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield the same lines as `lines`, in lists of `size`. The last may be shorter. Messages say `name`, or
-    `path` if it is "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
+    """Yield the lines that `lines` yields, in lists of `size`. The last may be shorter. Messages say `name`,
+    or `path` without `name`. Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
     """
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
@@ -105,7 +105,7 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines that `lines` yields. Messages call it `name`, or `path` for no `name`."""
+    """Return the number of lines that `lines` yields. Messages say `name`, or `path` without `name`."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
@@ -118,7 +118,7 @@ def count_lines_of(stream: IO[bytes], name: str) -> int:
 
 
 def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
-    """Return the count of all files. Raise `UserError`, with the `names`, if counts differ or are 0."""
+    """Return the line count of all files. If counts differ or are 0, raise `UserError` with the `names`."""
     if counts[0] != counts[-1]:
         raise UserError(
             f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
@@ -130,8 +130,8 @@ def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
 
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield large parts that end with a line feed. Only the last may lack it. Remove a byte-order mark. Raise
-    `UserError` for UTF-16 or a line of over `LONGEST_BYTES`.
+    """Yield large parts that end with a line feed, perhaps except the last part. Remove a byte-order mark.
+    Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`.
     """
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)

@@ -35,7 +35,7 @@ FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive pairs as raw bytes, and the number of the first one in its corpus, counted from 1."""
+    """Consecutive pairs as raw bytes, and the number of the first pair in its corpus, from 1."""
 
     first: int
     sources: list[bytes]
@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. They are equal if one file has both sides."""
+    """A parallel text, given by the files of its two sides. If one file has both sides, they are equal."""
 
     name: str
     source: Path
@@ -73,12 +73,12 @@ class Corpus:
 
     @property
     def has_scores(self) -> bool:
-        """True if pairs have scores: the form may have a column of scores, and the settings name it."""
+        """True if the settings name a score column and the corpus is of a form with columns."""
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
-        """Return the number of pairs. Raise `UserError` for none, or if the sides do not match. This reads
-        all files, but no rows of Parquet, so that most damage is an error before any work begins.
+        """Return the number of pairs. Raise `UserError` for no pairs, or if the sides do not match. Read all
+        files, but no rows of Parquet, to find most damage before any work begins.
         """
         match self.form:
             case "sgm" | "tmx":
@@ -98,7 +98,7 @@ class Corpus:
         return count
 
     def _count_lines(self) -> int:
-        """Return the number of lines, equal in all files. Raise `UserError` if it differs or is 0."""
+        """Return the number of lines, equal in all files. If it differs or is 0, raise `UserError`."""
         names = self.names or tuple(map(str, self.files))
         counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         return files.equal_count(names, counts)
@@ -171,17 +171,17 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names: - for stdin, a file or folder with both sides, SOURCE:TARGET for
-    two files, or PREFIX. For PREFIX, the files are PREFIX.`source_lang` and PREFIX.`target_lang`, compressed
-    or not. Raise `UserError` if there is none, or for files of an unknown or unequal form. The default
-    `config` names no columns.
+    """Return the corpus that `spec` names. "-" is stdin, and SOURCE:TARGET are two files. A single path is a
+    file or folder with both sides. PREFIX means PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or
+    not. If nothing exists, or a form is unknown or unequal, raise `UserError`. The default `config` names no
+    columns.
     """
     corpus = _find(spec, source_lang, target_lang)
     return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """Return the corpus that `spec` names, without languages and settings. Raise `UserError` for none."""
+    """Return the corpus that `spec` names, without languages and settings. If none, raise `UserError`."""
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
@@ -195,8 +195,8 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of a pipe, file or folder. Return None for a missing path, and for a folder without
-    rows or the files train.LANG. Raise `UserError` for an unknown ending.
+    """Return the corpus of a pipe, file or folder. Return None for a missing path. Also return None for a
+    folder with neither rows nor files train.LANG. Raise `UserError` for an unknown ending.
     """
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
@@ -223,8 +223,8 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """Return the corpus with copies of stdin and pipes in `folder`, because it is read several times. `names`
-    keeps the original names. Create `folder` only for copies. Several corpora may share it.
+    """Return the corpus with stdin and pipes copied to `folder`, so that it can be read several times.
+    `names` keeps the original names. Create `folder` only for copies. Several corpora may share `folder`.
     """
     streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not streams:
@@ -242,15 +242,15 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing. Raise
-    `UserError` for a file in two compressions, or if only one is a WMT test set.
+    `UserError` for a file in two compressions, or if only one file is a WMT test set.
     """
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """For "de", return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists. Raise
-    `UserError` for both a plain and a compressed file.
+    """For `lang` "de", return PREFIX.de, or else PREFIX.deu, compressed or not. If neither exists, return
+    None. If a plain and a compressed file exist, raise `UserError`.
     """
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
@@ -259,7 +259,7 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 
 def _one_of(name: str) -> Path | None:
-    """Return the file `name`, plain or compressed, or None. Raise `UserError` if there are several."""
+    """Return the file `name`, plain or compressed, or None. If several exist, raise `UserError`."""
     paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
     if len(paths) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} both exist. Name the two files as SOURCE:TARGET.")
@@ -279,7 +279,7 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
-    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for one of each."""
+    """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for a mixture."""
     are_test_sets = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if are_test_sets[0] != are_test_sets[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")

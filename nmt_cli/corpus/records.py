@@ -38,14 +38,14 @@ def wants_columns(config: CorpusConfig) -> bool:
 
 
 def has_no_names(config: CorpusConfig) -> bool:
-    """Return whether each chosen column is a number. If so, or if none is chosen, line 1 is a pair."""
+    """Return whether all chosen columns are numbers, or none is chosen. Then line 1 is a pair, not names."""
     columns = [config.source_column, config.target_column, config.score_column]
     return all(name.isdecimal() for name in columns if name)
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Return the columns of source, target and score that the settings name. By default, the source and
-    target are the columns of `languages` or names such as "src", and the score is None. Raise `UserError`,
+    """Return the columns of source, target and score that the settings name. The default for source and
+    target is a column named after `languages` or such as "src", and for score None. Raise `UserError`,
     beginning with `location`, for a missing column, or one column for both sides.
     """
     source = config.source_column or _usual(names, languages, 0, location)
@@ -60,7 +60,7 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
     """Return the column of a side (0 source, 1 target). Take the first of translation.LANG, LANG, a name such
-    as "src", and another code for LANG. Raise `UserError`, beginning with `location`, for none.
+    as "src", and another code for LANG. If there is none, raise `UserError`, beginning with `location`.
     """
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
@@ -80,7 +80,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each line. A line is two columns with one tab between, and none has names.
+    """Yield (source, target) of each line. A line is two columns with one tab between. No line has names.
     Raise `UserError`, which calls the file `name`, for any other line.
     """
     for number, line in enumerate(files.lines(path), start=1):
@@ -144,7 +144,7 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def _record(line: bytes, location: str) -> dict[str, Any]:
-    """Return the JSON object in a line. Raise `UserError` if it is not one, or is nested too deeply."""
+    """Return the JSON object in a line. Raise `UserError` for other content, or too deep nesting."""
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
@@ -170,8 +170,8 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
-    """Return the field `name` of a record. "outer.inner" is also the field "inner" of the record "outer".
-    Raise `UserError`, beginning with `location`, if it is missing.
+    """Return the field `name` of a record. "outer.inner" can also be the field "inner" of record "outer". If
+    the field is missing, raise `UserError`, beginning with `location`.
     """
     if name in record:  # the name of a field may contain a full stop
         return record[name]

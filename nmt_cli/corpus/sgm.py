@@ -42,14 +42,14 @@ class Segment:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Document and number in lower case. They are equal for the two segments of a pair."""
+        """Document and number in lower case. Both segments of a pair have equal keys."""
         return self.document.lower(), self.number.lower()
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """Return the segments of one side in order. In each document of an xml, take the first element of the
-    side in `lang`, where "" fits all. An sgm has one side, so both options have no effect. Raise `UserError`
-    without segments, or if the file is cut off or too large.
+    """Return the segments of one side in order. In each document of an xml file, take the side's first
+    element in `lang`, where "" fits all. An sgm file has one side, so both options have no effect. Raise
+    `UserError` without segments, or if the file is cut off or too large.
     """
     content = _content(path)
     tags = list(TAG.finditer(content))
@@ -98,7 +98,7 @@ def _content(path: Path) -> bytes:
 
 
 def id_and_source_language(path: Path) -> tuple[str, str]:
-    """Return the id and the source language in the tag of a test set. Each is "" if the tag lacks it."""
+    """Return the id and the source language in a test set's tag. If a value is missing, return "" for it."""
     match = SET.search(_content(path))
     attributes = match[1] if match else b""
     name = _attribute(attributes, b"setid") or _attribute(attributes, b"id")
@@ -122,7 +122,7 @@ def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
 
 
 def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
-    """Yield the segments among `tags`, whose document begins with the tag `document`."""
+    """Yield the segments among `tags`. `document` is the opening tag of their document."""
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
     for element in _elements(tags, b"seg"):
         text = content[element[0].end() : element[-1].start()]
@@ -130,8 +130,8 @@ def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """Return the tags of the first element of `side` whose language fits `lang`, or []. An element without a
-    language fits, and an empty `lang` fits all.
+    """Return the tags of the first element of `side` in language `lang`, or []. An element without a language
+    fits, and an empty `lang` fits all.
     """
     for element in _elements(document, SIDES[side]):
         label = _attribute(element[0][3], b"lang").decode(errors="replace")
@@ -159,7 +159,7 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    """Return an attribute in the text of a tag, or b"" if there is none. Ignore the case of `name`."""
+    """Return an attribute in the text of a tag, or b"" if it is missing. Ignore the case of `name`."""
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 

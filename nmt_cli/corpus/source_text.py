@@ -91,7 +91,7 @@ class TestSet:
 
     def line(self, number: int, source: str, text: str) -> bytes:
         """Return the <seg> element of segment `number`, from 1, with the translation `text`. At the start of
-        a document, tags before it end the previous document, if any, and begin the new one.
+        a document, first end the previous document, if any, and begin the new document.
         """
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
@@ -113,7 +113,7 @@ def _escaped(text: str) -> str:
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format that the last two endings show. Other endings and None (stdin) give "lines"."""
+    """Return the format that the last two endings show. Other endings or None (stdin) give "lines"."""
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"
@@ -134,9 +134,9 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format of the output, which the name of `target`, or of `source` for None, shows. It is a
-    test set or tab-separated only if `source` is too, else lines. A missing set id becomes the file name up
-    to its first full stop, a missing source language `languages[0]`. Call `warn` for what a scorer compares.
+    """Return the format that the name of `target` shows, or of `source` if None. A test set or tab-separated
+    text needs such a `source`, else return lines. A missing set id becomes the file name up to its first full
+    stop. A missing source language becomes `languages[0]`. `warn` gets what a scorer compares.
     """
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind

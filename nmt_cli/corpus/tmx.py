@@ -1,7 +1,7 @@
-"""TMX, the format of translation memories, read with memory that does not depend on the size of the file.
+"""TMX, the format of translation memories, read with memory that does not depend on the file's size.
 
-The parser fetches nothing and defines no entities. A file that needs either is an error. A tag, a segment or
-a nesting that is too large for a translation memory is an error too.
+The parser fetches nothing and defines no entities. A file that needs either is an error. A tag, segment or
+nesting that is too large for a translation memory is an error too.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,8 @@ Side = Literal["source", "target"]
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each unit with a segment in both languages. The first segment in a language
-    counts. Regions, as in "de-AT", matter only if file and option have one. Raise `UserError` for no pair,
+    """Yield (source, target) of each unit with a segment in both languages. Take the first segment in a
+    language. Regions, as in "de-AT", matter only if file and option have one. Raise `UserError` for no pair,
     damage, defined entities, or a part that is too large.
     """
     reader = _Reader(path, source_lang, target_lang)
@@ -72,8 +72,8 @@ class _Reader:
         self._parser.SkippedEntityHandler = lambda name, *_: self._refuse(f"&{name}; is not defined")
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
-        """Parse a block, at the end b"" with `last`. Return the pairs that it completes. Raise `UserError`
-        for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
+        """Parse a block, or b"" with `last` at the end. Return the pairs completed by the block. Raise
+        `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
         """
         self._pairs = []
         try:
@@ -110,7 +110,7 @@ class _Reader:
             self._unit = {}
 
     def _end(self, name: str) -> None:
-        """End an element. Store a side's first segment on one line. Add the pair of a complete unit."""
+        """End an element. Store a side's first segment as one line. If a unit is complete, add its pair."""
         self._depth -= 1
         if self._native:
             self._native -= 1
@@ -137,7 +137,7 @@ class _Reader:
             self._text.append(text)
 
     def _matching(self, language: str) -> list[Side]:
-        """Return the sides, up to two, that `language` fits. Keep the label for messages."""
+        """Return the sides, none to two, whose language fits `language`. Keep the label for messages."""
         if language not in self._sides_of:
             if len(self.languages) < MAX_LISTED:
                 self.languages.add(language)

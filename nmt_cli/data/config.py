@@ -19,19 +19,19 @@ class FilterConfig:
     """
 
     max_words: int = setting(250, least=0, everyday=True)
-    """Maximum words on either side. 0 means no limit."""
+    """Maximum words on either side, separated by spaces. 0 means no limit."""
 
     max_subwords: int = setting(500, least=0)
-    """Maximum subwords on either side. 0 means no limit. The end token counts."""
+    """Maximum subwords on either side, end token included. 0 means no limit."""
 
     max_ratio: float = setting(0.0, least=1, or_zero=True, everyday=True)
-    """Maximum ratio of words between the sides. 0 means no limit. Spaces separate words."""
+    """Maximum ratio of the words of the longer to the shorter side, split at spaces. 0 means no limit."""
 
     identical: bool = False
     """Drop pairs whose two sides are the same text."""
 
     duplicates: bool = setting(False, everyday=True)
-    """Drop pairs that occurred before, word for word."""
+    """Drop pairs that are equal to an earlier pair, word for word."""
 
     source_script: str = ""
     """Script of at least half of the source's letters. A Unicode script name: "Latin", "Cyrillic", "Han"."""
@@ -50,7 +50,7 @@ class FilterConfig:
     """Sides that must be equal for `decontaminate`. "pair" means both sides."""
 
     held_out: tuple[str, ...] = ()
-    """More corpora whose pairs `decontaminate` drops. They are named as for --test."""
+    """More corpora whose pairs `decontaminate` drops, named as for --test."""
 
     min_score: float = 0.0
     """Minimum score. 0 means no limit. Scores are in `corpus.score_column`. Pairs without a score stay."""
@@ -72,8 +72,8 @@ class FilterConfig:
     """Drop pairs whose sides differ in their sentence count."""
 
     one_per_target: bool = False
-    """Keep only the best source of each target. It has the highest score, or else the length nearest to the
-    target's."""
+    """Keep only the best source of each target. The best has the highest score, or else the length nearest to
+    the target's."""
 
     one_per_source: bool = False
     """Keep only the best target of each source. See one_per_target."""
@@ -117,7 +117,7 @@ class NamedCorpus:
             raise UserError(f"filters of {self.name}: {error}") from error
 
     def filter(self, general: FilterConfig) -> FilterConfig:
-        """Return `general`, the filters of all corpora, with this corpus's own `filters` in their place."""
+        """Return `general`, the filters of all corpora, changed by this corpus's own `filters`."""
         own = converted(dict(self.filters), FilterConfig)
         return replace(general, **{name: getattr(own, name) for name in self.filters})
 

@@ -97,12 +97,12 @@ class TrainCorpus:
     """Share in training relative to the other corpora. If 0, its size decides."""
 
     tag: str = ""
-    """The symbol at the start of its source sentences."""
+    """The symbol at the start of the corpus's source sentences."""
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """Return the corpora of the training set in order. If the manifest lists none, return one named "train".
-    Raise `UserError` for a damaged entry, gaps, overlaps, or another end than that of the set.
+    """Return the corpora of the training set in order. If the manifest lists none, return a corpus named
+    "train". Raise `UserError` for a damaged entry, gaps, overlaps, or another end than the set's.
     """
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
@@ -121,7 +121,7 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Open a dataset with mapped arrays, without checking hashes. Raise `UserError` for a damaged manifest, a
+    """Open a dataset with mapped arrays. Do not check hashes. Raise `UserError` for a damaged manifest, a
     missing file, a file of another size, or an invalid array.
     """
     manifest = read_manifest(folder)
@@ -134,8 +134,8 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of `dataset.json`. Raise `UserError` if it is missing, not JSON or of another
-    format. Also raise it without a split "train", and for an incomplete or unsafe entry.
+    """Return the content of `dataset.json`. Raise `UserError` if the file is missing, not JSON or of another
+    format. Also raise `UserError` for no split "train", or an incomplete or unsafe entry.
     """
     path = folder / MANIFEST
     try:
@@ -172,8 +172,8 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the raw lines of one side of a validation or test set, with invalid UTF-8 replaced. There may be
-    more lines than pairs. Raise `UserError` for fewer.
+    """Return the raw lines of one side of a validation or test set. Replace invalid UTF-8. There may be more
+    lines than pairs. Raise `UserError` if there are fewer.
     """
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
@@ -194,7 +194,7 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json`: `manifest`, and size and hash of the other files, which must be complete."""
+    """Write `dataset.json`: `manifest`, and size and hash of all other files. Write all others first."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
@@ -202,8 +202,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
-    """Return one side of a split as mapped arrays. Raise `UserError` unless tokens are unsigned integers on
-    one axis, and offsets int64 on one non-empty axis.
+    """Return one side of a split as mapped arrays. Tokens must be unsigned integers on one axis, and offsets
+    int64 on one non-empty axis. Otherwise, raise `UserError`.
     """
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)

@@ -22,7 +22,7 @@ class EncodeTask:
 
     tokenizers: Path
     fingerprint: str
-    """The fingerprint of the tokenizers in that folder."""
+    """The fingerprint of the tokenizers in the task's folder."""
 
     source: Extent
     target: Extent
@@ -37,14 +37,14 @@ class EncodedSide:
     lengths: NDArray[np.int64]
 
     def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
-        """Return the sentences whose value in `kept` is true, or `self` if all values are true."""
+        """Return the sentences whose value in `kept` is true. If all values are true, return `self`."""
         if kept.all():
             return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Return the ids of the source and the target lines of a task, with equal numbers of sentences. Raise
+    """Return the ids of the source lines and of the target lines of a task, equally many sentences. Raise
     `ValueError` if the tokenizers have another fingerprint.
     """
     tokenizers = loaded(task.tokenizers, task.fingerprint)
@@ -55,8 +55,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return whether to keep each pair. `skip`, unless None, must be 0, and no side may have over
-    `max_subwords` tokens, end token included. A `max_subwords` of 0 means no limit.
+    """Return whether to keep each pair. Keep pairs of at most `max_subwords` tokens per side, end token
+    included, with 0 in `skip` if given. A `max_subwords` of 0 means no limit.
     """
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
@@ -76,7 +76,7 @@ class TokensWriter(ExitStack):
         self.pairs = 0
 
     def append(self, encoded: EncodedSide) -> None:
-        """Write more sentences. Count their tokens, their unknown tokens and, in `pairs`, the sentences."""
+        """Write more sentences. Add to the counts of tokens, unknown tokens and, in `pairs`, sentences."""
         self._tokens.append(encoded.tokens)
         self._offsets.append(encoded.lengths)
         self._unknowns += int((encoded.tokens == self._unknown).sum())
@@ -88,7 +88,7 @@ class TokensWriter(ExitStack):
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """Return the ids of prepared lines, an end token after each. Segmentation is not random."""
+    """Return the ids of prepared lines, with an end token after each line. Do not sample segmentations."""
     if tokenizer.symbols:
         return packed(map(tokenizer.encode, lines), tokenizer)
     # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
@@ -100,7 +100,7 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Return sentences of ids without end tokens as one array. Add an end token after each."""
+    """Return sentences of ids without end tokens as one array. Add an end token after each sentence."""
     flat, lengths = _joined(sentences, tokenizer.vocabulary.end)
     # `np.array` takes three times as long as `fromiter` for small integers.
     return EncodedSide(np.fromiter(flat, token_type(tokenizer), len(flat)), lengths)
@@ -118,14 +118,14 @@ def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArra
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """Return uint16 if every id of the vocabulary fits, else uint32. 16 bits halve a corpus."""
+    """Return uint16 if every id of the vocabulary fits, else uint32. uint16 halves the size of a corpus."""
     return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """Return the tokenizers in `folder`, loaded once per process and fingerprint. Raise `ValueError` if
-    another run wrote tokenizers with another fingerprint.
+    """Return the tokenizers in `folder`, loaded once per process. Raise `ValueError` if their fingerprint is
+    not `fingerprint`, because another run wrote others.
     """
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:

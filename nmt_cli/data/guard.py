@@ -24,8 +24,8 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 
 
 class DatasetGuard(ExitStack):
-    """Verifies an open dataset in the background, and notices later changes to its files. The files stay
-    open, so the guard can check them even after their folder is moved or removed.
+    """Verifies an open dataset in the background, and notices later changes to its files. All files stay
+    open, so that checks work even after the folder is moved or removed.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class DatasetGuard(ExitStack):
         *,
         verifies: bool = True,
     ) -> None:
-        """Open all files. If `verifies`, set on one rank per machine, verify them in a thread. `gather` takes
-        this rank's value and returns all ranks' values. `note` shows a message.
+        """Open all files. If `verifies`, set on one rank per machine, verify the files in a thread. `gather`
+        takes this rank's value and returns all ranks' values. `note` shows a message.
         """
         super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
@@ -55,8 +55,8 @@ class DatasetGuard(ExitStack):
             self._verified.set_result(None)
 
     def check_quickly(self) -> None:
-        """Raise `UserError` for a file of another size, and the error of a failed verification. This does not
-        wait or read. Reading a mapped file past its new end would kill the process.
+        """Raise `UserError` for a file of another size, and the error of a failed verification. Neither wait
+        nor read files. Reading a mapped file past its new end would kill the process.
         """
         if self._verified.done():
             self._verified.result()
@@ -65,8 +65,8 @@ class DatasetGuard(ExitStack):
                 raise self._changed(name)
 
     def check_contents(self) -> None:
-        """Wait for the verification and raise its error. Raise `UserError` for a file of another size. Hash
-        each file whose times changed since the last check, and raise `UserError` for another hash.
+        """Wait for the verification and raise its error, if any. Hash each file whose times changed since the
+        last check. Raise `UserError` for a file of another size or hash.
         """
         self._verified.result()
         self.check_quickly()
@@ -82,8 +82,8 @@ class DatasetGuard(ExitStack):
             self._times[name] = times
 
     def check_all_ranks(self) -> None:
-        """Wait for the verification on all ranks, and check the contents on each. All ranks must call this,
-        and raise the first `UserError` of any. Call `note` after about 3 seconds.
+        """Wait for the verification on all ranks, and check the contents on each rank. All ranks must call
+        this. All raise the first `UserError` of any rank. Call `note` if the wait takes over about 3 seconds.
         """
         polls = 0
         # All ranks see the same statuses, so they leave this loop together.
@@ -100,7 +100,7 @@ class DatasetGuard(ExitStack):
         return any(self._gather(self._is_gone_here()))
 
     def _status(self) -> str:
-        """Return `RUNNING` until the verification ends, then this rank's problem or ""."""
+        """Return `RUNNING` until the verification ends. Then return this rank's problem, or "" for none."""
         if not self._verified.done():
             return RUNNING
         try:

@@ -16,8 +16,8 @@ AT_ONCE = 1 << 20
 
 
 def verify(dataset: Dataset) -> None:
-    """Raise `UserError` for the first problem: a wrong hash, offsets that do not increase, a missing end
-    token. Others are a token outside the vocabulary, and sides with different numbers of sentences.
+    """Read all of a dataset, and raise `UserError` for the first problem. Problems are a wrong hash,
+    decreasing or equal offsets, a missing end token, an invalid token, and sides of unequal length.
     """
     check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
@@ -40,7 +40,7 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _vocabulary_size(dataset: Dataset, side: Side) -> int:
-    """Return the vocabulary entries of a side. Raise `UserError` if the manifest lacks the number."""
+    """Return the number of vocabulary entries of a side. Raise `UserError` if the manifest lacks it."""
     try:
         return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
     except (KeyError, TypeError, ValueError) as error:
@@ -49,8 +49,8 @@ def _vocabulary_size(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Yield (end of the file name, text) per problem. Stop reading at the first, because later checks rely on
-    it. `vocabulary` is the number of entries, and `end` the id of the end token.
+    """Yield (end of the file name, text) per problem. `vocabulary` is the number of entries, and `end` the id
+    of the end token. The caller must stop at the first problem, since later checks rely on earlier ones.
     """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
