@@ -5,9 +5,9 @@
     with load("runs/en-de") as model:
         print(model.translate(["A dog runs.", "Two cats sleep."]))
 
-The library does not change threads of PyTorch, random seeds, signal handlers or environment variables of the
-program, with two exceptions. Deterministic training sets a variable of cuBLAS. Unless set before, `load` sets
-two variables that limit the caches of oneDNN and PyTorch.
+The library does not change threads of PyTorch, random seeds, signal handlers or environment variables. There
+are two exceptions. Deterministic training sets a variable of cuBLAS. Unless set before, `load` sets two
+variables that limit the caches of oneDNN and PyTorch.
 """
 
 from importlib import import_module

@@ -120,7 +120,7 @@ def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
     """Write the average of models, checkpoints or run folders as the model folder `out`, and return `out`.
 
     Replaces an earlier average at `out`. Raises `UserError` for other files at `out`, or a folder without a
-    model or named twice. All models must have the same settings, vocabulary and shapes of weights.
+    model or named twice. Settings, vocabulary and weights of the models must match.
 
     >>> load(average([folder], run), device="cpu", threads=1).translate(["abc"])
     ['abc']

@@ -76,7 +76,7 @@ class Number(click.ParamType[float]):
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a number. Raise `UsageError` if it is not a number, out of bounds or infinite."""
+        """Return `value` as a number. Raise `UsageError` for infinity, a number out of bounds, or a text."""
         number = self._kind.convert(value, param, ctx)
         if number not in self._bounds or abs(number) == float("inf"):
             flag = param.opts[0] if param else "the number"

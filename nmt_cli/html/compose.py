@@ -52,7 +52,7 @@ def escaped(data: object) -> str:
 
 
 def _hash(content: str) -> str:
-    """Return the SHA-256 of `content` between line breaks, for a Content-Security-Policy."""
+    """Return the SHA-256 of `content`, with a line break before and after, for a Content-Security-Policy."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(f"\n{content}\n".encode()).digest()).decode() + "'"
 
 

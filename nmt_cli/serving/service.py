@@ -67,8 +67,8 @@ class Service:
 
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
-        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), too
-        little memory for a sentence (503), or failed workers (503)."""
+        drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), or
+        a failure (503): failed workers, or too little memory for a sentence."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting

@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """For each token of a translation, the source token with the highest attention weight."""
+    """The tokens of a pair, and for each target token the source token with the highest attention weight."""
 
     source: Sequence[str]
     """Source tokens, without end token."""

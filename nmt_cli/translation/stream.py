@@ -16,9 +16,9 @@ def stream(
     search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """Yield the translation of each of `lines` in order, as soon as the workers of `queue` have finished the
-    line. `search` replaces the search settings of `translator`. Raise errors of `lines` and workers. A thread
-    reads `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for a
+    """Yield the translation of each of `lines` in order, as soon as the workers of `queue` finish the line.
+    `search` replaces the search settings of `translator`. Raise errors of `lines` and workers. A thread reads
+    `lines`, at most `input.window` ahead of the output. Call `before_waiting` before waiting for a
     translation. Closing the generator drops the remaining lines."""
     request = queue.open(search, translator.config.input.window)
     try:

@@ -127,7 +127,7 @@ def _foreign(first: bytes) -> str | None:
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
     """Return the keys of `SIGNS` that the training text had, as its subwords `entries` show. Kind "char"
-    shows only `SPACE_MARK`, and "sentencepiece" never does. Unigram models may not show `JOINER`."""
+    shows only `SPACE_MARK`, "sentencepiece" all but `SPACE_MARK`. Unigram models can lack `JOINER`."""
     signs = set()
     for entry in entries:
         # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.
