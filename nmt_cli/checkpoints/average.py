@@ -133,7 +133,7 @@ def _read(part: Part, name: str) -> Tensor:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Yield an open safetensors file. Raise `UserError` if it is missing or damaged."""
+    """Yield an open safetensors file. Raise `UserError` if the file is missing or damaged."""
     try:
         with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
             yield file

@@ -19,7 +19,7 @@ def newest(run: Path, count: int) -> list[Path]:
 
 def best(run: Path, count: int) -> list[Path]:
     """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the older
-    is better. If fewer have a score, warn and return only these checkpoints. If none has, raise `UserError`.
+    is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`.
     """
     existing = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in existing]

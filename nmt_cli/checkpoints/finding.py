@@ -30,8 +30,8 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 
 def find_model(path: Path) -> Path:
-    """Return `path` if it is a model folder. For a run, return the link `best`, else `last`, else the newest
-    checkpoint. Raise `UserError` for anything else, also for a model of another toolkit.
+    """Return a model folder `path` unchanged. For a run, return the link `best`, else `last`, else the newest
+    checkpoint. Raise `UserError` for any other path, such as a model of another toolkit.
     """
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):

@@ -39,7 +39,7 @@ TRIAL = ".step-trial."
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The complete state of a training at one step. A run resumes from it as if it had not stopped."""
+    """The complete state of a training at one step, from which a run resumes as if it had never stopped."""
 
     step: int
     weights: Mapping[str, Tensor]
@@ -105,8 +105,8 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's `state.json`. Raise `UserError` if it is missing or invalid, or
-    has another step than `config.json` or the folder's name.
+    """Return the content of a checkpoint's `state.json`. Raise `UserError` if the file is missing or invalid,
+    or has another step than `config.json` or the folder's name.
     """
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:

@@ -135,8 +135,8 @@ def _scored(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
-    """Return the requested or default metrics, each once, and notes. If Moses does not split `language`, or
-    it is "", omit a default paper-bleu with a note. If paper-bleu was requested, raise `UserError`."""
+    """Return the requested or default metrics, each once, and notes. If the language is unknown or Moses does
+    not split it, omit a default paper-bleu with a note. If it was requested, raise `UserError`."""
     metrics = list(dict.fromkeys(evaluation.metrics or DEFAULT))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []

@@ -65,7 +65,7 @@ def _finding(result: Any, signature: str) -> Finding:
 
 @contextmanager
 def _default_seed() -> Iterator[None]:
-    """Set sacrebleu's seed in the environment to its default within the block. Restore it afterwards."""
+    """In the block, set sacrebleu's seed in the environment to the default. Then restore the old value."""
     before = os.environ.get(SEED_VARIABLE)
     os.environ[SEED_VARIABLE] = SEED
     try:

@@ -65,8 +65,8 @@ class FileLines(Collection[str]):
 
 
 def read_reference(path: Path, lang: str) -> Text:
-    """Return the reference in a file, pipe or stdin. In a WMT XML file, `lang` selects the reference, and ""
-    any. Other files ignore `lang`. Raise `UserError` for a damaged WMT file."""
+    """Return the reference in a file, pipe or stdin. In a WMT XML file, `lang` selects the reference, and an
+    empty `lang` any. Other files ignore `lang`. Raise `UserError` for a damaged WMT file."""
     return _read(path, lang, "target")
 
 
@@ -148,7 +148,7 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
     """Return the text in a file, which messages call `name`. `side` and `lang` select the segments of a WMT
-    file, and load them. Read other files again in each iteration."""
+    file, which stay in memory. Other files are read again in each iteration."""
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]

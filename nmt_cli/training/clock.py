@@ -38,7 +38,7 @@ class Clock:
 
     @property
     def share_used(self) -> float:
-        """Fraction of training.max_hours that has passed, over 1 if it is exceeded. 0 without that limit."""
+        """Fraction of training.max_hours that has passed, over 1 after the limit. 0 if there is no limit."""
         return self.seconds / 3600 / self._limits.max_hours if self._limits.max_hours else 0.0
 
     @property

@@ -86,7 +86,7 @@ class Loop:
         self.recorder.step(rate, batch, measured)
 
     def _learning_rate(self) -> float:
-        """Return the learning rate of this step. If it depends on time, use the first rank's clock."""
+        """Return the learning rate of this step. If the rate depends on time, use the first rank's clock."""
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
         timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")
@@ -152,8 +152,8 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate the last step except if `stopped`, save it, and report the state. Omit work already done.
-        Return whether the run is complete. This process began at step `first_step`.
+        """Validate the last step except if `stopped`, save the last step, and report the state. Skip work
+        that is done. Return whether the run is complete. This process began at step `first_step`.
         """
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Position:
-    """Progress of a run. All parts of the loop share one, and a checkpoint stores it in state.json."""
+    """Progress of a run. All parts of the loop share this object, and checkpoints store it in state.json."""
 
     step: int = 0
     """Number of optimiser steps taken."""
@@ -18,7 +18,7 @@ class Position:
     """Duration up to the last checkpoint, with all resumed parts."""
 
     device_seconds: float = 0.0
-    """The same, with each part multiplied by its number of devices."""
+    """Seconds times devices, where each resumed part counts its own number of devices."""
 
     bad_in_a_row: int = 0
     """Number of latest steps in a row that were left out because they were not finite."""

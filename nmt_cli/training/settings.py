@@ -43,7 +43,7 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
 
 
 def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
-    """Return "name: old -> new" for each difference. Raise `UserError` with `remedy` for one in `FIXED`."""
+    """Return "name: old -> new" for each change. Raise `UserError` with `remedy` if a name is in `FIXED`."""
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
     if fixed := "; ".join(text for name, text in changed.items() if name in FIXED):

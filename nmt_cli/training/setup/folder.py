@@ -44,5 +44,5 @@ def refuse_foreign(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the folder of the newest checkpoint of a run, or None if it has none."""
+    """Return the folder of the newest checkpoint of a run, or None if the run has no checkpoint."""
     return next(iter(reversed(checkpoints(run).values())), None)

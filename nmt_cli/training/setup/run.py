@@ -156,7 +156,7 @@ def _opened(
 
 
 def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
-    """Return the validator. If it is on, warn if BLEU counts characters for lack of a tokeniser."""
+    """Return the validator. If validation is on and a missing tokeniser makes BLEU count characters, warn."""
     trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
     settings = trainer.config.validation, translating(trainer.config)
     judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)

@@ -112,8 +112,8 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
-    """Return the indices of the longest pairs, longest first, with up to `max_tokens` tokens on both sides.
-    Return at least one. Raise `UserError` if all pairs are too long for training.
+    """Return the indices of the longest pairs, longest first, with up to `max_tokens` source plus target
+    tokens. Return at least one pair. Raise `UserError` if all pairs are too long for training.
     """
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
@@ -151,7 +151,7 @@ def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
 
 
 def _timed(trainer: Trainer, part: MicroBatch) -> float:
-    """Take a trial step on `part`, which changes no weight. Return its duration in seconds."""
+    """Take a trial step on `part` without changing weights. Return the duration of the step in seconds."""
     start = time.perf_counter()
     trainer.try_out(part)
     synchronize(trainer.precision.device)

@@ -71,8 +71,8 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. Set a missing MASTER_ADDR to
-    the first host, and a missing MASTER_PORT by the job's number. Raise `UserError` for a bad variable.
+    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. If missing, set MASTER_ADDR to
+    the first host, and MASTER_PORT by the job's number. Raise `UserError` for other missing or bad variables.
     """
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)

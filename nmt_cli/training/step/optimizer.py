@@ -35,8 +35,8 @@ class Optimizer:
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this rank's share with learning rate `rate`, unless `bad` is 1. `gradients` is its slice,
-        multiplied by the loss scale `scale` if there is one. The host does not wait for the device.
+        """Update this rank's share with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is
+        the slice of this share, times the loss scale `scale` if there is one. Do not wait for the device.
         """
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]

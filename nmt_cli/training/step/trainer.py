@@ -37,7 +37,7 @@ class MixedPrecision:
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return a context in which matrix products use this format. It has no effect for fp32."""
+        """Return a context in which matrix products use this format. For fp32, it changes nothing."""
         return autocast(self.device, self.dtype)
 
     @property
@@ -57,11 +57,11 @@ class LossScale:
         self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint stores, by name. Return {} unless training is in fp16."""
+        """Return the tensors that a checkpoint stores, by name. If training is not in fp16, return {}."""
         return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the loss scale from a checkpoint, if both this run and the checkpoint have one."""
+        """Restore the loss scale from `tensors`. If this run or `tensors` has none, do nothing."""
         if self.active and SCALE in tensors:
             self.scale.copy_(tensors[SCALE])
             self.good_steps.copy_(tensors[GOOD_STEPS])

@@ -44,7 +44,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Some steps were taken since the last such event."""
+    """Some steps were taken since the last `Progress` event."""
 
     step: int
     max_steps: int

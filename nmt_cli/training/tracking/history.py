@@ -82,7 +82,7 @@ class Validation:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The value of each metric by name, such as "bleu". Losses are not included."""
+        """The value of each metric by name, such as "bleu", without losses."""
         return {metric: self.line[metric] for metric in self.line["signatures"]}
 
 

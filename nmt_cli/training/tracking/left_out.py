@@ -24,7 +24,7 @@ class LeftOut:
         self._epoch, self._count = epoch, count
 
     def end(self) -> None:
-        """Warn at the end of the run, unless there was a warning before or no pair is left out."""
+        """At the end of the run, warn if pairs are left out and there was no warning before."""
         if self._count and not self._reported:
             self._warn()
 

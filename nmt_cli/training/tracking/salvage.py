@@ -13,7 +13,7 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """Return the intact lines of a log up to `position`, each step and validation once. Also return a text
+    """Return the intact lines of a log up to `position`, each step and validation once. Return also a text
     for each kind of loss: damaged lines, missing steps and missing validations.
     """
     intact: dict[tuple[int, str], bytes] = {}

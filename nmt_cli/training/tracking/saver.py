@@ -21,7 +21,7 @@ from nmt_cli.training.tracking.events import Doing, Report, Saved
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The live parts of a run that a checkpoint stores. They change at each step."""
+    """The live parts of a run that a checkpoint stores. Each step changes the live parts."""
 
     identity: Identity
     trainer: Trainer
@@ -124,8 +124,8 @@ class Saver:
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write `checkpoint`, link `best`, and remove all but the best and newest. Return its folder. This
-        runs in another thread, so the arguments must not change.
+        """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return its
+        folder. This runs in another thread, so the arguments must not change.
         """
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)

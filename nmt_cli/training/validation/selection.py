@@ -70,8 +70,8 @@ def averages(run: Path) -> list[Average]:
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
     """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. Pass each
-    trial to `report` when it is done, and return all in order. Raise `UserError` if the dataset is missing,
-    has changed or has no validation set, or if a checkpoint is damaged.
+    trial to `report` when it is done, and return all trials in order. Raise `UserError` if the dataset is
+    missing, has changed or has no validation set, or if a checkpoint is damaged.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
@@ -105,8 +105,8 @@ def winner(trials: Sequence[Trial]) -> Trial:
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """Return the dataset at the path in `checkpoint`. Raise `UserError` if no dataset is there, if the
-    dataset differs from the one in `identity`, or if no set is for validation.
+    """Return the dataset at the path in `checkpoint`. Raise `UserError` if it is missing or has no validation
+    set. Raise `UserError` too if it differs from the training data in `identity`.
     """
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:

@@ -55,8 +55,8 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return for each validation after step `after` whether its watched metric is better than all earlier
-    ones after `after`. The first value is an improvement. An equal value or nan is not.
+    """Return whether each validation after step `after` is the best so far by the watched metric. Ignore
+    validations up to `after`. The first value is an improvement, but not an equal value or nan.
     """
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1

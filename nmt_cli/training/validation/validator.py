@@ -46,7 +46,7 @@ class Validator:
 
     @property
     def decoded(self) -> str:
-        """The weights that are validated: "ema" for their moving average, if it exists, else "weights"."""
+        """The weights to validate: "ema" for the moving average, if the run has one, else "weights"."""
         return "ema" if self.ema else "weights"
 
     @property
@@ -74,5 +74,5 @@ class Validator:
                 self.judge.judge(self.model, split, longest_lines(split, sentences, among))
 
     def _decoded(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its moving average, if there is one."""
+        """Return a context in which the model has the moving average as weights, if there is an average."""
         return self.ema.in_place() if self.ema else nullcontext()

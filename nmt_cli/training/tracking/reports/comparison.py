@@ -28,8 +28,8 @@ OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write an HTML page that compares `runs`, or an SVG if `out` ends in .svg. Raise `UserError` for a
-    folder without steps of a run, or if `out` is another drawing, such as .png.
+    """Write an HTML page that compares `runs`, or an SVG if `out` ends in .svg. Raise `UserError` if a folder
+    has no steps of a run, or if `out` is another drawing, such as .png.
     """
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
