@@ -73,7 +73,7 @@ SLOW = (
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files of slow tests in `make quick`: their imports take a third of its time."""
+    """Skip files of slow tests in `make quick`, since their imports take a third of its time."""
     return (config.option.markexpr == "not slow" and _is_slow(collection_path)) or None
 
 
@@ -83,10 +83,8 @@ def _is_slow(path: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out slow tests in `make quick`.
-
-    Run them first in `make test`, so that all workers end together.
-    """
+    """Leave out slow tests in `make quick`. In `make test`, run slow tests first, so that all workers end
+    together."""
     for item in items:
         if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
@@ -99,7 +97,7 @@ def vocabulary_of(size: int) -> Vocabulary:
 
 
 def _random_pairs(count: int, seed: int) -> Pairs:
-    """Return sentences of random words, paired with the reversed words. Some sentences occur twice."""
+    """Return `count` sentences of random words, paired with the reversed words. Some occur twice."""
     draws = random.Random(seed)
     words = ["".join(draws.choices("abcdefgäßñ", k=draws.randint(1, 6))) for _ in range(200)]
     sources = [draws.choices(words, k=draws.randint(1, 8)) for _ in range(count)]
@@ -121,25 +119,25 @@ def write_pairs() -> Callable[[Path, Pairs], str]:
 
 @pytest.fixture(scope="session")
 def toy_pairs() -> Pairs:
-    """The pairs in `toy`."""
+    """Return the 300 pairs in `toy`."""
     return _random_pairs(300, seed=1)
 
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory, toy_pairs: Pairs) -> str:
-    """The prefix of a small corpus."""
+    """Return the prefix of a small corpus, `toy_pairs` in PREFIX.en and PREFIX.de."""
     return _write_pairs(tmp_path_factory.mktemp("toy") / "toy", toy_pairs)
 
 
 @pytest.fixture(scope="session")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The prefix of a set of twenty pairs."""
+    """Return the prefix of a set of twenty pairs."""
     return _write_pairs(tmp_path_factory.mktemp("dev") / "dev", _random_pairs(20, seed=2))
 
 
 @pytest.fixture(scope="session")
 def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[str]:
-    """Arguments of `nmt preprocess` for a corpus of several blocks, without --out and --workers."""
+    """Return arguments of `nmt preprocess` for a corpus of several blocks, without --out and --workers."""
     train = _write_pairs(tmp_path_factory.mktemp("large") / "large", _random_pairs(LARGE, seed=3))
     assignments = ("tokenizer.sample_lines=4000", "filter.duplicates=true", "filter.max_subwords=24")
     return [
@@ -150,7 +148,7 @@ def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[
 
 @pytest.fixture(scope="session")
 def large_dataset(tmp_path_factory: pytest.TempPathFactory, large_arguments: list[str]) -> Path:
-    """The dataset of `large_arguments`, made with one worker without interruption. Read only."""
+    """Return the dataset of `large_arguments`, made with one worker without interruption. Read only."""
     out = tmp_path_factory.mktemp("large-dataset") / "out"
     command = [sys.executable, "-m", "nmt_cli", *large_arguments, "--workers", "1", "--quiet"]
     subprocess.run([*command, "--out", str(out)], check=True)
@@ -181,7 +179,7 @@ def make() -> Callable[..., Outcome]:
 def toy_dataset(
     tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
 ) -> Path:
-    """A dataset of `toy` and `dev` in characters. Read only."""
+    """Return a dataset of `toy` and `dev` in characters. Tests only read it."""
     out = tmp_path_factory.mktemp("toy-dataset") / "out"
     make(out, [toy], valid=[dev])
     return out
@@ -189,7 +187,7 @@ def toy_dataset(
 
 @pytest.fixture(scope="session")
 def digests() -> Callable[[Path], dict[str, str]]:
-    """Return a function that returns the SHA-256 of every file in a folder, by relative path."""
+    """Return a function that maps each file in a folder, by relative path, to its SHA-256."""
     return lambda folder: {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -198,10 +196,8 @@ def digests() -> Callable[[Path], dict[str, str]]:
 
 
 def _program(*names: str, remedy: str) -> str:
-    """Return the path of the first of these programs that is installed.
-
-    Otherwise skip the test with the remedy, or let it fail if CI is set.
-    """
+    """Return the path of the first program of `names` that is installed. If none is installed, skip the test
+    with the `remedy`, or let the test fail if CI is set."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if program := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
         return program
@@ -213,13 +209,13 @@ def _program(*names: str, remedy: str) -> str:
 
 @pytest.fixture(scope="session")
 def deno() -> str:
-    """The program that runs, formats and lints scripts. Without it, tests skip, and fail if CI is set."""
+    """Return the path of Deno, for scripts. Without Deno, skip the test, or fail if CI is set."""
     return _program("deno", remedy="pip install deno")
 
 
 @pytest.fixture(scope="session")
 def browser() -> str:
-    """The browser. Without it, tests skip, and fail if CI is set."""
+    """Return the path of a browser. Without a browser, skip the test, or fail if CI is set."""
     return _program("chromium", "google-chrome", remedy="apt-get install chromium")
 
 
@@ -238,7 +234,7 @@ def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path], str]:
 
 @contextmanager
 def _full_disk(size: int) -> Iterator[None]:
-    """Limit the size of all files to `size` bytes."""
+    """Until the block ends, limit the size of all files to `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -257,7 +253,7 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 def nmt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., CompletedProcess[str]]]:
-    """Return a function that runs `nmt` with its arguments in this process."""
+    """Return a function that runs `nmt` in this process, and returns its exit code, stdout and stderr."""
 
     def run(*arguments: object) -> CompletedProcess[str]:
         command = [str(argument) for argument in arguments]
@@ -290,7 +286,7 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Popen[str]]]:
-    """Return a function that starts a command as a process group. The fixture kills it after the test."""
+    """Return a function that starts a command as a process group. Kill the group after the test."""
 
     def start(command: Sequence[object], stdin: int = subprocess.DEVNULL) -> Popen[str]:
         process = stack.enter_context(
@@ -312,14 +308,14 @@ def start() -> Iterator[Callable[..., Popen[str]]]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[Path]:
-    """The path of the socket of a fork server, which must be short."""
+    """Yield the short path of the socket of a server that forks processes with loaded modules."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, served(Path(folder)) as path:
         yield path
 
 
 @pytest.fixture(scope="session")
 def nmt_script(tmp_path_factory: pytest.TempPathFactory, fork_server: Path) -> Path:
-    """An executable `nmt` for the PATH of shells, which starts without loading torch."""
+    """Return an executable `nmt` for the PATH of shells, which starts without loading torch."""
     path = tmp_path_factory.mktemp("bin") / "nmt"
     path.write_text(script(fork_server))
     path.chmod(0o755)
@@ -338,7 +334,7 @@ def forked_nmt(fork_server: Path) -> Callable[..., Popen[bytes]]:
 
 @pytest.fixture(scope="session")
 def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
-    """Return a function that runs `nmt` in a fork, checks its exit code and returns its output."""
+    """Return a function that runs `nmt` in a fork, checks for exit code 0 and returns stdout."""
 
     def run_nmt(*arguments: object, stdin: bytes = b"") -> bytes:
         with forked_nmt(*arguments, stdin=subprocess.PIPE) as process:
@@ -351,7 +347,7 @@ def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
 
 @pytest.fixture
 def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[Callable[..., Popen[str]]]:
-    """Return a function that starts `nmt` in a fork, or as a child of the command `below`."""
+    """Return a function that starts `nmt` in a fork, or below the command `below`. Kill it after the test."""
 
     def start_nmt(
         *arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL
@@ -368,7 +364,7 @@ def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[C
 
 @pytest.fixture(scope="session")
 def tiny_settings() -> str:
-    """Lines of a settings file with which `nmt train` takes seconds."""
+    """Return the lines of a settings file with which `nmt train` takes seconds."""
     return """
 model.width = 8
 model.feed_forward = 16
@@ -383,7 +379,7 @@ search.max_length = 12
 
 @pytest.fixture
 def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate memory that is too small for sentences of more than three tokens with the end token."""
+    """Simulate a memory that is too small for sentences of over three source tokens, with the end token."""
     import torch
 
     from nmt_cli.model.transformer import Transformer
@@ -401,12 +397,9 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of untrained models that translate up to 63 characters at a time.
-
-    `copies` returns its source. `french` does so from French into English. `silent` returns nothing. `loops`
-    repeats "a" without end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four
-    placeholders.
-    """
+    """Return a folder of untrained models that translate up to 63 characters at a time. `copies` returns its
+    source. `french` copies from French into English. `silent` returns nothing. `loops` repeats "a" without
+    end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four placeholders."""
     # Most tests need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
@@ -440,11 +433,9 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transformer]":
-    """Return a model that copies its source, or that outputs the token `always` at every position.
-
-    It attends to the source token at the target position. The first channels encode tokens, all others
-    encode positions. `vocabulary` is the number of tokens.
-    """
+    """Return a model that copies its source, or that outputs the token `always` at every position. The model
+    attends to the source token at the target position. The first channels encode tokens, all others encode
+    positions. `vocabulary` is the number of tokens."""
     import torch
 
     from nmt_cli.model.config import ModelConfig
@@ -487,6 +478,6 @@ def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transfor
 
 
 def _kill_group(group: int) -> None:
-    """Kill the processes of a group, if there are any."""
+    """Kill all processes of a group. Do nothing if there are none."""
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)

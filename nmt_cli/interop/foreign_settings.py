@@ -30,7 +30,7 @@ class ForeignSettings:
         return list(self._values)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a whole number. If it is missing, return `default`, or raise `UserError` without default."""
+        """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""
         return cast(int, self._read(name, int, default))
 
     def number(self, name: str, default: float) -> float:
@@ -42,7 +42,7 @@ class ForeignSettings:
         return cast(bool, self._read(name, bool, default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text. If it is missing, return `default`, or raise `UserError` without a default. Raise
+        """Return a text. If it is missing, return `default`, or raise `UserError` if `default` is None. Raise
         `UserError` for another type, or a text that is not Unicode."""
         return cast(str, self._read(name, str, default))
 
@@ -99,7 +99,7 @@ class ForeignSettings:
 
 
 def read_json(path: Path) -> Any:
-    """Return the parsed content of a JSON file. Raise `UserError` if it is missing, too large, not an
+    """Return the parsed content of a JSON file. Raise `UserError` if the file is missing, too large, not an
     ordinary file, or not JSON."""
     try:
         return parsed_json(read_ordinary(path))
@@ -110,12 +110,12 @@ def read_json(path: Path) -> Any:
 
 
 def read_settings(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file. Raise `UserError` if it is missing or not one JSON object."""
+    """Return the settings in a JSON file. Raise `UserError` if the file is missing or not one JSON object."""
     return ForeignSettings(read_json(path), str(path))
 
 
 def read_settings_if_any(path: Path) -> ForeignSettings:
-    """Return the settings in a JSON file. If it is missing, return none, and errors name its folder."""
+    """Return the settings in a JSON file. If missing, return empty settings. Their errors name the folder."""
     return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
 
 

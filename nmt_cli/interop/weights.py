@@ -40,12 +40,10 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the common names that `rename` gives them. Errors name the file `where`.
-
-    Raise `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers.
-    Refuse views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output
-    projection that is not a matrix of at most `MAX_ROWS` rows.
-    """
+    """Return the tensors under the common names that `rename` gives them. Errors name the file `where`. Raise
+    `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers. Refuse
+    views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output projection
+    that is not a matrix of at most `MAX_ROWS` rows."""
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.dtype not in REAL:
@@ -116,11 +114,9 @@ def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: s
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our `tensors` under their common names, with channels in the other toolkits' order.
-
-    Source and target embeddings are always present, even if tied. Attention always has biases: zeros if the
-    model has none.
-    """
+    """Return our `tensors` under their common names, with channels in the other toolkits' order. Source and
+    target embeddings are always present, even if tied. Attention always has biases, which are zeros if the
+    model has none."""
     target = tensors.get("target_embedding.matrix", tensors["output_matrix"])
     source = tensors.get("source_embedding.matrix", target)
     exported = {TARGET: to_halves(target), SOURCE: to_halves(source)}
@@ -178,7 +174,7 @@ def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[C
 
 
 def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
-    """Yield a correspondence for each tensor of layer `number` of `stack`, "encoder" or "decoder"."""
+    """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder"."""
     for (ours, theirs, channel_axes), biased in _modules(config, stack):
         for kind, axes in (("weight", 2), ("bias", 1)) if biased else (("weight", 2),):
             yield Correspondence(

@@ -40,10 +40,8 @@ KINDS = {"tok": "tokenised", "raw": "raw"}
 
 
 def record(stage: Path, settings: str, language: str, beam: int, penalty: float) -> Result:
-    """Return the settings, scores and hardware of a stage. Also write them to result.json.
-
-    `beam` and `penalty` were best on the validation set. Write them to translate.toml.
-    """
+    """Return the settings, scores and hardware of a stage. Also write them to result.json. `beam` and
+    `penalty` were best on the validation set. Write both to translate.toml."""
     run = trained_until(stage)
     result = {
         **{"settings": settings, "language": language},
@@ -60,10 +58,8 @@ def record(stage: Path, settings: str, language: str, beam: int, penalty: float)
 
 
 def stages(settings: Path) -> list[int]:
-    """Return the numbers of updates after which to score, from a file of settings.
-
-    With `max_steps`, score only at the end, when the learning rate may be zero.
-    """
+    """Return the numbers of updates after which to score, from a file of settings. With `max_steps`, return
+    only `max_steps`, when the learning rate may be zero."""
     max_steps = tomllib.loads(settings.read_text(encoding="utf-8")).get("training", {}).get("max_steps")
     return [max_steps] if max_steps else [1000, 2000, 4000, 8000]
 
@@ -81,9 +77,7 @@ def table(results: Sequence[Result]) -> str:
 
 def score(results: Sequence[Result]) -> str:
     """Return the test2016 score of the model with the best validation score, by kind of text and language.
-
-    The score is the mean of its seeds.
-    """
+    The score is the mean of the model's seeds."""
     groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
     best_groups = {_name(group[0]): group for group in groups}
@@ -96,10 +90,8 @@ def score(results: Sequence[Result]) -> str:
 
 
 def steps(folder: Path) -> str:
-    """Return a table of the systems that steps.sh has scored.
-
-    The p-value of a system compares it with the previous one.
-    """
+    """Return a table of the systems that steps.sh has scored. A p-value compares a system with the previous
+    system."""
     rows = []
     for system in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         tests = (_compared(system / f"{name}.json") for name in SETS)

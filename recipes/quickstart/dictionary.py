@@ -23,10 +23,8 @@ MIN_PROBABILITY = 0.3
 
 
 def learn(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return a German word for each lower-case English word of the pairs, or "" if none is probable.
-
-    `pairs` are English and German sentences.
-    """
+    """Return a German word for each lower-case English word of the English-German `pairs`. If no word is
+    probable, the value is ""."""
     usual = _usual_case(de for _, de in pairs)
     tokens = [(WORD.findall(en.lower()), _without_sentence_case(WORD.findall(de), usual)) for en, de in pairs]
     table: Table = {}
@@ -60,10 +58,8 @@ def _without_sentence_case(words: list[str], usual: dict[str, str]) -> list[str]
 
 
 def _iterate(tokens: list[tuple[list[str], list[str]]], table: Table) -> Table:
-    """Return the table after one iteration of expectation maximisation on tokenised pairs.
-
-    With an empty table, all words are equally probable.
-    """
+    """Return the table after one iteration of expectation maximisation on tokenised pairs. With an empty
+    table, all words are equally probable."""
     counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for english, german in tokens:
         for de in german:

@@ -22,10 +22,8 @@ DICTIONARY_PAIRS = 20_000
 
 
 def baseline(train: list[Pair], test: list[Pair]) -> float:
-    """Return the BLEU score of a word-for-word translation of the test set.
-
-    Its dictionary is learnt from the training set.
-    """
+    """Return the BLEU score of a word-for-word translation of the test set. Learn the dictionary from the
+    training set."""
     words = dictionary.learn(train[:DICTIONARY_PAIRS])
     hypotheses = [dictionary.translate(pair.en, words) for pair in test]
     return float(BLEU().corpus_score(hypotheses, [[pair.de for pair in test]]).score)

@@ -92,10 +92,9 @@ def damage_parts(
     random: Random,
     tally: Tally,
 ) -> None:
-    """Damage a file of unfinished parts `mutations` times. After each, run `command` and count the outcome.
-
-    `prepare(command, work, parts)` stores undamaged parts in the folder `parts` and the dataset in `out`.
-    """
+    """Damage a file of unfinished parts `mutations` times. Run `command` after each damage, and count the
+    outcome. `prepare(command, work, parts)` stores undamaged parts in the folder `parts` and the dataset in
+    `out`."""
     command, work, parts = [*command, "--out", str(out)], work_folder(out), out.with_name(f"{out.name}-parts")
     prepare(command, work, parts)
     expected = digest(out)
@@ -110,7 +109,7 @@ def damage_parts(
 
 
 def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -> None:
-    """Damage a compiled kernel `mutations` times. After each, translate a line and count the outcome."""
+    """Damage a compiled kernel `mutations` times. Each time, translate a line and count the outcome."""
     cache, command = folder / "kernels", ("translate", MODEL, "--device", "cpu", "--quiet")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     expected = run(*command, text="a b c\n")
@@ -143,7 +142,7 @@ def damage_file(folder: Path, random: Random) -> tuple[str, str]:
 
 
 def record(tally: Tally, fault: str, name: str, code: int | None, stderr: str, same: bool) -> None:
-    """Count the outcome of damage to the file `name`. `same` says that the result is the expected one."""
+    """Count the outcome of damage to the file `name`. `same` is whether the result is the expected one."""
     if same:
         tally.add(fault, "identical")
     elif refused_plainly(code, stderr):

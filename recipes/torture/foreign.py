@@ -117,10 +117,8 @@ def imported(folder: Path) -> Foreign:
 
 
 def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) -> str:
-    """Damage one file of `folder`, import the model, and restore the file.
-
-    Return "model", "refused", or a description of a wrong outcome. `seed` and `number` select the damage.
-    """
+    """Damage one file of `folder`, import the model, and restore the file. Return "model", "refused", or a
+    description of a wrong outcome. `seed` and `number` select the damage."""
     random = Random(f"{seed} {folder.name} {file} {number}")
     path = folder / file
     content = path.read_bytes()

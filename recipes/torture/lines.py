@@ -23,10 +23,8 @@ LENGTHS = (0, 1, 3, 10, 10, 30, 30, 100, 1000)
 
 
 def line_of_any_kind(random: Random, usual: tuple[int, ...] = LENGTHS, long: float = 0.02) -> bytes:
-    """Return a random line without a line end. Its length in characters is one of `usual`.
-
-    With probability `long`, it is 20,000 instead.
-    """
+    """Return a random line without a line end. Its length in characters is one of `usual`, or with
+    probability `long`, 20,000."""
     length = random.choice(usual) if random.random() >= long else 20_000
     match random.randrange(6):
         case 0:

@@ -146,10 +146,8 @@ def _by_shards(command: Sequence[str], out: Path) -> str:
 
 
 def _killed(command: Sequence[str], out: Path, kills: int, draws: random.Random, duration: float) -> int:
-    """Kill the command up to `kills` times and run it again until the dataset exists. Return the kills.
-
-    `duration` is that of an uninterrupted run in seconds.
-    """
+    """Kill the command up to `kills` times and run it again until the dataset exists. Return the number of
+    kills. `duration` is the duration of an uninterrupted run in seconds."""
     shutil.rmtree(out, ignore_errors=True)
     stopped = 0
     while not out.exists():

@@ -50,10 +50,8 @@ class Nmt:
     def __init__(
         self, arguments: Sequence[object], environment: Mapping[str, str] | None = None, dies_at: int = 0
     ) -> None:
-        """Start `nmt` with these arguments and additional environment variables.
-
-        With `dies_at`, it kills itself just before that file event in `--out`. Events are counted from 1.
-        """
+        """Start `nmt` with these arguments and additional environment variables. With `dies_at`, the process
+        kills itself just before that file event in `--out`. Events are counted from 1."""
         descriptor, self._errors = tempfile.mkstemp()
         os.close(descriptor)
         parameters = (list(map(str, arguments)), self._errors, dict(environment or {}), dies_at)
@@ -61,12 +59,12 @@ class Nmt:
         self._process.start()
 
     def send(self, number: int) -> None:
-        """Send the signal `number` if the process still runs."""
+        """Send the signal `number`. Do nothing if the process has ended."""
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the process has ended, for at most `seconds`."""
+        """Wait until the process has ended, but at most `seconds`."""
         self._process.join(seconds)
 
     def end(self) -> tuple[int | None, str]:
@@ -144,9 +142,7 @@ def differing(run: Path, expected: Mapping[str, Any]) -> list[str]:
 
 
 def refused_plainly(code: int | None, stderr: str) -> bool:
-    """Return whether a command ended with code 1 and one line of error that a user can act on.
-
-    Warnings may precede the error.
-    """
+    """Return whether a command ended with code 1 and one line of error that a user can act on. Warnings may
+    precede the error."""
     errors = [line for line in stderr.splitlines() if line.startswith(("Error: ", "Traceback"))]
     return code == 1 and len(errors) == 1 and errors[0].startswith("Error: ") and "bug in nmt" not in stderr

@@ -38,16 +38,14 @@ def projected(q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor) -> tuple[list[Tensor]
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Return the device on which fused attention is tested."""
+    """Return the device on which fused attention is tested: a GPU if there is one, else the CPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture
 def random_ragged() -> Callable[..., Batch]:
-    """Return a function that makes queries, keys and values with their layouts.
-
-    Without `k_lengths`, queries and keys have the same layout.
-    """
+    """Return a function that makes random queries, keys and values with their layouts. Without `k_lengths`,
+    queries and keys have the same layout."""
 
     def make(
         q_lengths: Sequence[int],
@@ -73,7 +71,7 @@ def random_ragged() -> Callable[..., Batch]:
 
 @pytest.fixture
 def differentiate() -> Callable[..., list[Tensor]]:
-    """Return a function that computes the output of `attend` and its gradients in `dtype`."""
+    """Return a function that returns the output of `attend` in `dtype`, and then the gradients."""
 
     def run(
         attend: Callable[..., Tensor], batch: Batch, dtype: torch.dtype | None = None, **settings: Any
@@ -91,7 +89,7 @@ def differentiate() -> Callable[..., list[Tensor]]:
 
 @pytest.fixture
 def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compute segments of any length by streaming."""
+    """During the test, compute segments of any length by streaming."""
     from nmt_cli.attention import fused
 
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)

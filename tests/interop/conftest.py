@@ -57,7 +57,7 @@ def toy_tokenizers(
 
 
 def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Tensor:
-    """Return the logits of all target tokens after each other, `[tokens, entries]`."""
+    """Return the logits of all target tokens of all pairs, in order, `[tokens, entries]`."""
     layouts = (Layout.of([len(ids) for ids in side]) for side in (sources, targets))
     source, target = (torch.tensor(list(chain(*side))) for side in (sources, targets))
     with torch.no_grad():
@@ -67,9 +67,8 @@ def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[l
 def generated(
     model: Any, sources: Sequence[list[int]], beam: int, **options: Any
 ) -> list[tuple[list[int] | None, float | None]]:
-    """Return each translation by transformers: ids without special tokens, and the score if the search has a
-    beam. The ids are None for a translation without an end token.
-    """
+    """Return (ids, score) of each translation by transformers. Ids have no special tokens, and are None
+    without an end token. With a beam of 1, the score is None."""
     rows = pad_sequence([torch.tensor(ids) for ids in sources], batch_first=True, padding_value=-1)
     out = model.generate(
         input_ids=rows.masked_fill(rows < 0, model.config.pad_token_id),
@@ -97,9 +96,9 @@ def assert_refused(source: Path | str, message: str = ".", options: ImportOption
 def assert_mutations_refused(
     folder: Path, names: Sequence[str], times: int, options: ImportOptions, most: int = 1 << 30
 ) -> None:
-    """Check that the import succeeds or fails with one line if a byte of a file is changed, or the file is
-    cut. Each of the files `names` is changed `times` times, every other time within its first `most` bytes.
-    """
+    """Check that, with a damaged file, the import succeeds or fails with an error of one line. Change a byte
+    of each of the files `names`, or cut the file there, `times` times. Every other byte is in the first
+    `most`."""
     chosen = random.Random(times)
     for name in names:
         whole = (folder / name).read_bytes()
@@ -144,7 +143,7 @@ def pieces(path: Path) -> list[str]:
 
 
 def spread_weights(model: nn.Module) -> None:
-    """Set weights with which translations differ."""
+    """Set weights so that translations differ."""
     spreads = {
         "layer_norm.weight": 0.2,
         "bias": 0.02,
@@ -159,14 +158,14 @@ def spread_weights(model: nn.Module) -> None:
 
 
 def random_weights(model: "MarianMTModel", end: int) -> None:
-    """Set weights with which translations differ, and most of them end, after a few or many subwords."""
+    """Set weights so that translations differ, and most end after a few or many subwords."""
     spread_weights(model)
     nn.init.normal_(model.final_logits_bias, std=0.1)
     model.final_logits_bias[0, end] = END_BIAS
 
 
 def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> "MarianMTModel":
-    """Write a Marian model like `transformers`. `vocabularies` are shared, separate, or untied."""
+    """Write and return a Marian model like `transformers`. `vocabularies` are shared, separate, or untied."""
     from transformers import MarianConfig, MarianMTModel
 
     folder.mkdir(parents=True)
@@ -237,7 +236,7 @@ def nllb_codes(folder: Path, first: int) -> None:
 
 
 def m2m100_folder(folder: Path, kind: str) -> Any:
-    """Write a random multilingual model as on the Hub. `kind` is nllb or m2m100."""
+    """Write and return a random multilingual model as on the Hub. `kind` is nllb or m2m100."""
     from transformers import M2M100Config, M2M100ForConditionalGeneration
     from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 

@@ -15,11 +15,8 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 @pytest.fixture(scope="session")
 def random_batch() -> Callable[..., Batch]:
-    """Return `made(tokens, entries, width, dtype, every=0)`.
-
-    It creates features [T, D], weights [V, D] in at least fp32, and targets. Each `every`th target is
-    ignored.
-    """
+    """Return `made(tokens, entries, width, dtype, every=0)`. It returns features [T, D], weights [V, D] in at
+    least fp32, and targets. Each `every`th target is ignored."""
 
     def made(tokens: int, entries: int, width: int, dtype: torch.dtype, every: int = 0) -> Batch:
         draw = torch.Generator().manual_seed(tokens + entries)
@@ -35,10 +32,8 @@ def random_batch() -> Callable[..., Batch]:
 
 @pytest.fixture(scope="session")
 def differentiated() -> Callable[..., list[Tensor]]:
-    """Return a function that computes a loss and its gradients.
-
-    It returns the smoothed loss, the NLL, and the gradients of x and weight of `incoming` times the loss.
-    """
+    """Return a function that computes a loss and its gradients. It returns the smoothed loss, the NLL, and
+    the gradients of x and weight. The gradients are of `incoming` times the loss."""
 
     def both(
         function: Callable[..., tuple[Tensor, Tensor]],

@@ -45,10 +45,8 @@ def averaged_steps(model: Path) -> list[int]:
 @pytest.fixture(scope="session")
 def recipe(nmt_script: Path) -> Recipe:
     """Return a function that runs `run.sh` of a recipe: `recipe(name_or_folder, *arguments, KEY=value)`.
-
     SCRIPT names another script. FIRST is put first on the PATH. Other keywords are environment variables. The
-    script runs the `nmt` under test, which the fork server starts.
-    """
+    script runs the `nmt` under test, which the fork server starts."""
 
     def run(name: str | Path, *arguments: object, **variables: object) -> CompletedProcess[str]:
         script = str(variables.pop("SCRIPT", "run.sh"))
@@ -82,10 +80,8 @@ def recipe_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 @pytest.fixture(scope="session")
 def toy_text() -> Callable[..., Path]:
-    """Return a function that writes pairs of the demo grammar: `toy_text(folder, languages, train=90, ...)`.
-
-    It writes FOLDER/NAME.LANGUAGE for each name and returns the folder.
-    """
+    """Return `toy_text(folder, languages, train=90, ...)`, which writes pairs of the demo grammar. It writes
+    FOLDER/NAME.LANGUAGE for each name, and returns the folder."""
 
     def write(folder: Path, languages: Sequence[str] = ("en", "de"), **sizes: int) -> Path:
         folder.mkdir(parents=True)
@@ -145,11 +141,9 @@ def toy_run(
 
 @pytest.fixture(scope="session")
 def stand_ins() -> StandIns:
-    """Return a function that writes small archives in place of those that a list in `recipes/` names.
-
-    `content(name)` returns the content of a file by its name in the recipe. The function returns the path of
-    a list with the addresses and checksums of the small archives.
-    """
+    """Return a function that writes small archives in place of the archives in a list of `recipes/`. A file's
+    content is `content(name)`, by its name in the recipe. The function returns the path of a list with the
+    addresses and checksums of the small archives."""
 
     def pack(downloads: str, folder: Path, content: Callable[[str], bytes]) -> Path:
         tables = []
@@ -176,7 +170,7 @@ def add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _toml(table: dict[str, object]) -> str:
-    """Return an archive of the list as TOML. JSON strings and lists of strings are valid TOML."""
+    """Return the list's entry of an archive as TOML. JSON strings and lists of strings are valid TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if key != "members"]
     members = table["members"]
     assert isinstance(members, dict)

@@ -33,7 +33,7 @@ def _sentences(count: int) -> list[str]:
 
 
 def damaged(lines: Sequence[str], seed: int) -> list[str]:
-    """Return the lines with some words missing."""
+    """Return the lines with some words missing, the same words for the same `seed`."""
     chosen = random.Random(seed)
     return [" ".join(word for word in line.split(" ") if chosen.random() > 0.15) for line in lines]
 
@@ -71,7 +71,7 @@ def sacrebleu() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def sacrebleu_score(sacrebleu: Callable[..., str]) -> Callable[..., tuple[float, str]]:
-    """Return a function that runs `sacrebleu` for one system and metric, for score and signature."""
+    """Return a function that runs `sacrebleu` for a system and a metric. It returns score and signature."""
 
     def run(*arguments: object) -> tuple[float, str]:
         result = json.loads(sacrebleu(*arguments, "-f", "json"))

@@ -64,7 +64,7 @@ class Client:
     def send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], stays: bool = True
     ) -> Answer:
-        """Send a request. A client that does not stay disconnects after the body."""
+        """Send a request, and return the answer. Unless `stays`, disconnect after the body."""
         return self.runner.run(ask(self.app, method, path, body, headers, stays))
 
 
@@ -80,7 +80,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     stays: bool = True,
 ) -> Answer:
-    """Return the response of the application, with status 0 if there is none."""
+    """Return the response of the application to a request. The status is 0 if there is no response."""
     path, _, query = path.partition("?")
     names = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
     scope = {

@@ -14,7 +14,7 @@ LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9))
 
 
 def spm_train(lines: Iterable[str], **options: Any) -> bytes:
-    """Return a model of SentencePiece's own trainer: by default, nmt_nfkc, and the usual special tokens."""
+    """Return a model of SentencePiece's own trainer. Defaults are nmt_nfkc and the usual special tokens."""
     model = io.BytesIO()
     options = {"vocab_size": 80, "minloglevel": 3, **options}
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **options)

@@ -29,7 +29,7 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use one thread. A run sets the threads of its process, which all tests share."""
+    """Use one thread, since a run sets the threads of its process, which all tests share."""
     monkeypatch.setattr(run_module, "default_threads", lambda processes: 1)
 
 
@@ -41,28 +41,26 @@ def tiny() -> Tiny:
 
 @pytest.fixture(scope="session")
 def dataset(toy_dataset: Path) -> Dataset:
-    """The dataset in `toy_dataset`."""
+    """Return the dataset in `toy_dataset`."""
     return open_dataset(toy_dataset)
 
 
 @pytest.fixture(scope="session")
 def identity(toy_dataset: Path, tiny: Tiny) -> Identity:
-    """The identity of the tiny model for `toy_dataset`."""
+    """Return the identity of the tiny model for `toy_dataset`."""
     return Identity(tiny().model, load_tokenizers(toy_dataset / TOKENIZERS), {})
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The run folder in which `go` trains."""
+    """Return the run folder in which `go` trains."""
     return tmp_path / "run"
 
 
 @pytest.fixture
 def go(run: Path, toy_dataset: Path, tiny: Tiny) -> Go:
-    """Return `go("section.key=value", ...)`, which trains or resumes `run`.
-
-    It returns whether the run is complete, and its events. The run is asked to stop in step `stop_at`.
-    """
+    """Return `go("section.key=value", ...)`, which trains or resumes `run`. It returns whether the run is
+    complete, and the run's events. The run is asked to stop in step `stop_at`."""
 
     def go(
         *assignments: str,

@@ -32,7 +32,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return [], for no notes.
+    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return an empty list of notes.
     `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     recipe = model.identity.tokenizers.recipe
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]

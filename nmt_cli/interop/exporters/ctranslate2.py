@@ -40,8 +40,8 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that CTranslate2 lacks, or []. Check the settings of
-    `model_losses`, except epsilon. Both sides must have the same end token."""
+    """Return a message for each feature of the model that CTranslate2 lacks, or []. Check settings by
+    `model_losses`, except epsilon. Check that both sides have the same end token."""
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
@@ -50,7 +50,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write the model, the SentencePiece models and a README into `folder`. Return [], for no notes.
+    """Write the model, the SentencePiece models and a README into `folder`. Return an empty list of notes.
     `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     spec = specification(model)
     spec.validate()

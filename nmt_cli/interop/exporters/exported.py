@@ -31,8 +31,8 @@ by 2.5e-3)."""
 
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
-    """Return a message for each tokeniser feature that other toolkits lack, or []. Report kinds other than
-    SentencePiece, Moses, split rare pieces, and symbols that do not begin with ">>"."""
+    """Return a message for each tokeniser feature that other toolkits lack, or []. Report Moses, split rare
+    pieces, symbols that do not begin with ">>", and tokenisers other than SentencePiece."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]
@@ -60,7 +60,7 @@ def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported:
 
 
 def sentencepiece_with_rules(side: Tokenizer, recipe: Recipe) -> bytes:
-    """Return a side's SentencePiece model. Add `recipe`'s normalisation, if any."""
+    """Return a side's SentencePiece model, with the normalisation of `recipe` if there is any."""
     model = side.subwords.files()["model"]
     if recipe.text == UNTOUCHED:
         return model

@@ -62,7 +62,7 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return `count` lines to compare models on, each the text of 2 to 13 pieces. Equal lines each time."""
+    """Return `count` random texts of 2 to 13 pieces to compare models on, the same texts each time."""
     generator = random.Random(count)
     pieces = sorted(source.numbering.pieces)
     return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

@@ -72,8 +72,8 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that `transformers` lacks, or []. Check `model_losses`.
-    Require "sinusoidal" positions from 0. Require tied embeddings in a pre-norm model."""
+    """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
+    `model_losses`. Require "sinusoidal" positions from 0. Require tied embeddings in a pre-norm model."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
     return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
@@ -160,8 +160,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Padding
-    gets the output bias `EXCLUDED_BIAS`. So do source entries in a matrix for both vocabularies."""
+    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Give
+    padding, and source entries in a matrix for both vocabularies, the output bias `EXCLUDED_BIAS`."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))

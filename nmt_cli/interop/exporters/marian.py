@@ -83,8 +83,8 @@ UNUSED: Mapping[str, Any] = {
 
 
 def losses(model: Model) -> list[str]:
-    """Return a message for each feature of the model that Marian lacks, or []. Check `model_losses`. Require
-    "marian" positions from 0. Refuse a start token and gelu."""
+    """Return a message for each feature of the model that Marian lacks, or []. Check settings by
+    `model_losses`. Require "marian" positions from 0. Refuse a start token and gelu."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
@@ -93,8 +93,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return [], for no notes. `precision`
-    has no effect. Leave out matrix rows without a vocabulary entry."""
+    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return an empty list of notes. Ignore
+    `precision`. Leave out matrix rows without a vocabulary entry."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)

@@ -54,8 +54,8 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model of the checkpoint `path`, or of the folder `path`. Dictionaries and subword model must
-    be beside the checkpoint. Raise `UserError` for an unsupported model, or for `options.positions`."""
+    """Return the model of a checkpoint, or of a folder's checkpoint. Dictionaries and a subword model must be
+    beside the checkpoint. Raise `UserError` for an unsupported model, or for `options.positions`."""
     file = _checkpoint(path) if path.is_dir() else path
     if options.positions:
         raise UserError(
@@ -131,8 +131,8 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = ("",)) -> Vocabulary:
-    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding and
-    `never`. Raise `UserError`, which names the path `where`, if an entry other than "" is repeated."""
+    """Return a vocabulary of `entries`, which begin with `MARKS`. Search never produces `<s>`, padding, or
+    entries in `never`. Raise `UserError`, which names `where`, if an entry other than "" is repeated."""
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
         raise UserError(f"{where} has a piece twice. Copy it again.")
     ids = (START, PADDING, *(i for i, entry in enumerate(entries) if entry in never))
@@ -261,7 +261,7 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
     """Return the file of each side. A single file serves both sides. Of several, choose the file whose name
-    has the side's language between dots. Raise `UserError` if none or several fit."""
+    has the side's language, from `names`, between dots. Raise `UserError` if none or several fit."""
     if len(files) == 1:
         return dict.fromkeys(SIDES, files[0])
     chosen: dict[Side, Path] = {}

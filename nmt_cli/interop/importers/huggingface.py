@@ -168,7 +168,7 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions) -> ModelConfig:
     """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
-    an unsupported setting, or if encoder and decoder differ in heads or inner size."""
+    an unsupported setting, or if encoder and decoder differ in heads or feed-forward size."""
     settings.demand("scale_embedding", True)
     for side in ("attention_heads", "ffn_dim"):
         settings.demand(f"decoder_{side}", settings.integer(f"encoder_{side}"))

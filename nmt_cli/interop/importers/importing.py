@@ -20,7 +20,7 @@ NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 def read(source: str, options: ImportOptions) -> Foreign:
     """Return the model at the path `source`. If the path does not exist, download the model named `source`,
     OWNER/MODEL, from the Hugging Face Hub. Leave out search settings that are out of bounds. Add a note for
-    each setting left out. Raise `UserError` if the download fails, or nmt cannot express the model."""
+    each setting out of bounds. Raise `UserError` if the download fails, or nmt cannot express the model."""
     return with_sane_search(_read(source, options))
 
 
@@ -46,8 +46,8 @@ def _read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _from_hub(name: str) -> Path:
-    """Download the model `name` from the Hugging Face Hub, and return its folder. Prefer weights that are not
-    pickled. Raise `UserError` if `name` is not OWNER/MODEL, or nothing can be downloaded."""
+    """Download the model `name`, and return its folder. Prefer weights that are not pickled. Raise
+    `UserError` if `name` is not OWNER/MODEL, the download fails, or huggingface_hub is not installed."""
     if not HUB_NAME.fullmatch(name):
         raise UserError(
             f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."

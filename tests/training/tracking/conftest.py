@@ -9,11 +9,11 @@ from nmt_cli.training.tracking.events import Event
 
 @pytest.fixture
 def events() -> list[Event]:
-    """The events that a test collects."""
+    """Return a list to which a test adds events."""
     return []
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The path of a log."""
+    """Return the path of a log."""
     return tmp_path / "log.jsonl"
