@@ -118,7 +118,7 @@ def _store(new_C, cached_C):
 
 @njit(**OPTIONS)
 def store_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Copy the new keys and values of one head from `projected_RC` to the cache. See `attend_newest`."""
+    """Copy new keys and values of one head from `projected_RC` to the cache, as in `attend_newest`."""
     sentences, heads, nodes, width = keys_BHMK.shape
     keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
     values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])

@@ -124,9 +124,9 @@ def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
 
 
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
-    """Return a matrix with a row for each head of each token, and the number of rows from token to token.
+    """Return a matrix with a row per head and token, and the number of rows from token to token.
 
-    Do not copy a part of a packed projection. Then rows of other parts lie between the tokens.
+    A part of a packed projection is not copied. Rows of other parts then lie between its tokens.
     """
     tokens, heads, width = x_THD.shape
     if torch.compiler.is_compiling():  # fused tensors have no memory to view differently

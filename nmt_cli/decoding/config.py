@@ -239,8 +239,8 @@ class SearchConfig(BeamConfig):
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
         """Return for each source of `pieces` tokens the maximum target tokens, without the end mark.
 
-        The maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. It is at most `max_length`
-        and `longest` - 1, each if not 0. `longest` is the model's limit with the end mark.
+        A maximum is `cap_ratio` x source tokens, rounded down, plus `cap_extra`. No maximum exceeds
+        `max_length` or `longest` - 1, each if not 0. `longest` is the model's limit with the end mark.
         """
         caps = [int(self.cap_ratio * count) + self.cap_extra for count in pieces]
         limits = [limit for limit in (self.max_length, longest - 1 if longest else 0) if limit]

@@ -19,7 +19,7 @@ TOKENS = 2048
 
 @torch.inference_mode()
 def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]:
-    """Return for each pair the log-probabilities of its target tokens and of the end mark, in this order."""
+    """Return for each pair the log-probabilities of its target tokens, then that of the end mark."""
     results: dict[int, list[float]] = {}
     for numbers in _batches(pairs):
         batch = [pairs[number] for number in numbers]

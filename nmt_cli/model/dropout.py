@@ -14,7 +14,7 @@ LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """In training, drop elements with this probability and scale up the others. Otherwise, return `x`."""
+    """In training, drop elements with this probability and scale up the rest. Otherwise, return `x`."""
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -24,7 +24,7 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def dropout_seed(like: Tensor) -> Tensor:
-    """Return a random int64 [] for a dropout mask, on the device of `like`. The host does not wait for it."""
+    """Return a random int64 [] for a dropout mask, on the device of `like`. Do not wait for the device."""
     return torch.randint(SEEDS, (), device=like.device)
 
 

@@ -14,7 +14,7 @@ from nmt_cli.model.tree.token_tree import of_parents
 
 @dataclass(slots=True)
 class LayerCache:
-    """Keys [B, H, M, K] and values [B, H, M, V] of target nodes and source tokens in one layer."""
+    """Keys [B, H, M, K] and values [B, H, M, V] of a layer: own (target nodes) and source tokens."""
 
     own_keys: Tensor
     own_values: Tensor

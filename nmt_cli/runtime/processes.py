@@ -70,8 +70,8 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
     """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
-    `work`, and `UserError` if the process was killed. Use this for libraries that ignore Ctrl-C for long or
-    never free their memory."""
+    `work`, and `UserError` if the process was killed. The process helps with libraries that ignore Ctrl-C for
+    long or never free their memory."""
     with _worker(work) as worker:
         _send(worker, task)
         result: Result = _receive(worker)

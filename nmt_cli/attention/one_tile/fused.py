@@ -36,8 +36,8 @@ def forward(
 ):  # fmt: skip
     """Write `out` [T, heads, V], the attention of each query. A query without keys gets zeros.
 
-    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor. If BANDED, queries see `back`
-    keys before and `ahead` keys after them.
+    Also write `lse` [T, heads], the base-2 logarithm of the softmax divisor. If BANDED, a query sees `back`
+    keys before and `ahead` keys after its position.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads

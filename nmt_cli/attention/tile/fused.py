@@ -25,7 +25,7 @@ def range_of(ranges, group):
 
 @triton.jit
 def rows(start, row, head, token_stride, head_stride):
-    """Return the int64 memory offsets of one head of tokens `start` + `row`. Large batches exceed 2^31."""
+    """Return the memory offsets of one head of tokens `start` + `row`, int64 as large batches exceed 2^31."""
     return (start + row).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
 
 

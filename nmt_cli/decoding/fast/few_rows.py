@@ -93,7 +93,7 @@ class Stack:
     ) -> Tensor:
         """Return [R, D]: the output for R tokens at positions below `longest`. Negative ids are zero vectors.
 
-        `caches` has one layer's keys and values, the addresses of those of all layers, and their owner. Store
+        `caches` has one layer's keys and values, the addresses of all layers' tensors, and their owner. Store
         new keys and values at `nodes_RH`. Rows attend to the nodes `own` and `source`.
         """
         kernels, (heads, key_width, value_width) = self.kernels, self.heads
@@ -148,7 +148,7 @@ class FewRows:
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """Return this form of a model on a CPU, or None if activation, kernels or weights do not allow it."""
+        """Return the compiled form of a CPU model, or None if activation, kernels or weights do not suit."""
         if not _readable(output := model.packed_output) or model.config.activation != "relu":
             return None
         if not (kernels := compiled_kernels("decoding.fast")):
@@ -187,7 +187,7 @@ class FewRows:
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder's output for the tokens of one sentence. `source` is its layout."""
+        """Return [S, D]: the encoder's output for the tokens of one sentence with the layout `source`."""
         own, nodes_TH, keys, values = whole_segments(source, self.encoder.heads, self.kernels)
         cache = keys, values, keys, values
         addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.weights.matrices_LM))

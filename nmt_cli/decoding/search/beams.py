@@ -70,7 +70,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """All hypotheses of a batch as tensors. `advance` overwrites the tensors, other methods replace them.
+    """All hypotheses of a batch as tensors. `advance` overwrites tensors, and other methods replace tensors.
 
     A free slot has the total -inf. A missing finished hypothesis has the score -inf.
     """
@@ -201,7 +201,7 @@ class Beams:
         self.totals = self.totals.index_fill(0, sentences, -torch.inf)
 
     def take(self, sentences: Tensor) -> None:
-        """Keep only `sentences`, which are indices in the batch, in this order."""
+        """Keep only `sentences`, indices in the batch, in the order of `sentences`."""
         # The first axis of every field is the sentences.
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
@@ -226,7 +226,7 @@ class Beams:
     def _end(
         self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
     ) -> None:
-        """Merge finished continuations into the K best. The last three arguments are those of `follow`."""
+        """Merge finished continuations into the K best. `rule`, `extra_BN` and `waits` are as in `follow`."""
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
@@ -244,7 +244,7 @@ class Beams:
         self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), indices)
 
     def make_room(self, tokens: int) -> None:
-        """Extend the tensors, if necessary, so that they have space for at least `tokens` tokens."""
+        """Extend the tensors, if necessary, to space for at least `tokens` tokens."""
         if (missing := tokens - self.tokens.shape[2]) > 0:
             more = (0, -(-missing // BLOCK) * BLOCK)
             for name in ("tokens", "token_totals", "ended_tokens", "ended_token_totals"):

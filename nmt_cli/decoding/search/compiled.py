@@ -91,7 +91,7 @@ def _rank(steps_RW, tokens_RW, rows_R, first, end, totals_N, totals_E, parents_E
 
 @njit(**OPTIONS)
 def _end(b, score, total, parent, state):
-    """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds the lowest of them.
+    """Insert a finished hypothesis into the K best of sentence `b` if `score` exceeds the K-th best score.
 
     The tokens are those of slot `parent` and an end mark, stored as 0. `total` is the sum with the end mark.
     """

@@ -38,7 +38,7 @@ class Forced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything that one step needs. Fields with the default None are rules, which None turns off.
+    """Everything that one step needs. Fields with the default None are rules, and None turns a rule off.
 
     A stepper lists the rules that it applies. It declines a plan with any other rule in force.
     """
@@ -88,7 +88,7 @@ class Planner:
         self._config, self._end, self._everywhere = config, end, everywhere
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
-        """Return the plan of the next step of `items`, the sentences of `beams`. At least one must go on."""
+        """Return the plan of the next step of `items`, the sentences of `beams`. Not all may be done."""
         config = self._config
         rows_R, newest_R = beams.rows(self._everywhere)
         # On a GPU, reading `rows_R` would wait for the device.
