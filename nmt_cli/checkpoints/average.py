@@ -39,7 +39,7 @@ class Part:
 
     @property
     def step(self) -> int | None:
-        """The training step in `config.json`, or None for a model without one, such as an average."""
+        """The training step in `config.json`, or None if there is no step, as in an average."""
         return self.description.get("step")
 
 

@@ -39,7 +39,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file by name, mapped into memory on the CPU. Raise `UserError` if
-    the file is damaged, a pipe or a device, and `OSError` if it cannot be read.
+    the file is damaged, a pipe or a device. Raise `OSError` if reading fails.
     """
     with plain_errors(path), ordinary(path) as name:
         return load_file(name)

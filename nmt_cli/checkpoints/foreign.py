@@ -116,7 +116,7 @@ def _zipped_start(path: Path) -> bytes:
 
 
 def _start(path: Path, size: int) -> bytes:
-    """Return up to `size` first bytes of a file, or b"" if it is not ordinary or cannot be read."""
+    """Return up to `size` first bytes of a file, or b"" if the file is a pipe, missing or not readable."""
     if not path.is_file():  # opening a pipe would block
         return b""
     try:

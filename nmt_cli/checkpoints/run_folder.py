@@ -39,7 +39,7 @@ TRIAL = ".step-trial."
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The complete state of a training at one step, from which a run resumes as if it had never stopped."""
+    """The complete state of a training at one step. A run that resumes from it loses nothing."""
 
     step: int
     weights: Mapping[str, Tensor]

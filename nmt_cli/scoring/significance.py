@@ -31,7 +31,7 @@ class Finding:
 def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, samples: int) -> list[Finding]:
     """Return the result of `test` for each system, in the same order. The first system is the baseline.
 
-    `counts` has an item per line: the counts of each system by `measure`. `samples` is the number of
+    Each item of `counts` is of one line: the counts of each system by `measure`. `samples` is the number of
     resamples or trials, or 0 for sacrebleu's default.
     """
     from sacrebleu.significance import PairedTest

@@ -34,8 +34,8 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
-    differ, copy only rows of shared entries. Raise `UserError` if `config.allow` lacks a differing parameter,
-    or has a pattern for none. Raise `UserError` too if settings use weights differently.
+    differ, copy only rows of shared entries. Raise `UserError` if a parameter differs that `config.allow`
+    does not name, or a pattern there names none. Raise `UserError` too if settings use weights differently.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)

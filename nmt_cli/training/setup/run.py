@@ -109,8 +109,8 @@ def _joined_group(
 def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
-    """Return the live parts of the run, equal on all ranks, from its newest checkpoint if any. The first rank
-    locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit.
+    """Return the live parts of the run, equal on all ranks. Restore its newest checkpoint, if any. The first
+    rank locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit.
     """
     if group.process.first:
         stack.enter_context(claimed(run))

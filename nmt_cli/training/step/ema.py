@@ -12,7 +12,7 @@ from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:
-    """A moving average of a model's weights, by name in `tensors`. It begins as a copy of the weights."""
+    """A moving average of a model's weights, by name in `tensors`. At first, it is a copy of the weights."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
         """Copy the weights. `decay` is the largest fraction of the average that an update keeps."""

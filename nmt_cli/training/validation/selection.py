@@ -71,7 +71,7 @@ def averages(run: Path) -> list[Average]:
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
     """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. Pass each
     trial to `report` when it is done, and return all trials in order. Raise `UserError` if the dataset is
-    missing, has changed or has no validation set, or if a checkpoint is damaged.
+    missing, changed or without a validation set, or a checkpoint is damaged.
     """
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}

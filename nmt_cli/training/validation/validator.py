@@ -51,7 +51,7 @@ class Validator:
 
     @property
     def plateaus(self) -> int:
-        """How often the plateau schedule has lowered the learning rate, 0 for other schedules."""
+        """The number of times that the plateau schedule lowered the learning rate, 0 for other schedules."""
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
