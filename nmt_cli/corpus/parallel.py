@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. If one file has both sides, they are equal."""
+    """A parallel text, given by the files of its two sides. If one file has both sides, it is given twice."""
 
     name: str
     source: Path
@@ -122,12 +122,12 @@ class Corpus:
             first += len(block[0])
 
     def location(self, side: Literal["source", "target"], number: int) -> str:
-        """Return the file and the line, segment or row of pair `number`, from 1, such as "a.de line 3"."""
+        """Return the file and line, segment or row of pair `number`, from 1, such as "a.de line 3"."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     @property
     def _header(self) -> int:
-        """The number of lines before the first pair: 1 for a .tsv file with names of columns, else 0."""
+        """The number of lines before the first pair: 1 for a .tsv file with column names, else 0."""
         return int(self.form == "tsv" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
@@ -153,8 +153,8 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield `size` pairs at a time as lists of sources, of targets and, if pairs have them, of scores.
-        Raise `UserError` for a group of over `MOST_BYTES_HELD` bytes.
+        """Yield lists of sources, of targets and, if given, of scores, for `size` pairs at a time. Raise
+        `UserError` for a group of over `MOST_BYTES_HELD` bytes.
         """
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):

@@ -44,9 +44,9 @@ def has_no_names(config: CorpusConfig) -> bool:
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Return the columns of source, target and score that the settings name. The default for source and
-    target is a column named after `languages` or such as "src", and for score None. Raise `UserError`,
-    beginning with `location`, for a missing column, or one column for both sides.
+    """Return the columns of source, target and score that the settings name. The default source and target
+    are named after `languages` or such as "src". The default score is None. Raise `UserError`, beginning with
+    `location`, for a missing column, or one column for both sides.
     """
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
@@ -126,7 +126,7 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
     """Yield (source, target, score) of each JSON object, one per line. `chosen` takes the fields from the
     first object. A null score, or none, is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for an
-    invalid line, a missing field or a value of another type.
+    invalid line, a missing field or a wrong type.
     """
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):

@@ -49,7 +49,7 @@ class ArrayWriter:
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes the start of each sentence or line in another file, from 0, and last the end of that file."""
+    """Writes the start of each sentence or line in another file, from 0, and last that file's end."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)
@@ -57,7 +57,7 @@ class OffsetsWriter(ArrayWriter):
         self.end = 0
 
     def append(self, values: Array) -> None:
-        """Add sentences or lines of these lengths. For each length, write the position of its end."""
+        """Add sentences or lines. `values` are their lengths. Write the position at which each ends."""
         ends = self.end + np.cumsum(values, dtype=np.int64)
         super().append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end

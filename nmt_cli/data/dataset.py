@@ -79,7 +79,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder. Its arrays are mapped, so they are read from disk on use."""
+    """An open dataset folder. Arrays are mapped, so that reading an array reads from disk."""
 
     folder: Path
     manifest: Mapping[str, Any]

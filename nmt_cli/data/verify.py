@@ -16,8 +16,8 @@ AT_ONCE = 1 << 20
 
 
 def verify(dataset: Dataset) -> None:
-    """Read all of a dataset, and raise `UserError` for the first problem. Problems are a wrong hash,
-    decreasing or equal offsets, a missing end token, an invalid token, and sides of unequal length.
+    """Read a dataset whole. Raise `UserError` for the first wrong hash, missing end token, invalid token, or
+    offsets that do not increase. Also raise it for sides of unequal length.
     """
     check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)

@@ -222,8 +222,8 @@ def numbered_tokenizers(
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for another format, a missing or
-    damaged file, or a vocabulary that does not fit its subword model."""
+    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for another format, or a missing or
+    damaged file. Also raise it if a vocabulary does not fit its subword model."""
     with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:

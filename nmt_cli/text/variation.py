@@ -40,8 +40,8 @@ def varied(
     """Return `pair` with the variation `kind`, drawn from `random`. Words in `symbols` never change.
 
     "upper", "lower", "title" and "unended" change both texts. "typos" changes only the source. "copies" puts
-    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides: symbols from `masks`,
-    or random texts such as URLs without `masks`.
+    the target on both sides. "placeholders" inserts 1 to 3 placeholders on both sides. These are symbols from
+    `masks`, or random texts such as URLs if `masks` is empty.
     """
     match kind:
         case "upper" | "lower" | "title":
@@ -89,8 +89,8 @@ def unended(pair: Pair) -> Pair:
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """Return the target as source and target. At its start, the new source has the old source's symbols, such
-    as a language code, not the target's."""
+    """Return the target as source and target. The new source begins with the old source's symbols, such as a
+    language code, without the target's."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
@@ -112,7 +112,7 @@ def mistyped(text: str, random: Random) -> str:
 
 def _mistyped_word(word: str, random: Random) -> str:
     """Return `word` with a random letter dropped, doubled, swapped with the next character, or replaced. All
-    four are equally likely. A replacement is a random letter of the word, perhaps the same."""
+    four are equally likely. The new letter is a random letter of the word, perhaps the old one."""
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -127,9 +127,9 @@ def _mistyped_word(word: str, random: Random) -> str:
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """Return `pair` with a placeholder at about the same place in both sides, after `symbols` at the start.
-    Draw a mask from `masks` that neither side has, or random text without masks. If no mask is left, return
-    `pair`. At random, put the placeholder before the final punctuation or join it to a word."""
+    """Return `pair` with a placeholder at about the same place in both sides, after any leading `symbols`.
+    Draw a mask from `masks` that neither side has, or random text if `masks` is empty. If all masks are used,
+    return `pair`. At random, put the placeholder before the final punctuation or join it to a word."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair

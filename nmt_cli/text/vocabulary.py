@@ -23,7 +23,7 @@ MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The vocabulary of one side, or of both if they share it."""
+    """The vocabulary of one side, or of both sides if both share a vocabulary."""
 
     entries: tuple[str, ...]
     """The text of each id. Padding entries are empty."""
@@ -161,5 +161,5 @@ class Numbering:
 
 
 def reserved(symbols: Sequence[str]) -> int:
-    """Return the number of special tokens and symbols. In a new vocabulary, they come before the pieces."""
+    """Return the number of special tokens and symbols, which come first in a new vocabulary."""
     return len(NEW_MARKS) + len(symbols)

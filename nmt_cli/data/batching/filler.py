@@ -26,7 +26,7 @@ class Rounding:
 
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
-        """Return the rounding whose unit is the largest power of two up to `tokens` / `SHARE`, at least 1."""
+        """Return the rounding whose unit is the largest power of two up to `tokens` / `SHARE`, or 1."""
         # The largest power of two that is at most 1 / `SHARE` of the tokens.
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 

@@ -160,15 +160,15 @@ class MixedPlan:
             yield Mixed(counted, stage, shares, pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
-        """Return how many of `pairs`, numbers of pairs, each corpus has, in the order of the corpora."""
+        """Return how many of the pair numbers `pairs` belong to each corpus, in the dataset's order."""
         firsts = [corpus.first + corpus.pairs for corpus in self._corpora]
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
     def _ordered(self, split: Split, streams: list[list[Indices]], epoch: int, number: int) -> Indices:
         """Return all pairs of a round in training order, each corpus spread evenly. `streams` has, for each
-        corpus with pairs, its pairs by epoch. The round has about one time slot per batch. A slot takes the
-        same quantile of lengths from each corpus. Slots are in random order, but epochs of a corpus stay in
-        order, so that no epoch begins before the previous one ends.
+        corpus with pairs, its pairs by epoch. The round has about one time slot per batch. Each slot takes an
+        equal quantile of lengths from each corpus. Slots are in random order. A corpus's epochs stay in
+        order, so that no epoch begins before the previous epoch ends.
         """
         if not streams:
             return np.zeros(0, np.int64)

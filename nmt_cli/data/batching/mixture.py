@@ -111,7 +111,7 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether to mix: a setting is not the default, or a corpus of the dataset has a weight."""
+    """Return whether to mix: if a setting is not the default, or a dataset's corpus has a weight."""
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 
@@ -135,10 +135,10 @@ def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingC
 def _shares(
     stage: StageConfig, corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig
 ) -> tuple[int, ...]:
-    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. With a
-    temperature, they are proportional to weight * size * (size of the group) ** (1 / temperature - 1). A
-    group is all corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and
-    adds nothing to a group. Raise `UserError` as `_weights` does, and for a weight with size 0.
+    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. A
+    temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
+    corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
+    a group. Raise `UserError` as `_weights` does, and for a weight with size 0.
     """
     weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
@@ -162,7 +162,7 @@ def _shares(
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` if the
-    corpus in `until` is unknown or has no share, or `until` is not after the stage's start.
+    corpus in `until` is unknown or has no share. Also raise it if the end is not after the stage's start.
     """
     epochs, name = stage.end
     corpus = _named(name, names, "until")

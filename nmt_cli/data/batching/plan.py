@@ -1,7 +1,7 @@
 """Plans epochs: the pairs of each global batch, as a pure function of lengths, seed, epoch and settings.
 
-An epoch is planned shard by shard, so memory and the time to the first batch do not grow with the corpus. A
-shard consists of blocks of neighbouring pairs from the whole corpus, so reads are mostly sequential.
+An epoch is planned shard by shard, so memory and start time do not grow with the corpus. A shard consists of
+blocks of neighbouring pairs from the whole corpus, so reads are mostly sequential.
 """
 
 import os
@@ -106,8 +106,8 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """Return a sort key per pair: its length, raised at random by up to 1 / `NOISE_REACH` of the length.
-    `noise` has 64 random bits per pair.
+    """Return a sort key per pair: its length, increased at random by up to 1 / `NOISE_REACH`. `noise` has 64
+    random bits per pair.
     """
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
@@ -119,7 +119,7 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return the pairs of shard `number` of a corpus of `pairs` pairs: its share of the shuffled blocks."""
+    """Return the pairs of shard `number`: its share of the shuffled blocks. The corpus has `pairs` pairs."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")

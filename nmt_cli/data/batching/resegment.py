@@ -111,7 +111,7 @@ class Resegmented:
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Release an epoch that is no longer needed. If this rank wrote its files, remove them."""
+        """Release an epoch that is no longer needed. Remove the epoch's files if this rank wrote them."""
         with self._lock:
             self._open.pop(epoch, None)
             if self._begun.pop(epoch, None):

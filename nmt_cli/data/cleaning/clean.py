@@ -25,7 +25,7 @@ REPLACED = "invalid UTF-8 replaced"
 
 @dataclass(frozen=True, slots=True)
 class CleanTask:
-    """A block of raw pairs, and the settings that decide which to keep and how to prepare them."""
+    """A block of raw pairs. The settings decide which pairs to keep and how to prepare pairs."""
 
     block: Block
     corpus: Corpus
@@ -166,7 +166,7 @@ def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
-    """Return the preparer and the filters for these settings, made once per process."""
+    """Return the preparer and the filters for `recipe` and `config`, made once per process."""
     return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 

@@ -37,7 +37,7 @@ class CorpusReport:
         self.shapes.merge(block.shapes)
 
     def state(self) -> dict[str, Any]:
-        """Return all counts as values for JSON, except `role`, `name` and `read`. Pass them to `merge`."""
+        """Return all counts as values for JSON, except `role`, `name` and `read`. `merge` reads them."""
         return {
             "kept": self.kept,
             "dropped": self.dropped.state(),

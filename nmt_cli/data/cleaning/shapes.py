@@ -29,7 +29,7 @@ def _zeros(maximum: int) -> Counts:
 @dataclass(slots=True)
 class Shape:
     """Counts of pairs. Item i of `words` counts pairs whose longer side has i words, up to `MOST_WORDS`. Item
-    i of `ratios` counts pairs whose longer side has up to i / `RATIO_STEP` times the other side's words.
+    i of `ratios` counts pairs with a length ratio of i / `RATIO_STEP`, rounded up.
     """
 
     words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
@@ -72,7 +72,7 @@ class Shapes:
         self.add_scores(other.numbers, other.scores)
 
     def state(self) -> dict[str, Any]:
-        """Return the shapes as values for JSON. `Shapes.of` makes shapes of these values."""
+        """Return the shapes as values for JSON. `Shapes.of` turns the result into shapes again."""
         counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
         scored = [self.numbers.tolist(), self.scores.tolist()]
         return {"counts": [values.tolist() for values in counts], "scored": scored}

@@ -55,7 +55,7 @@ class Tally:
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
 
     def state(self) -> dict[str, Any]:
-        """Return the tally as values for JSON. `Tally.of` makes a tally of these values."""
+        """Return the tally as values for JSON. `Tally.of` turns the result into a tally again."""
         samples = {name: [astuple(sample) for sample in samples] for name, samples in self.samples.items()}
         return {"counts": dict(self.counts), "samples": samples}
 

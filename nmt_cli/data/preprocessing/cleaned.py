@@ -52,7 +52,7 @@ class CleanWriter(ExitStack):
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """Return the line numbers, from 1, of a part's cleaned pairs in their corpora. Map them from disk."""
+    """Return the line numbers, from 1, of a part's cleaned pairs in their corpora, mapped from disk."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
@@ -70,7 +70,7 @@ def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """Yield the readers of the prepared text of a part, by side. The end of the `with` block closes them."""
+    """Yield the readers of a part's prepared text, by side. The end of the `with` block closes both."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -70,7 +70,7 @@ def _reasons(
     filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
 ) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, reason) of each pair that the filters would drop or that has a flag. Give the
-    first reason: of the filters for `prepared` text, of those for raw `pairs`, or in `flags`.
+    first reason: from the filters for `prepared` text, the filters for raw `pairs`, or `flags`.
     """
     prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
     for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):

@@ -87,9 +87,9 @@ def _own_settings(named: NamedCorpus) -> dict[str, Any]:
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     """Return the run's corpora, counted and hashed, training corpora first. Copy stdin and pipes to
-    `spool_folder`. Raise `UserError` unless either --train or `[[corpus]]`, but not both, is given. Also
-    raise it for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If the
-    setting is "error", invalid UTF-8 in an evaluation set is an error.
+    `spool_folder`. Raise `UserError` if both or neither of --train and `[[corpus]]` are given. Also raise it
+    for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If the setting is
+    "error", invalid UTF-8 in an evaluation set is an error.
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -210,7 +210,7 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise `UserError` if two validation or test sets have the same name, or one set is named "train"."""
+    """Raise `UserError` if two validation or test sets have equal names, or a set is named "train"."""
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(

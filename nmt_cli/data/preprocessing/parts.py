@@ -58,7 +58,7 @@ def work_folder(out: Path) -> Path:
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
     """Return the work folder of `out`. Keep its finished parts if its job equals `job`, else remove it first.
-    If another job's folder is marked as shared, raise `UserError` unless `overwrite`. `shared` sets the mark.
+    If another job's folder is marked as shared, raise `UserError` if not `overwrite`. `shared` sets the mark.
     """
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)

@@ -152,8 +152,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the missing parts of one machine. If the tokenizers are reused, also encode these parts. Return
-    two numbers: the parts that all machines have cleaned so far, and all parts.
+    """Clean the missing parts of one machine. If the tokenizers are reused, also encode the parts. Return two
+    numbers: the parts that all machines have cleaned so far, and all parts.
     """
     clean_parts(run, share)
     parts = parts_of(run.training)

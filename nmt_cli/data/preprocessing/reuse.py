@@ -27,7 +27,7 @@ BPE codes do not contain their alphabet, so it comes from a sample of the corpus
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tokenizers of a run: `ready`, or built from `models`. Without either, they are learned."""
+    """The tokenizers of a run: `ready`, or built from `models`. If both are None, learn tokenizers."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
@@ -120,7 +120,7 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
     """Raise `UserError` for the first setting in `section` that the user gave in vain. `decided` has the
-    values that reused tokenizers fix. Settings with an equal value, and those named in `free`, are fine.
+    values that reused tokenizers fix. Settings with an equal value, and settings named in `free`, are fine.
     """
     config = getattr(job.config, section)
     for field in fields(config):

@@ -42,8 +42,8 @@ def parts_of(inputs: Sequence[Input]) -> int:
 
 
 def clean_parts(run: Run, share: Share) -> None:
-    """Clean the missing parts of `share` in parallel. Write text and numbers of kept pairs, hashes to find
-    repetitions, and counts of drops to the work folder. With `decontaminate`, also drop held-out pairs.
+    """Clean the missing parts of `share` in parallel. Write each to the work folder: kept pairs' text and
+    numbers, hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs.
     """
     work, training = run.work, run.training
     owners = _owners(training)

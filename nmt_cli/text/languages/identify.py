@@ -34,7 +34,7 @@ class LanguageCheck:
     def wrong(self, text: str) -> bool:
         """Return whether the first `MAX_CHECKED` characters of `text` are certainly in another language.
         Certainty needs `MIN_LETTERS` letters and a probability of `MIN_PROBABILITY`. Accept `lang` and
-        languages similar to `lang`. If py3langid supports none of them, return False."""
+        similar languages. If py3langid supports neither `lang` nor a similar language, return False."""
         text = text[:MAX_CHECKED]
         if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
             return False
@@ -71,8 +71,8 @@ class LanguageDetector:
 
 
 def _identifier(codes: Collection[str] | None = None) -> Any:
-    """Return py3langid's identifier, limited to the ISO codes in `codes`. If `codes` is None, or py3langid
-    knows none of them, cover all languages. Raise `UserError` if py3langid is not installed."""
+    """Return py3langid's identifier, limited to the ISO codes in `codes`. If `codes` is None or has no known
+    code, cover all languages. Raise `UserError` if py3langid is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

@@ -105,7 +105,7 @@ BEFORE_NUMBERS = frozenset(
 
 
 def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
-    """Split `text` into sentences, each with the whitespace after it. Joined, they are `text` again.
+    """Split `text` into sentences, each with the whitespace after it. All parts joined give `text` again.
 
     Whitespace at the start of the text follows an empty sentence. A line break ends a sentence. `language` is
     a code such as "de" or "de_AT", or "" if unknown. The time is linear in the length.
@@ -172,8 +172,8 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
 
 
 def _abbreviates(before: str, ahead: str, language: str) -> bool:
-    """Return whether a full stop after `before` belongs to an abbreviation, an ordinal, a Roman numeral or an
-    initial. `before` is the sentence so far. `ahead` is the next letter or digit."""
+    """Return whether the full stop after `before` marks an abbreviation, ordinal, Roman numeral or initial.
+    `before` is the sentence so far. `ahead` is the next letter or digit."""
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():

@@ -1,8 +1,8 @@
 """Byte-pair encoding of words as subword-nmt applies it, with pieces that can't be confused with text.
 
 In files of subword-nmt, `</w>` ends a piece at the end of a word. In its output, `piece@@` is a piece that
-does not end a word. Here a piece is a pair of its surface and whether it ends its word, so `@@` and `</w>` in
-a text are only text.
+does not end a word. Here a piece has two values: its surface, and whether it ends its word. So `@@` and
+`</w>` in a text are only text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

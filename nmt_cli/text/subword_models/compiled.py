@@ -220,8 +220,8 @@ def _take_back(table):
 
 @njit(**OPTIONS)
 def _order(letters, starts, piece, other):
-    """Compare the strings of two pieces. Return a negative number if `piece` is first, 0 if they are equal,
-    otherwise a positive number."""
+    """Compare the strings of two pieces. If `piece` is first, return a negative number. If both are equal,
+    return 0, otherwise a positive number."""
     length, length_of_other = starts[piece + 1] - starts[piece], starts[other + 1] - starts[other]
     for i in range(min(length, length_of_other)):
         difference = letters[starts[piece] + i] - letters[starts[other] + i]
@@ -278,7 +278,7 @@ def _hash_table():
 
 @njit(**OPTIONS)
 def _row(table, key):
-    """Return the index of the row of `key` in a hash table, or of a free row for it if it is missing."""
+    """Return the index of the row of `key` in a hash table. If `key` is missing, return a free row for it."""
     mixed = key * 0x9E3779B97F4A7C1
     row = (mixed ^ (mixed >> 32)) & (len(table) - 1)
     while table[row, 0] != key and table[row, 0] >= 0:

@@ -38,7 +38,7 @@ class Merging(Protocol):
         """Return the parts of a word before the first merge, such as its characters."""
 
     def rank(self, left: str, right: str) -> int | None:
-        """Return the rank of the merge of two parts, or None if they do not merge. Lower ranks go first."""
+        """Return the rank of merging two parts, or None if no such merge exists. Lower ranks go first."""
 
     def numbers(self, parts: Parts) -> list[int]:
         """Return the numbers of the pieces of a word, given in parts."""

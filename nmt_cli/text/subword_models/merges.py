@@ -40,7 +40,7 @@ def learn_plain(words: dict[str, int], merges: int) -> str:
 
 
 def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> str:
-    """Return the codes file that `compiled.py`, loaded as `learner`, learns: the same as `learn_plain`."""
+    """Return the codes file that `compiled.py`, loaded as `learner`, learns. It equals `learn_plain`'s."""
     spellings = [[*word[:-1], word[-1] + WORD_END] for word in words]
     pieces = list(dict.fromkeys(chain.from_iterable(spellings)))
     numbers = {piece: number for number, piece in enumerate(pieces)}

@@ -18,7 +18,7 @@ BYTES_FIELD = 2
 
 
 def defined(model: bytes) -> set[int]:
-    """Return the numbers of the user-defined pieces of a model, given as the content of its file."""
+    """Return the numbers of a model's user-defined pieces. `model` is the content of the model's file."""
     pieces = (model[content:end] for number, _, content, end in _fields(model) if number == PIECE)
     return {number for number, piece in enumerate(pieces) if field(piece, KIND) == DEFINED}
 

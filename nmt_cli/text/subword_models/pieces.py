@@ -82,7 +82,7 @@ class Pieces:
 
     @property
     def written(self) -> list[str]:
-        """All pieces as the model writes them, in order of their numbers, with special tokens."""
+        """All pieces in the spelling of the model, in order of their numbers, with special tokens."""
         return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
     def files(self) -> dict[str, bytes]:
