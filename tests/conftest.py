@@ -148,7 +148,7 @@ def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[
 
 @pytest.fixture(scope="session")
 def large_dataset(tmp_path_factory: pytest.TempPathFactory, large_arguments: list[str]) -> Path:
-    """Return the dataset of `large_arguments`, made with one worker without interruption. Read only."""
+    """Return the dataset of `large_arguments`, made with one worker. Tests only read it."""
     out = tmp_path_factory.mktemp("large-dataset") / "out"
     command = [sys.executable, "-m", "nmt_cli", *large_arguments, "--workers", "1", "--quiet"]
     subprocess.run([*command, "--out", str(out)], check=True)

@@ -92,8 +92,8 @@ class Foreign:
 
 
 def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return `foreign` without each search setting that is out of `BOUNDS`. Leave out the settings that
-    `BOUNDS` lists with such a setting, too. Add a note for each setting out of bounds."""
+    """Return `foreign` without each search setting that is out of `BOUNDS`. Also leave out the dependent
+    settings, listed beside it in `BOUNDS`. Add a note for each setting out of bounds."""
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:

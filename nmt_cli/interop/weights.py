@@ -26,7 +26,7 @@ MAX_ROWS = 1 << 24  # no vocabulary has more entries
 
 
 class Correspondence(NamedTuple):
-    """One of our tensors, and the other toolkits' tensors that it consists of."""
+    """One of our tensors, and the other toolkits' tensors that form our tensor."""
 
     ours: str
 
@@ -40,7 +40,7 @@ class Correspondence(NamedTuple):
 def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
-    """Return the tensors under the common names that `rename` gives them. Errors name the file `where`. Raise
+    """Return the tensors under the common names that `rename` gives. Errors name the file `where`. Raise
     `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers. Refuse
     views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output projection
     that is not a matrix of at most `MAX_ROWS` rows."""

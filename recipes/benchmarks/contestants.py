@@ -62,7 +62,7 @@ class Contestant:
         return out, *torch.autograd.grad(out, self.inputs, self.d_out)
 
     def difference(self, other: "Contestant", problem: Problem) -> float:
-        """Return the largest difference in any result, relative to its largest number."""
+        """Return the largest difference in any result, relative to the result's largest number."""
         layouts = (problem.q, problem.q, problem.k, problem.k)
         results = zip(self.results(), other.results(), layouts, strict=True)
         shares = []
@@ -84,7 +84,7 @@ def ours(problem: Problem) -> Contestant:
 
 
 def padded(problem: Problem) -> Contestant:
-    """Return PyTorch's kernel with padding before and its removal after."""
+    """Return PyTorch's kernel. Include the time to pad the inputs and unpad the output."""
     attend = _padded_attend(problem)
     q, k = Padding(problem.q), Padding(problem.k)
 
@@ -95,7 +95,7 @@ def padded(problem: Problem) -> Contestant:
 
 
 def padded_already(problem: Problem) -> Contestant:
-    """Return PyTorch's kernel alone, on a tensor that is already padded."""
+    """Return PyTorch's kernel on padded inputs, without the time to pad them."""
     q, k = Padding(problem.q), Padding(problem.k)
     inputs = q.enter(problem.q_THK), k.enter(problem.k_SHK), k.enter(problem.v_SHK)
     d_out_BHMK = q.enter(problem.d_out_THK)
@@ -126,7 +126,7 @@ def _varlen(problem: Problem, attend: Callable[..., Tensor], options: dict[str, 
 
 
 def flex(problem: Problem) -> Contestant:
-    """Return FlexAttention over all tokens as one sequence, compiled for these shapes."""
+    """Return FlexAttention over all tokens as one sequence, compiled for the shapes of `problem`."""
     torch.compiler.reset()
     q_segments, k_segments, causal = problem.q.segments, problem.k.segments, problem.causal
 
@@ -192,7 +192,7 @@ class _Taken(torch.autograd.Function):
 
 
 def _padded_attend(problem: Problem) -> Attend:
-    """Attend on [B, H, M, K]. A causal mask hides the padding from all real queries."""
+    """Return attention on [B, H, M, K]. A causal mask hides the padding from all real queries."""
     if problem.causal:
         return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
     mask_B11N = Padding(problem.k).real()[:, None, None]

@@ -46,7 +46,7 @@ def made_up(count: int) -> list[str]:
 
 
 def write_theirs(folder: Path, lines: list[str]) -> None:
-    """Write a folder like those of OPUS-MT, with random weights and unused vocabulary entries."""
+    """Write a folder like OPUS-MT's, with random weights, and subwords learnt from `lines`."""
     prefix = folder / "source"
     marks: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
     SentencePieceTrainer.train(

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Run:
-    """Time of a command, and the highest memory of one of its processes."""
+    """The time of a command, and the memory of its largest process."""
 
     seconds: float
     peak_mb: float

@@ -101,9 +101,8 @@ class Comparison:
 
 
 def read_references(lines: Sequence[str], name: str) -> list[Tree]:
-    """Return a tree for each line. Most lines decide whether all are read as bracketed or linearised. Exit
-    with an error, which names the text `name`, for a malformed tree.
-    """
+    """Return a tree for each line. Read all lines as bracketed if most are, else as linearised. Exit with an
+    error, which names the text `name`, for a malformed tree."""
     result = []
     read = _reader(lines)
     for number, line in enumerate(lines, start=1):
@@ -118,9 +117,8 @@ def read_references(lines: Sequence[str], name: str) -> list[Tree]:
 
 
 def compare(hypotheses: Sequence[str], references: Sequence[Tree]) -> Comparison:
-    """Count the brackets of each hypothesis against its reference. Repair malformed hypotheses. Most lines
-    decide whether all are read as bracketed or linearised. Raise `ValueError` if the numbers of lines differ.
-    """
+    """Count the brackets of each hypothesis against its reference. Repair malformed hypotheses. Read all
+    lines as bracketed if most are, else as linearised. Raise `ValueError` if the numbers of lines differ."""
     lines: list[Counts | None] = []
     flaws: dict[int, str] = {}
     read = _reader(hypotheses)
@@ -176,8 +174,8 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _scored(path: Path, references: Sequence[Tree]) -> dict[str, object]:
-    """Return the scores of the parses in a file, and warn on stderr about malformed ones. Exit with an error
-    unless the file has one line for each reference."""
+    """Return the scores of the parses in a file, and warn on stderr about malformed parses. Exit with an
+    error if the numbers of lines and references differ."""
     hypotheses = _read_lines(path)
     if len(hypotheses) != len(references):
         sys.exit(

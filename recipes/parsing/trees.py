@@ -68,11 +68,9 @@ def bracketed(tree: Tree) -> str:
 
 
 def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, str]:
-    """Return the tree of a bracketed line, repaired if necessary, and a message about its first flaw or "".
-
-    With `word_count`, the tree has exactly this number of words. Surplus words are dropped. Missing words are
-    added at the end with `UNKNOWN_TAG`, without an entry in `Tree.words`.
-    """
+    """Return the tree of a bracketed line, repaired if necessary, and a message about the first flaw or "".
+    With `word_count`, the tree has exactly this number of words. Drop surplus words. Add missing words at the
+    end with `UNKNOWN_TAG`, without an entry in `Tree.words`."""
     builder, words = _Builder(word_count), []
     for part in PARTS.finditer(line):
         match part.lastindex:
@@ -96,11 +94,9 @@ def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, st
 
 
 def repair_linearised(line: str, word_count: int | None = None) -> tuple[Tree, str]:
-    """Return the tree of a linearised line, repaired if necessary, and a message about its first flaw or "".
-
-    The tree has no words, only tags. With `word_count`, it has exactly this number of tags. Surplus tags are
-    dropped, and missing ones are added at the end as `UNKNOWN_TAG`.
-    """
+    """Return the tree of a linearised line, repaired if necessary, and a message about the first flaw or "".
+    The tree has no words, only tags. With `word_count`, the tree has exactly this number of tags. Drop
+    surplus tags, and add missing tags at the end as `UNKNOWN_TAG`."""
     builder = _Builder(word_count)
     for symbol in line.translate(str.maketrans(SEPARATORS, " " * len(SEPARATORS))).split(" "):
         if symbol in ("(", ")"):
@@ -161,7 +157,7 @@ class _Builder:
             self.flaw(f"({innermost} is not closed before ){label}")
 
     def _close(self) -> str:
-        """Close the innermost bracket and return its label. A bracket without words is dropped."""
+        """Close the innermost bracket and return its label. Drop a bracket without words."""
         label = self._open.pop()
         self._open_counts[label] -= 1
         if self._symbols[-1] == f"({label}":
@@ -173,10 +169,8 @@ class _Builder:
         return label
 
     def finish(self) -> list[str]:
-        """Add words up to the expected number, close all brackets, and return the symbols of the tree.
-
-        Record a flaw for a wrong number of words, and one for open brackets.
-        """
+        """Add words up to the expected number, close all brackets, and return the tree's symbols. Keep a flaw
+        for a wrong number of words, and for open brackets."""
         if not self._leaves:
             self.flaw("there is no word")
         if self._word_count is not None and self._leaves != self._word_count:

@@ -103,10 +103,8 @@ def score(results: Sequence[Result]) -> str:
 
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
-    """Return the tables of one corpus, factor and number of updates.
-
-    Exit if the rows differ in settings outside of `rows.toml`.
-    """
+    """Return the tables of one corpus, factor and number of updates. Exit if results differ in settings that
+    are not in `rows.toml`."""
     corpus, factor, updates = name
     if odd := _differing(results):
         sys.exit(
@@ -162,10 +160,8 @@ def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str
 
 
 def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
-    """Yield a line for each finding and measure of the rows that were run.
-
-    A row differs from base if the difference of their means exceeds twice the range of the seeds of base.
-    """
+    """Yield a line for each finding and measure of the rows that were run. A row differs from base if their
+    means differ by over twice the range of the seeds of base."""
     for row, group in rows.items():
         for measure, expected in ROWS[row].get("expect", {}).items():
             if group and rows["base"]:
@@ -180,7 +176,7 @@ def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
 
 
 def verdict(expected: str, difference: float, noise: float | None) -> str:
-    """Return whether the difference confirms the expectation. With one seed of base, `noise` is unknown."""
+    """Return in words whether the difference confirms the expectation. With one seed, `noise` is None."""
     if noise is None:
         return "undecided"
     if expected == "equal":

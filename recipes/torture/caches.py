@@ -58,7 +58,7 @@ def main(mutations: int, seed: int) -> None:
 
 
 def preprocess_command(folder: Path, random: Random) -> list[str]:
-    """Write a random corpus, and return the command that prepares it with BPE and a validation set."""
+    """Write a random corpus. Return the command that prepares it with BPE and a validation set."""
     words = ["".join(random.choices("abcdefg", k=random.randint(1, 6))) for _ in range(200)]
     lines = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(PAIRS)]
     (folder / "corpus.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -124,7 +124,7 @@ def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -
 
 
 def damage_file(folder: Path, random: Random) -> tuple[str, str]:
-    """Damage a random file of `folder`, and return its path in `folder` and the damage, one of `DAMAGES`."""
+    """Damage a random file of `folder`. Return the file's path in `folder` and the damage, of `DAMAGES`."""
     file = random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     damage, content = random.choice(DAMAGES), bytearray(file.read_bytes())
     position = random.randrange(len(content) or 1)
@@ -142,7 +142,7 @@ def damage_file(folder: Path, random: Random) -> tuple[str, str]:
 
 
 def record(tally: Tally, fault: str, name: str, code: int | None, stderr: str, same: bool) -> None:
-    """Count the outcome of damage to the file `name`. `same` is whether the result is the expected one."""
+    """Count the outcome of damage to the file `name`. `same` is whether the result is as expected."""
     if same:
         tally.add(fault, "identical")
     elif refused_plainly(code, stderr):

@@ -218,11 +218,9 @@ def _watch(
     stop: Event,
     results: "SimpleQueue[Any]",
 ) -> None:
-    """Send `request` repeatedly until `stop` is set.
-
-    Then put into `results` the kind, the number of right responses, and a message for each wrong one. A right
-    response has the body of `expected` and comes within `seconds`.
-    """
+    """Send `request` repeatedly until `stop` is set. Then put into `results` the kind, the number of right
+    responses, and a message for each wrong response. A right response has the body of `expected` and comes
+    within `seconds`."""
     good, wrong = 0, []
     while not stop.wait(0.2):
         start = time.monotonic()
@@ -246,7 +244,7 @@ def _response(port: int, request: bytes) -> bytes:
 
 
 def _port(server: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the port of the server when it listens. Exit if it does not start."""
+    """Return the port of the server when the server listens. Exit if the server does not start."""
     end = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < end:
         if ports := re.findall(rb"http://[\d.]+:(\d+)/", log.read_bytes()):

@@ -118,10 +118,8 @@ def _reference(case: Case, world: Path) -> Reference:
 def mutated(
     world: Path, expected: Mapping[str, Reference], seed: int, number: int, shown: bool = False
 ) -> Entry:
-    """Damage a file of one of the commands in `expected`, run the command, and return the outcome.
-
-    `seed` and `number` select the command, the file and the damage. `shown` prints them and the output.
-    """
+    """Damage a file of one of the commands in `expected`, run the command, and return the outcome. `seed` and
+    `number` select the command, the file and the damage. With `shown`, print these three and the output."""
     random = Random(f"{seed} {number}")
     candidates = [case for case in cases(world) if case.name in expected]
     case = random.choices(candidates, [case.weight for case in candidates])[0]
@@ -159,11 +157,9 @@ def kind_of_file(path: Path) -> str:
 def judged(
     case: Case, copy: Path, completed: forks.Completed, expected: object, forged: bool
 ) -> tuple[Outcome, str]:
-    """Return the outcome of a command with a damaged file, and a message if the outcome is wrong.
-
-    `expected` is the result without damage. `forged` says that the damaged files have correct hashes, so that
-    nmt cannot notice the damage.
-    """
+    """Return the outcome of a command with a damaged file, and a message if the outcome is wrong. `expected`
+    is the result without damage. `forged` is whether the damaged files have correct hashes, which hide
+    damage."""
     if completed.code is None:
         return "wrong", "hangs"
     last = completed.errors.strip().splitlines()[-1:] or [""]

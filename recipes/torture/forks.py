@@ -63,11 +63,9 @@ def run(
     limits: Mapping[int, int] = MEMORY_LIMIT,
     as_nobody: bool = False,
 ) -> Completed:
-    """Run `nmt` with `arguments` in a fork and return how it ended. Kill it after `seconds`.
-
-    `folder` is its working folder and gets a file `stdout`. `limits` are resource limits of the fork. With
-    `as_nobody`, a fork of root runs as a user who may not write everywhere.
-    """
+    """Run `nmt` with `arguments` in a fork, and return the end. Kill the fork after `seconds`. `folder` is
+    the working folder, and gets a file `stdout`. `limits` are resource limits of the fork. With `as_nobody`,
+    a fork of root runs as a user who may not write everywhere."""
     sys.stdout.flush()
     errors, stderr = os.pipe()  # a file could not grow on a full disk either
     fcntl.fcntl(stderr, fcntl.F_SETPIPE_SZ, STDERR_BYTES)
@@ -89,7 +87,7 @@ def run(
 
 
 def succeed(arguments: list[str], folder: Path) -> Completed:
-    """Run `nmt` in `folder` for at most a minute, and return how it ended. Raise RuntimeError if it fails."""
+    """Run `nmt` in `folder` for at most a minute, and return the end. Raise RuntimeError if `nmt` fails."""
     completed = run(arguments, folder, 60)
     if completed.code != 0:
         raise RuntimeError(f"nmt {arguments} ended with {completed.code}: {completed.errors}")

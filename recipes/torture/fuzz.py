@@ -30,7 +30,7 @@ Reader = Callable[[Path], object]
 @click.option("--seed", default=1, show_default=True)
 @click.option("--in-this-process", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], seconds: int, seed: int, in_this_process: bool) -> None:
-    """Fuzz the named readers, or all. Exit with 1 if any fails."""
+    """Fuzz the named readers, or all without names. Exit with 1 if any reader fails."""
     if find_spec("atheris") is None:
         print("Nothing was fuzzed: atheris is not installed (pip install atheris).")
         return
@@ -64,7 +64,7 @@ def summary(output: str) -> tuple[int, int, int]:
 
 
 def fuzz(name: str, seconds: int, seed: int) -> None:
-    """Fuzz the reader `name` for `seconds`. atheris ends this process."""
+    """Fuzz the reader `name` for `seconds`. Do not return, since atheris ends this process."""
     import atheris
 
     with atheris.instrument_imports(include=["nmt_cli"]):

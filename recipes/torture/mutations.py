@@ -25,7 +25,7 @@ class Runs:
 
 
 def _zipped(*members: tuple[str, bytes]) -> bytes:
-    """Return a zip file with these names and contents."""
+    """Return the bytes of a zip file with the names and contents `members`."""
     with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         for name, content in members:
             archive.writestr(name, content)
@@ -114,7 +114,7 @@ def special(path: Path, random: Random) -> None:
 
 
 def hostile(path: Path, random: Random) -> None:
-    """Replace the content by a hostile one, and update the hashes of the folder and its parent."""
+    """Replace the content by hostile content, and update the hashes of the folder and its parent."""
     if path.suffix == ".json" and random.random() < 0.8:
         _hostile_json(path, random)
     elif path.suffix == ".jsonl":
@@ -213,7 +213,7 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _hostile_lines(path: Path, random: Random) -> None:
-    """Replace a line of a JSONL file by one with a hostile value, or by one that is not JSON."""
+    """Replace a line of a JSONL file by a line with a hostile value, or by a line that is not JSON."""
     lines = path.read_bytes().splitlines(keepends=True)
     number = random.randrange(len(lines))
     entry = json.loads(lines[number])

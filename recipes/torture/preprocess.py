@@ -108,7 +108,7 @@ def _make_corpus(prefix: Path, pairs: int, seed: int) -> None:
 
 
 def _measured(command: Sequence[str]) -> Run:
-    """Run a command and measure it. Raise ClickException if it fails."""
+    """Run a command, and return its measurements. Raise ClickException if the command fails."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     process = subprocess.Popen(command, start_new_session=True)
     peak = 0.0

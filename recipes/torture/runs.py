@@ -34,7 +34,7 @@ FORKS.set_forkserver_preload(
 
 
 def load() -> None:
-    """Start the fork server with few threads. It runs until this process ends."""
+    """Start the fork server with few threads. The server runs until this process ends."""
     environment = dict(os.environ)
     os.environ |= FEW_THREADS
     try:
@@ -64,7 +64,7 @@ class Nmt:
             os.kill(self._process.pid, number)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the process has ended, but at most `seconds`."""
+        """Wait until the process has ended, for at most `seconds`."""
         self._process.join(seconds)
 
     def end(self) -> tuple[int | None, str]:

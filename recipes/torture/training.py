@@ -80,7 +80,7 @@ class Site:
         return ["train", self.dataset, "--out", run, *TINY, *additional]
 
     def ranks(self, run: Path, *additional: object) -> list[Nmt]:
-        """Start two processes that train in `run`. The second one has additional arguments."""
+        """Start two processes that train in `run`. Only the second has the additional arguments."""
         first, second = rank_environments(2)
         return [Nmt(self.arguments(run), first), Nmt(self.arguments(run, *additional), second)]
 

@@ -42,8 +42,8 @@ def python(*arguments: object) -> CompletedProcess[str]:
 
 
 def assert_one_line(result: CompletedProcess[str], code: int, *parts: str) -> None:
-    """Check the exit code of a command, and that it printed only an error that contains all `parts`. With
-    exit code 1, the error must be one line."""
+    """Check the exit code of a command. Check that the command printed only an error that contains all
+    `parts`. With exit code 1, the error must be one line."""
     assert (result.returncode, result.stdout) == (code, "")
     assert result.stderr.splitlines()[-1].startswith("Error: ")
     assert [part for part in parts if part not in result.stderr] == []

@@ -32,8 +32,8 @@ def random_batch() -> Callable[..., Batch]:
 
 @pytest.fixture(scope="session")
 def differentiated() -> Callable[..., list[Tensor]]:
-    """Return a function that computes a loss and its gradients. It returns the smoothed loss, the NLL, and
-    the gradients of x and weight. The gradients are of `incoming` times the loss."""
+    """Return a function that computes a loss. The function returns the smoothed loss, the NLL, and the
+    gradients of x and weight. The gradients are of `incoming` times the smoothed loss."""
 
     def both(
         function: Callable[..., tuple[Tensor, Tensor]],

@@ -64,7 +64,7 @@ class Client:
     def send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], stays: bool = True
     ) -> Answer:
-        """Send a request, and return the answer. Unless `stays`, disconnect after the body."""
+        """Send a request, and return the answer. Without `stays`, disconnect after the body."""
         return self.runner.run(ask(self.app, method, path, body, headers, stays))
 
 

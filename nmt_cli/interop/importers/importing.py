@@ -25,8 +25,8 @@ def read(source: str, options: ImportOptions) -> Foreign:
 
 
 def _read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model that `read` returns, but keep search settings that are out of bounds. Raise
-    `UserError` as `read` does, for a model folder of nmt, and for an unsupported toolkit."""
+    """Return the model as `read` does, but keep search settings that are out of bounds. Raise `UserError` as
+    `read` does. Refuse a model folder of nmt, and a toolkit that nmt does not import."""
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)

@@ -310,8 +310,8 @@ def _tokenizers(
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
-    """Return each side's vocabulary file, perhaps one for both: files in `folder` that `decoder` names. If
-    none, take `*vocab*.yml`, else `*vocab*.spm`, else `*.spm`. Raise `UserError` for no or over two files."""
+    """Return the vocabulary file of each side: files in `folder` that `decoder` names, else `*vocab*.yml`,
+    `*vocab*.spm` or `*.spm`. A single file serves both sides. Raise `UserError` for no or over two files."""
     file_names = decoder.get("vocabs")
     files = [folder / str(name) for name in file_names] if isinstance(file_names, list) else []
     inside = Path(os.path.realpath(folder))  # unlike resolve, it accepts circular links

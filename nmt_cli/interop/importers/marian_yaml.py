@@ -75,7 +75,7 @@ def _unquoted(key: str) -> str:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return the character of a match of `ESCAPE`. A code beyond Unicode becomes U+FFFD."""
+    """Return the character of a match of `ESCAPE`, or U+FFFD for a code beyond Unicode."""
     code = escape[1] or escape[2] or escape[3]
     if code:
         number = int(code, 16)
