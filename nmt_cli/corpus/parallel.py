@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. If one file has both sides, it is given twice."""
+    """A parallel text, given by the files of its two sides. A file with both sides is given twice."""
 
     name: str
     source: Path

@@ -79,7 +79,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder. Arrays are mapped, so that reading an array reads from disk."""
+    """An open dataset folder. Its arrays are mapped, so that use of an array reads from disk."""
 
     folder: Path
     manifest: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """Masking of placeholders and addresses by numbered symbols, so that a model copies and never spells them.
 
 `Dear {{name}}, see https://x.org.` becomes `Dear ⟦2⟧ ⟦+⟧ , see ⟦3⟧ ⟦+⟧ .`. The symbol `⟦+⟧` means that the
-text has no space there. The translation has the same symbols, which are replaced by the original texts.
+text has no space there. The translation has equal symbols, and the original texts replace the symbols.
 """
 
 from collections import Counter

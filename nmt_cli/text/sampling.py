@@ -49,7 +49,7 @@ def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -
 
 
 def _effective_setting(subwords: Subwords) -> tuple[str | None, str]:
-    """Return the setting that the model supports: "alpha", "dropout" or None. Add its name for errors."""
+    """Return the setting with an effect ("alpha", "dropout" or None), and the model in words for errors."""
     if isinstance(subwords, Pieces):
         kinds = {"dropout": "BPE", "alpha": "unigram", None: "characters or words"}
         return subwords.draws_by, f"a SentencePiece model of {kinds[subwords.draws_by]}"

@@ -25,7 +25,7 @@ REPLACED = "invalid UTF-8 replaced"
 
 @dataclass(frozen=True, slots=True)
 class CleanTask:
-    """A block of raw pairs. The settings decide which pairs to keep and how to prepare pairs."""
+    """A block of raw pairs, and the settings that decide which pairs to keep and how to prepare pairs."""
 
     block: Block
     corpus: Corpus

@@ -64,7 +64,7 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
     """Write a line `source<TAB>target` to `path` for each pair, with the keys of both sides. Leave out pairs
-    whose keys are empty. Ignore words in `symbols` at the start of sources.
+    with two empty keys. Ignore words in `symbols` at the start of sources.
     """
     with path.open("wb") as file:
         for corpus in corpora:

@@ -17,7 +17,7 @@ BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 class Subwords(Protocol):
-    """A subword model. It works on prepared text: words with single spaces between words."""
+    """A subword model. Its text is prepared: words with single spaces between words."""
 
     @property
     def entries(self) -> Sequence[str | None]:
