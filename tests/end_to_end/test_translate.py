@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -183,9 +184,10 @@ def test_lines_of_killed_workers_are_translated_again_with_one_warning(
     with started(made_models / "copies", *SEVERAL) as process:
         assert answer(process, lines[0]) == lines[0]
         children = children_of(process.pid)
-        assert process.stdin
+        assert process.stdin and process.stdout
         process.stdin.write(b"".join(lines[1:200]))
         process.stdin.flush()
+        assert select.select([process.stdout], [], [], PATIENCE)[0]  # the workers have begun
         for child in children:
             os.kill(child, number)
         output, errors = process.communicate(b"".join(lines[200:]), PATIENCE)
@@ -239,7 +241,7 @@ def test_an_interrupted_run_leaves_no_new_file_and_keeps_an_old_output(
     if name == "out":
         out.write_text("older")
     with started(made_models / "copies", "--output", out) as process:
-        assert process.stdin
+        assert process.stdin and process.stdout
         process.stdin.write(b"abc\n" * 100)
         process.stdin.flush()
         while not any(path.name.endswith("unfinished") for path in tmp_path.iterdir()):
