@@ -21,7 +21,8 @@ WIDEST = {2: 512, 4: 256}
 PART = {"cpu": 16}
 """Number of segments to pad and compute at once without gradients, by device type.
 
-A few keys and values stay in the processor's cache. Other devices compute all segments at once."""
+A few keys and values stay in the processor's cache. Other devices compute all segments at once.
+"""
 
 LONGEST_WALKED = 256
 """Maximum length of a segment for the compiled kernel. Matrix products are faster for longer segments."""

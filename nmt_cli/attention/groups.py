@@ -26,13 +26,15 @@ class Groups:
     """[4 * segments], int32: first query, number of queries, first key and number of keys of each group.
 
     Small groups come first, then medium, large and empty ones. So the size depends only on the number of
-    segments. The tensor is flat: `torch.compile` would confuse four segments with the four numbers."""
+    segments. The tensor is flat: `torch.compile` would confuse four segments with the four numbers.
+    """
 
     counts: Tensor
     """[8], int32, on the host: first and end of the small, of the medium and of the large groups, as indices.
     Then the maximum number of queries and of keys of a group.
 
-    The counts may be upper bounds. So recorded launches can serve any batch of the same shape."""
+    The counts may be upper bounds. So recorded launches can serve any batch of the same shape.
+    """
 
     @classmethod
     def of(cls, q_starts: NDArray[np.int32], k_starts: NDArray[np.int32]) -> Groups:

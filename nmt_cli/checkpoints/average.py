@@ -47,8 +47,7 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
     """Write the mean of the models in `folders` to model folder `out`. Return the averaged models, in order.
     `file` names the weights in each folder. `about` adds facts to the model card. Take settings that may
     differ, such as dropout, from the last model. Raise `UserError` if a model is damaged, if two models do
-    not match, or if `check_replaceable` refuses `out`.
-    """
+    not match, or if `check_replaceable` refuses `out`."""
     check_replaceable(out, folders)
     parts = read_parts(folders, file)
     identity = parts[-1].identity
@@ -64,8 +63,7 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
 
 def _weights_text(parts: Sequence[Part]) -> str:
     """Return a text for the model card about the averaged weights: "step 5" or "mean of steps 1, 2". If a
-    step is unknown, use "mean of 2 models". For EMA files, "moving average (EMA) of weights" replaces "mean".
-    """
+    step is unknown, use "mean of 2 models". For EMA files, use "moving average (EMA) of weights"."""
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
     if len(steps) < len(parts):
@@ -83,8 +81,7 @@ def common_search(parts: Sequence[Part]) -> dict[str, Any]:
 
 def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
     """Return the verified descriptions of models, in order, without weights. `file` names each weights file.
-    Raise `UserError` if a model is damaged, or differs from the first in settings, vocabulary or tensors.
-    """
+    Raise `UserError` if a model is damaged, or differs from the first in settings, vocabulary or tensors."""
     parts: list[Part] = []
     for folder in folders:
         description = read_description(folder, CONFIG, FORMAT)
@@ -159,8 +156,7 @@ def _check_alike(first: Part, part: Part) -> None:
 
 def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
     """Return `part` as an entry of `config.json`: its SHA-256 and step, and "ema" for an EMA file. If `part`
-    is an average, add its parts. Add a training record that differs from `trained_on`.
-    """
+    is an average, add its parts. Add a training record that differs from `trained_on`."""
     origin = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
     ema = {"ema": True} if part.file == EMA else {}

@@ -107,8 +107,7 @@ def _data(inputs: Sequence[_Input], licence: str) -> str:
 
 def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
     """Return a paragraph about the limits of the model, with the number of training pairs, if known. Say that
-    lines of over `longest` subwords are split. If `longest` is None or 0, omit that sentence.
-    """
+    lines of over `longest` subwords are split. If `longest` is None or 0, omit that sentence."""
     pairs = sum(part.pairs for part in inputs if part.role == "train")
     size = f" ({pairs:,} pairs)" if pairs else ""
     limit = f" Longer lines than {longest} subwords are split." if longest else ""

@@ -19,8 +19,7 @@ def newest(run: Path, count: int) -> list[Path]:
 
 def best(run: Path, count: int) -> list[Path]:
     """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the older
-    is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`.
-    """
+    is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`."""
     existing = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in existing]
     if not ranked:
@@ -35,8 +34,7 @@ def best(run: Path, count: int) -> list[Path]:
 def apart(run: Path, minutes: float, count: int) -> list[Path]:
     """Return `count` checkpoints about `minutes` of training apart, oldest first, up to the newest. Going
     back, take the checkpoint nearest to each distance, and of equal ones the newer. Raise `UserError` if a
-    distance is off by over half, too few exist, or a time is not stored.
-    """
+    distance is off by over half, too few exist, or a time is not stored."""
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
     left = sorted(ages, reverse=True)
@@ -59,8 +57,7 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
 
 def named(paths: Sequence[Path]) -> list[Path]:
     """Return the model folder of each path, in order, with links such as `best` resolved. Raise `UserError`
-    if a path is not a model, or if two paths lead to one folder.
-    """
+    if a path is not a model, or if two paths lead to one folder."""
     found = [find_model(path) for path in paths]
     folders = [folder.resolve() if folder.is_symlink() else folder for folder in found]
     for number, folder in enumerate(folders):
@@ -71,8 +68,7 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 def _best_first(run: Path) -> list[int]:
     """Return the steps of all validations up to the newest checkpoint, best score first. Of equal scores, put
-    the older step first. Include steps without a checkpoint. If the run has no checkpoints, return [].
-    """
+    the older step first. Include steps without a checkpoint. If the run has no checkpoints, return []."""
     for folder in reversed(checkpoints(run).values()):
         scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
         return sorted(scores, key=lambda step: (-scores[step], step))
@@ -89,8 +85,7 @@ def _stated_seconds(folder: Path) -> float:
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:
     """Return, not raise, the error that only `steps` exist instead of `count` checkpoints. `option` names the
-    setting, "last" or "best". `kind` is a plural, as in "no checkpoints".
-    """
+    setting, "last" or "best". `kind` is a plural, as in "no checkpoints"."""
     numbers = ", ".join(map(str, steps))
     present = f"{kind} of steps {numbers} only" if steps else f"no {kind}"
     remedy = f"Use --{option} {len(steps)}" if steps else "Name models instead"

@@ -31,8 +31,7 @@ def checkpoints(run: Path) -> dict[int, Path]:
 
 def find_model(path: Path) -> Path:
     """Return a model folder `path` unchanged. For a run, return the link `best`, else `last`, else the newest
-    checkpoint. Raise `UserError` for any other path, such as a model of another toolkit.
-    """
+    checkpoint. Raise `UserError` for any other path, such as a model of another toolkit."""
     refuse_foreign_model(path)
     for folder in (path, path / BEST, path / LAST):
         if (folder / CONFIG).is_file():

@@ -82,8 +82,7 @@ def write_model(
     ema: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write `config.json`, the tokenisers, the weights `tensors` and their moving average `ema` to `folder`,
-    which exists. `origin` has more keys for `config.json`, such as the training step.
-    """
+    which exists. `origin` has more keys for `config.json`, such as the training step."""
     write_tensors(folder / WEIGHTS, tensors)
     if ema:
         write_tensors(folder / EMA, ema)
@@ -108,8 +107,7 @@ def write_model(
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
     """Return the model in `folder` on `device`, ready to translate. If there is a moving average, use it as
-    weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match.
-    """
+    weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     path = weights_path(folder, description)
@@ -156,8 +154,7 @@ def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     """Return the identity of the model in `folder`, whose verified `config.json` is `description`. Raise
-    `UserError` if its settings, training record or tokenisers are invalid.
-    """
+    `UserError` if its settings, training record or tokenisers are invalid."""
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
@@ -175,8 +172,7 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 def _check_trained_on(record: Any) -> None:
     """Raise `ValueError` if the record is not a dict, or a limit in it is invalid. `longest` must be an
-    integer of at least 2, null or missing. `length_ratio` must be a finite float of at least 0, or missing.
-    """
+    integer of at least 2, null or missing. `length_ratio` must be finite, at least 0, or missing."""
     record = record if isinstance(record, dict) else {"longest": 0}
     longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
     if longest is not None and (type(longest) is not int or longest < 2):
@@ -188,8 +184,7 @@ def _check_trained_on(record: Any) -> None:
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy `tensors` by name into `model` as fp32. On the meta device, make `tensors` the weights themselves.
-    Raise `UserError` if names, shapes or dtypes do not fit, or a value is not finite.
-    """
+    Raise `UserError` if names, shapes or dtypes do not fit, or a value is not finite."""
     parameters = weights(model)
     _refuse_other_shapes(_shapes_of(parameters), _shapes_of(tensors), path)
     for name, parameter in parameters.items():

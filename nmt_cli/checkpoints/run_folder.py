@@ -61,8 +61,7 @@ class Checkpoint:
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint completely or not at all, and return its folder. Replace a checkpoint of the same
-    step. Point the link `last` to the new folder. Raise `UserError` if writing fails.
-    """
+    step. Point the link `last` to the new folder. Raise `UserError` if writing fails."""
     path = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(path) as folder:
         _write_files(folder, identity, checkpoint)
@@ -72,8 +71,7 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
 
 def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
     """Write a checkpoint to a temporary folder in `run`, read it back and remove it. Return the size in
-    bytes. Raise `UserError` if the disk is full, or if the values read differ from the values written.
-    """
+    bytes. Raise `UserError` if the disk is full, or if the values read differ from the values written."""
     checkpoint_folders = run / CHECKPOINTS
     with reporting_full_disk(checkpoint_folders):
         checkpoint_folders.mkdir(exist_ok=True)
@@ -106,8 +104,7 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """Return the content of a checkpoint's `state.json`. Raise `UserError` if the file is missing or invalid,
-    or has another step than `config.json` or the folder's name.
-    """
+    or has another step than `config.json` or the folder's name."""
     state = read_description(folder, STATE, FORMAT)
     if OPTIMIZER not in state["files"]:
         raise damaged(folder / STATE, "it is another file of a checkpoint")
@@ -131,8 +128,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def _makes_sense(key: str, value: Any) -> bool:
     """Return whether `value` is valid for `key` in `state.json`. Counts are integers from 0, durations are
-    numbers. `scores` and `judged` have numbers by step. Unknown keys can have any value.
-    """
+    numbers. `scores` and `judged` have numbers by step. Unknown keys can have any value."""
     if key in WHOLE_NUMBERS:
         return type(value) is int and 0 <= value < 2**53
     if key in ("seconds", "device_seconds"):

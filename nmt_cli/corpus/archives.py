@@ -14,8 +14,7 @@ SUFFIX = ".zip"
 
 def count(path: Path, languages: tuple[str, str]) -> int:
     """Return the number of lines, equal in the files of both `languages`. Raise `UserError` for damage, or no
-    or several files of a language. Also raise it if the numbers of lines differ or are 0.
-    """
+    or several files of a language. Also raise it if the numbers of lines differ or are 0."""
     names, counts = [], []
     with explained(path), opened(path) as archive:
         for info in [_member(path, archive, language) for language in languages]:
@@ -27,8 +26,7 @@ def count(path: Path, languages: tuple[str, str]) -> int:
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Yield (source lines, target lines) in lists of `size`. The last lists may be shorter. Raise `UserError`
-    for damage or fewer lists on one side. Only `count` compares the exact numbers of lines.
-    """
+    for damage or fewer lists on one side. Only `count` compares the exact numbers of lines."""
     with explained(path), opened(path) as archive:
         source, target = (_member(path, archive, language) for language in languages)
         with archive.open(source) as sources, archive.open(target) as targets:
@@ -41,8 +39,7 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
     """Return the only file whose name ends in `language`. If there is none, accept another code for it, such
-    as .deu. Raise `UserError` for no file, several files, or an unsafe file.
-    """
+    as .deu. Raise `UserError` for no file, several files, or an unsafe file."""
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
     members = [info for info, ending in endings if ending == language] or [
         info for info, ending in endings if ending and fits(ending, language)

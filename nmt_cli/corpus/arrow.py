@@ -31,8 +31,7 @@ def is_folder_of_rows(path: Path) -> bool:
 
 def files_of(folder: Path) -> tuple[Path, ...]:
     """Return the files of a folder with one split, in the order of the rows. Raise `UserError` for several
-    splits or none, damaged metadata, reordered rows, and files outside the folder.
-    """
+    splits or none, damaged metadata, reordered rows, and files outside the folder."""
     if not (folder / STATE).is_file():
         names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
         splits = f"the splits {', '.join(names)}" if names else "no split"
@@ -64,8 +63,7 @@ def _count(file: Path) -> int:
 
 def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
     """Yield (source, target, score) of each row. Raise `UserError` for a damaged file, a missing column, or a
-    value of another type. Messages count the rows of each file from 1.
-    """
+    value of another type. Messages count the rows of each file from 1."""
     for file in files:
         with _explained(file):
             yield from _rows(file, languages, config)
@@ -73,8 +71,7 @@ def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfi
 
 def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
     """Yield (source, target, score) for each row of one file. After the last row, raise `UserError` if the
-    number of rows differs from the metadata.
-    """
+    number of rows differs from the metadata."""
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
@@ -92,8 +89,7 @@ def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
     """Yield (sources, targets, scores) of up to `BATCH_ROWS` rows at a time. Missing scores are None. Raise
-    `UserError` if a column is missing or too large.
-    """
+    `UserError` if a column is missing or too large."""
     if file.suffix.lower() == PARQUET:
         parquet = _library().parquet.ParquetFile(file)
         columns = _chosen(file, parquet.schema_arrow, languages, config)
@@ -111,8 +107,7 @@ def _columns(
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
     """Raise `UserError` if a column in `names` has a row group that decompresses to over `MAX_COLUMN_BYTES`.
-    Also raise it if the size is above both `SMALL` and `DENSEST` times the compressed size.
-    """
+    Also raise it if the size is above both `SMALL` and `DENSEST` times the compressed size."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):

@@ -41,8 +41,7 @@ LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open `path` for reading in a `with` block. Decompress content that begins as gzip, bzip2, xz or zstd.
-    Errors of reading in the block become `UserError`, as in `explained`.
-    """
+    Errors of reading in the block become `UserError`, as in `explained`."""
     with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
 
@@ -50,8 +49,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turn errors of reading `path` in the `with` block into a `UserError`. These are a missing file, a
-    directory, no permission, data cut off and other damage. Other system errors pass on.
-    """
+    directory, no permission, data cut off and other damage. Other system errors pass on."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -72,23 +70,20 @@ def explained(path: Path) -> Iterator[None]:
 def lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a plain or compressed file. Only a line feed ends a line. Remove line feeds, a
     carriage return before a line feed, and a byte-order mark. Raise `UserError` for a missing or damaged
-    file, UTF-16, and lines of over `LONGEST_BYTES`.
-    """
+    file, UTF-16, and lines of over `LONGEST_BYTES`."""
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
     """Yield the lines that `lines` yields, in lists of `size`. The last may be shorter. Messages say `name`,
-    or `path` without `name`. Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes.
-    """
+    or `path` without `name`. Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes."""
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of an open stream in lists of `size`. The last may be shorter. Raise `UserError` for
-    UTF-16, a line over `LONGEST_BYTES` and a list over `MOST_BYTES_HELD`.
-    """
+    UTF-16, a line over `LONGEST_BYTES` and a list over `MOST_BYTES_HELD`."""
     block: list[bytes] = []
     first, held_bytes = 1, 0
     for content in _whole_lines(stream, name):
@@ -112,8 +107,7 @@ def count_lines(path: Path, name: str = "") -> int:
 
 def count_lines_of(stream: IO[bytes], name: str) -> int:
     """Read an open stream to its end and return its number of lines. Raise `UserError`, which calls the
-    stream `name`, for UTF-16 and a line that is too long.
-    """
+    stream `name`, for UTF-16 and a line that is too long."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
@@ -131,8 +125,7 @@ def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield large parts that end with a line feed, perhaps except the last part. Remove a byte-order mark.
-    Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`.
-    """
+    Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`."""
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
     while block:

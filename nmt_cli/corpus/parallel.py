@@ -78,8 +78,7 @@ class Corpus:
 
     def count(self) -> int:
         """Return the number of pairs. Raise `UserError` for no pairs, or if the sides do not match. Read all
-        files, but no rows of Parquet, to find most damage before any work begins.
-        """
+        files, but no rows of Parquet, to find most damage before any work begins."""
         match self.form:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
@@ -105,8 +104,7 @@ class Corpus:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield all pairs in order, `size` at a time. The last block may be smaller. Raise `UserError` for a
-        damaged file or invalid line, and `ValueError` if files of lines no longer match.
-        """
+        damaged file or invalid line, and `ValueError` if files of lines no longer match."""
         blocks: Iterator[tuple[list[Any], ...]]
         if self.form == "lines":
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
@@ -154,8 +152,7 @@ class Corpus:
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
         """Yield lists of sources, of targets and, if given, of scores, for `size` pairs at a time. Raise
-        `UserError` for a group of over `MOST_BYTES_HELD` bytes.
-        """
+        `UserError` for a group of over `MOST_BYTES_HELD` bytes."""
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
@@ -174,8 +171,7 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
     """Return the corpus that `spec` names. "-" is stdin, and SOURCE:TARGET are two files. A single path is a
     file or folder with both sides. PREFIX means PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or
     not. If nothing exists, or a form is unknown or unequal, raise `UserError`. The default `config` names no
-    columns.
-    """
+    columns."""
     corpus = _find(spec, source_lang, target_lang)
     return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 
@@ -196,8 +192,7 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of a pipe, file or folder. Return None for a missing path. Also return None for a
-    folder with neither rows nor files train.LANG. Raise `UserError` for an unknown ending.
-    """
+    folder with neither rows nor files train.LANG. Raise `UserError` for an unknown ending."""
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():
@@ -224,8 +219,7 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
     """Return the corpus with stdin and pipes copied to `folder`, so that it can be read several times.
-    `names` keeps the original names. Create `folder` only for copies. Several corpora may share `folder`.
-    """
+    `names` keeps the original names. Create `folder` only for copies. Several corpora may share `folder`."""
     streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not streams:
         return corpus
@@ -242,16 +236,14 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
 
 def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of PREFIX.`source_lang` and PREFIX.`target_lang`, or None if a file is missing. Raise
-    `UserError` for a file in two compressions, or if only one file is a WMT test set.
-    """
+    `UserError` for a file in two compressions, or if only one file is a WMT test set."""
     source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
     return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
     """For `lang` "de", return PREFIX.de, or else PREFIX.deu, compressed or not. If neither exists, return
-    None. If a plain and a compressed file exist, raise `UserError`.
-    """
+    None. If a plain and a compressed file exist, raise `UserError`."""
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
             return path

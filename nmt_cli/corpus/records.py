@@ -46,8 +46,7 @@ def has_no_names(config: CorpusConfig) -> bool:
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
     """Return the columns of source, target and score that the settings name. The default source and target
     are named after `languages` or such as "src". The default score is None. Raise `UserError`, beginning with
-    `location`, for a missing column, or one column for both sides.
-    """
+    `location`, for a missing column, or one column for both sides."""
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
@@ -60,8 +59,7 @@ def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfi
 
 def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
     """Return the column of a side (0 source, 1 target). Take the first of translation.LANG, LANG, a name such
-    as "src", and another code for LANG. If there is none, raise `UserError`, beginning with `location`.
-    """
+    as "src", and another code for LANG. If there is none, raise `UserError`, beginning with `location`."""
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
     matching = [name for name in preferred if name in names]
@@ -81,8 +79,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield (source, target) of each line. A line is two columns with one tab between. No line has names.
-    Raise `UserError`, which calls the file `name`, for any other line.
-    """
+    Raise `UserError`, which calls the file `name`, for any other line."""
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
         if len(columns) != 2:
@@ -97,8 +94,7 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
     """Yield (source, target, score) of each row of tab-separated text without quoting. The first line has
     names, unless the settings choose columns only by number. The default numbers are 1 and 2. A score that is
     empty or not chosen is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for another number of
-    columns, a missing column or an invalid score.
-    """
+    columns, a missing column or an invalid score."""
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
     names = first.decode(errors="replace").split("\t")
@@ -126,8 +122,7 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
     """Yield (source, target, score) of each JSON object, one per line. `chosen` takes the fields from the
     first object. A null score, or none, is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for an
-    invalid line, a missing field or a wrong type.
-    """
+    invalid line, a missing field or a wrong type."""
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
         location = f"{name} line {number:,}"
@@ -171,8 +166,7 @@ def field_names(record: dict[str, Any]) -> list[str]:
 
 def _value(record: dict[str, Any], name: str, location: str) -> Any:
     """Return the field `name` of a record. "outer.inner" can also be the field "inner" of record "outer". If
-    the field is missing, raise `UserError`, beginning with `location`.
-    """
+    the field is missing, raise `UserError`, beginning with `location`."""
     if name in record:  # the name of a field may contain a full stop
         return record[name]
     value: Any = record
@@ -185,8 +179,7 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 def text_of(value: object, name: str, location: str) -> bytes:
     """Return the text `value` as bytes, with line breaks as spaces. None gives b"". Raise `UserError` for
-    another type or over `LONGEST_BYTES` bytes. `name` is the field.
-    """
+    another type or over `LONGEST_BYTES` bytes. `name` is the field."""
     if value is None:
         return b""
     if not isinstance(value, str):

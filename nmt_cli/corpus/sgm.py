@@ -49,8 +49,7 @@ class Segment:
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """Return the segments of one side in order. In each document of an xml file, take the side's first
     element in `lang`, where "" fits all. An sgm file has one side, so both options have no effect. Raise
-    `UserError` without segments, or if the file is cut off or too large.
-    """
+    `UserError` without segments, or if the file is cut off or too large."""
     content = _content(path)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
@@ -73,8 +72,7 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
     """Return (source, target) texts in order. `languages` are source and target. Raise `UserError`, which
-    calls the source file `name`, if the sets differ in a document or number.
-    """
+    calls the source file `name`, if the sets differ in a document or number."""
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
@@ -107,8 +105,7 @@ def id_and_source_language(path: Path) -> tuple[str, str]:
 
 def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
     """Yield the tags of each element called `name`, from opening to closing tag. An empty element, such as
-    <seg id="3"/>, is one tag. Leave out an element that is not closed.
-    """
+    <seg id="3"/>, is one tag. Leave out an element that is not closed."""
     begin = None
     for index, tag in enumerate(tags):
         if begin is None and _begins(tag, name):
@@ -131,8 +128,7 @@ def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
     """Return the tags of the first element of `side` in language `lang`, or []. An element without a language
-    fits, and an empty `lang` fits all.
-    """
+    fits, and an empty `lang` fits all."""
     for element in _elements(document, SIDES[side]):
         label = _attribute(element[0][3], b"lang").decode(errors="replace")
         if not lang or not label or fits(label, lang):

@@ -91,8 +91,7 @@ class TestSet:
 
     def line(self, number: int, source: str, text: str) -> bytes:
         """Return the <seg> element of segment `number`, from 1, with the translation `text`. At the start of
-        a document, first end the previous document, if any, and begin the new document.
-        """
+        a document, first end the previous document, if any, and begin the new document."""
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
         name, seg_id = (
@@ -136,8 +135,7 @@ def form_of(
 ) -> Form:
     """Return the format that the name of `target` shows, or of `source` if None. A test set or tab-separated
     text needs such a `source`, else return lines. A missing set id becomes the file name up to its first full
-    stop. A missing source language becomes `languages[0]`. `warn` gets what a scorer compares.
-    """
+    stop. A missing source language becomes `languages[0]`. `warn` gets what a scorer compares."""
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind
     if not (source and segments and kind in TEST_SETS):

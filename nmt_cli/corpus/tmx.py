@@ -32,8 +32,7 @@ Side = Literal["source", "target"]
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield (source, target) of each unit with a segment in both languages. Take the first segment in a
     language. Regions, as in "de-AT", matter only if file and option have one. Raise `UserError` for no pair,
-    damage, defined entities, or a part that is too large.
-    """
+    damage, defined entities, or a part that is too large."""
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
         while block := stream.read(BLOCK_BYTES):
@@ -73,8 +72,7 @@ class _Reader:
 
     def feed(self, block: bytes, last: bool = False) -> list[tuple[bytes, bytes]]:
         """Parse a block, or b"" with `last` at the end. Return the pairs completed by the block. Raise
-        `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes.
-        """
+        `UserError` for invalid XML, an unknown encoding, or a tag of over `LONGEST_TAG` bytes."""
         self._pairs = []
         try:
             self._parser.Parse(block, last)
@@ -93,8 +91,7 @@ class _Reader:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin a unit, a variant, a segment or an element in a segment. Raise `UserError` if the first
-        element is not <tmx>, or if the nesting is deeper than `MAX_DEPTH`.
-        """
+        element is not <tmx>, or if the nesting is deeper than `MAX_DEPTH`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._refuse(f"elements are nested more than {MAX_DEPTH} deep")
@@ -128,8 +125,7 @@ class _Reader:
 
     def _characters(self, text: str) -> None:
         """Add text to the current segment, except in `NATIVE` elements. Raise `UserError` if the segment has
-        over `LONGEST_LINE` characters.
-        """
+        over `LONGEST_LINE` characters."""
         if self._text is not None and not self._native:
             self._length += len(text)
             if self._length > LONGEST_LINE:

@@ -5,8 +5,7 @@ from nmt_cli.errors import UserError
 
 def decoded(raw: bytes, rule: str, location: str) -> str | None:
     """Return the line as text. If it is not UTF-8, `rule` decides. "error" raises `UserError`, beginning with
-    `location`. "replace" inserts U+FFFD, and "skip" returns None.
-    """
+    `location`. "replace" inserts U+FFFD, and "skip" returns None."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

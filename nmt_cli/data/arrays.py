@@ -18,8 +18,7 @@ Extent = tuple[Path, int, int]
 
 class ArrayWriter:
     """Writes a one-dimensional `.npy` file whose length is not known in advance. Unless there was an error,
-    the end of the `with` block writes the final length to the header.
-    """
+    the end of the `with` block writes the final length to the header."""
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")

@@ -15,8 +15,7 @@ from nmt_cli.text.config import TextConfig, TokenizerConfig, refuse_invalid_symb
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterConfig:
     """Which training pairs are dropped. 0, false and "" turn a filter off. Pairs with an empty side are
-    always dropped.
-    """
+    always dropped."""
 
     max_words: int = setting(250, least=0, everyday=True)
     """Maximum words on either side, separated by spaces. 0 means no limit."""
@@ -65,8 +64,7 @@ class FilterConfig:
     """Drop pairs with HTML or XML tags or entities."""
 
     max_repeats: int = setting(0, least=2, or_zero=True)
-    """Maximum repeats of one to four words in a row. 0 means no limit. Text without spaces counts characters.
-    """
+    """Maximum repeats of one to four words in a row. 0 means no limit. Without spaces, characters count."""
 
     sentences: bool = False
     """Drop pairs whose sides differ in their sentence count."""

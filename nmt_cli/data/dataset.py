@@ -102,8 +102,7 @@ class TrainCorpus:
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
     """Return the corpora of the training set in order. If the manifest lists none, return a corpus named
-    "train". Raise `UserError` for a damaged entry, gaps, overlaps, or another end than the set's.
-    """
+    "train". Raise `UserError` for a damaged entry, gaps, overlaps, or another end than the set's."""
     sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
     if sections is None:
@@ -122,8 +121,7 @@ def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
 
 def open_dataset(folder: Path) -> Dataset:
     """Open a dataset with mapped arrays. Do not check hashes. Raise `UserError` for a damaged manifest, a
-    missing file, a file of another size, or an invalid array.
-    """
+    missing file, a file of another size, or an invalid array."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
@@ -135,8 +133,7 @@ def open_dataset(folder: Path) -> Dataset:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the content of `dataset.json`. Raise `UserError` if the file is missing, not JSON or of another
-    format. Also raise `UserError` for no split "train", or an incomplete or unsafe entry.
-    """
+    format. Also raise `UserError` for no split "train", or an incomplete or unsafe entry."""
     path = folder / MANIFEST
     try:
         manifest = parsed_json(read_ordinary(path))
@@ -173,8 +170,7 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
     """Return the raw lines of one side of a validation or test set. Replace invalid UTF-8. There may be more
-    lines than pairs. Raise `UserError` if there are fewer.
-    """
+    lines than pairs. Raise `UserError` if there are fewer."""
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
     # A split may be only the start of a set, so more lines are fine.
@@ -203,8 +199,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
     """Return one side of a split as mapped arrays. Tokens must be unsigned integers on one axis, and offsets
-    int64 on one non-empty axis. Otherwise, raise `UserError`.
-    """
+    int64 on one non-empty axis. Otherwise, raise `UserError`."""
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":

@@ -45,8 +45,7 @@ class EncodedSide:
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
     """Return the ids of the source lines and of the target lines of a task, equally many sentences. Raise
-    `ValueError` if the tokenizers have another fingerprint.
-    """
+    `ValueError` if the tokenizers have another fingerprint."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
@@ -56,8 +55,7 @@ def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
     """Return whether to keep each pair. Keep pairs of at most `max_subwords` tokens per side, end token
-    included, with 0 in `skip` if given. A `max_subwords` of 0 means no limit.
-    """
+    included, with 0 in `skip` if given. A `max_subwords` of 0 means no limit."""
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
         kept &= np.maximum(source.lengths, target.lengths) <= max_subwords
@@ -125,8 +123,7 @@ def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
     """Return the tokenizers in `folder`, loaded once per process. Raise `ValueError` if their fingerprint is
-    not `fingerprint`, because another run wrote others.
-    """
+    not `fingerprint`, because another run wrote others."""
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
         raise ValueError(f"{folder} holds other tokenizers than expected")

@@ -25,8 +25,7 @@ TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 
 class DatasetGuard(ExitStack):
     """Verifies an open dataset in the background, and notices later changes to its files. All files stay
-    open, so that checks work even after the folder is moved or removed.
-    """
+    open, so that checks work even after the folder is moved or removed."""
 
     def __init__(
         self,
@@ -37,8 +36,7 @@ class DatasetGuard(ExitStack):
         verifies: bool = True,
     ) -> None:
         """Open all files. If `verifies`, set on one rank per machine, verify the files in a thread. `gather`
-        takes this rank's value and returns all ranks' values. `note` shows a message.
-        """
+        takes this rank's value and returns all ranks' values. `note` shows a message."""
         super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note
@@ -56,8 +54,7 @@ class DatasetGuard(ExitStack):
 
     def check_quickly(self) -> None:
         """Raise `UserError` for a file of another size, and the error of a failed verification. Neither wait
-        nor read files. Reading a mapped file past its new end would kill the process.
-        """
+        nor read files. Reading a mapped file past its new end would kill the process."""
         if self._verified.done():
             self._verified.result()
         for name, file in self._files.items():
@@ -66,8 +63,7 @@ class DatasetGuard(ExitStack):
 
     def check_contents(self) -> None:
         """Wait for the verification and raise its error, if any. Hash each file whose times changed since the
-        last check. Raise `UserError` for a file of another size or hash.
-        """
+        last check. Raise `UserError` for a file of another size or hash."""
         self._verified.result()
         self.check_quickly()
         for name, file in self._files.items():
@@ -83,8 +79,7 @@ class DatasetGuard(ExitStack):
 
     def check_all_ranks(self) -> None:
         """Wait for the verification on all ranks, and check the contents on each rank. All ranks must call
-        this. All raise the first `UserError` of any rank. Call `note` if the wait takes over about 3 seconds.
-        """
+        this. All raise the first `UserError` of any rank. Call `note` if this takes over 3 seconds."""
         polls = 0
         # All ranks see the same statuses, so they leave this loop together.
         while RUNNING in (statuses := self._gather(self._status())):

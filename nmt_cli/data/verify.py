@@ -17,8 +17,7 @@ AT_ONCE = 1 << 20
 
 def verify(dataset: Dataset) -> None:
     """Read a dataset whole. Raise `UserError` for the first wrong hash, missing end token, invalid token, or
-    offsets that do not increase. Also raise it for sides of unequal length.
-    """
+    offsets that do not increase. Also raise it for sides of unequal length."""
     check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     for name, split in dataset.splits.items():
@@ -50,8 +49,7 @@ def _vocabulary_size(dataset: Dataset, side: Side) -> int:
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
     """Yield (end of the file name, text) per problem. `vocabulary` is the number of entries, and `end` the id
-    of the end token. The caller must stop at the first problem, since later checks rely on earlier ones.
-    """
+    of the end token. The caller must stop at the first problem, since later checks rely on earlier ones."""
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
         yield (

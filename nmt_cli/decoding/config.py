@@ -21,18 +21,21 @@ class InputConfig:
     """Lines that are too long: split, cut or skip them.
 
     "split" translates all parts of a line, which end where sentences end, if possible. "cut" translates the
-    first part only. "skip" gives an empty translation."""
+    first part only. "skip" gives an empty translation.
+    """
 
     sentences: Literal["keep", "split"] = setting("keep", everyday=True)
     """Lines with several sentences: keep or split them.
 
     "keep" translates a line as one. "split" translates each sentence separately, and keeps the whitespace
-    between them. This suits models that were trained on single sentences."""
+    between them. This suits models that were trained on single sentences.
+    """
 
     longest: int = setting(0, least=0)
     """Maximum source tokens of a line. 0 is the limit in training.
 
-    It also limits the parts of a line. The end mark does not count."""
+    It also limits the parts of a line. The end mark does not count.
+    """
 
     prefix: bool = setting(False, everyday=True)
     """Lines may have a tab and the translation's beginning."""
@@ -40,7 +43,8 @@ class InputConfig:
     window: int = setting(8192, least=1, most=1_000_000)
     """Maximum number of lines between input and output.
 
-    Of the waiting lines, the longest are translated first."""
+    Of the waiting lines, the longest are translated first.
+    """
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "most_unknown": Gone("a warning reports that more than a tenth of the tokens is unknown")
@@ -61,12 +65,14 @@ class BeamConfig:
     """Length normalisation: ((5 + n) / 6)^a (gnmt) or n^a (power).
 
     The sum of log-probabilities is divided by it. n is the number of target tokens with the end mark, and a
-    is the length penalty."""
+    is the length penalty.
+    """
 
     length_penalty: float = setting(0.6, least=0)
     """Exponent of the length rule. 0 is no normalisation.
 
-    The two rules need different values: 0.6 suits gnmt, not power."""
+    The two rules need different values: 0.6 suits gnmt, not power.
+    """
 
     min_length: int = setting(0, least=0, most=10_000)
     """Minimum number of target tokens."""
@@ -85,12 +91,14 @@ class BeamConfig:
 
     A hypothesis is dropped if it could not be among the best even after growing, at no cost, to this many
     times its own length or the source's. The default loses nothing at usual length penalties, but changed 49
-    of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer."""
+    of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer.
+    """
 
     stop_early: bool = setting(False)
     """End a sentence once `beam` hypotheses have ended.
 
-    fairseq and CTranslate2 do so. A live hypothesis might still become better."""
+    fairseq and CTranslate2 do so. A live hypothesis might still become better.
+    """
 
     gone: ClassVar[Mapping[str, Gone]] = {
         # Validation once had all settings of a search, and old runs keep them in their files.
@@ -126,35 +134,41 @@ class SearchConfig(BeamConfig):
     ban: tuple[str, ...] = ()
     """Words or phrases that no translation may contain.
 
-    They are given as they appear between spaces. Words that begin with the same subwords are banned too."""
+    They are given as they appear between spaces. Words that begin with the same subwords are banned too.
+    """
 
     no_repeat_ngram: int = setting(0, least=0)
     """Forbid repeated n-grams of this size. 0 allows them.
 
-    3 or 4 stops loops."""
+    3 or 4 stops loops.
+    """
 
     repetition_penalty: float = setting(1.0, least=1)
     """Factor that penalises repeated tokens. 1 is none.
 
-    The log-probability of a token that the translation already has is multiplied by it."""
+    The log-probability of a token that the translation already has is multiplied by it.
+    """
 
     coverage_penalty: float = setting(0.0, least=0)
     """Penalty for source tokens with little attention. 0 is none.
 
     A score gets this times the sum of log(min(c, 1)) over the source tokens. c is the total attention to a
-    token, as the mean of all layers and heads. GNMT calls it beta and uses 0.2."""
+    token, as the mean of all layers and heads. GNMT calls it beta and uses 0.2.
+    """
 
     diversity: float = setting(0.0, least=0)
     """Diversity of an n-best list. 0 is usual beam search.
 
     The k-th best continuation of a hypothesis is ranked (k - 1) times this lower, in log-probability. Scores
-    stay the same."""
+    stay the same.
+    """
 
     mbr: Literal["off", "bleu", "chrf"] = setting("off", everyday=True)
     """Minimum Bayes risk: rank by agreement in BLEU or chrF.
 
     Of `beam` translations, found or sampled, it takes those that agree most with all of them: in BLEU of
-    tokens, or in chrF, which prefers longer ones."""
+    tokens, or in chrF, which prefers longer ones.
+    """
 
     sample: bool = setting(False, everyday=True)
     """Sample translations instead of searching for the best."""
@@ -162,7 +176,8 @@ class SearchConfig(BeamConfig):
     temperature: float = setting(1.0, above=0, everyday=True, needs="search.sample=true")
     """Sampling: below 1, likely tokens become likelier.
 
-    Probabilities are raised to 1 / temperature."""
+    Probabilities are raised to 1 / temperature.
+    """
 
     top_k: int = setting(0, least=0, everyday=True, needs="search.sample=true")
     """Sampling: number of likeliest tokens to draw from. 0 is all."""
@@ -170,7 +185,8 @@ class SearchConfig(BeamConfig):
     top_p: float = setting(1.0, above=0, most=1, needs="search.sample=true")
     """Sampling: probability of the tokens to draw from.
 
-    It draws from the smallest set of likeliest tokens that has this probability."""
+    It draws from the smallest set of likeliest tokens that has this probability.
+    """
 
     seed: int = setting(1, least=0, needs="search.sample=true")
     """Sampling: seed of the random draws."""
@@ -256,7 +272,8 @@ class OutputConfig:
 
     The source token is the one with the highest mean attention over all layers and heads. Text output gets a
     last column " ||| 0-0 1-2" of word pairs, source first (Pharaoh's format). It takes another pass of the
-    model over each pair."""
+    model over each pair.
+    """
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "trees": Gone("parses are linearised. Use recipes/parsing to write them in brackets", "linearised")

@@ -16,7 +16,8 @@ RowLosses = Callable[[Tensor, Tensor, Tensor, float, Tensor | None, bool], None]
 
 It writes the smoothed losses and the NLLs of a chunk to row 0 and 1 of `losses_2C`. With `gradient`, it
 overwrites `logits_CV` by the gradient of the smoothed losses times `grad_scale` (None is 1). Otherwise it may
-leave arbitrary values there. Memory between the rows of `logits_CV` may be overwritten."""
+leave arbitrary values there. Memory between the rows of `logits_CV` may be overwritten.
+"""
 
 
 def rows(

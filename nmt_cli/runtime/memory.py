@@ -13,7 +13,8 @@ NO_MEMORY = re.compile(
 """Error texts of CUDA and Triton, PyTorch on Linux and Windows, C++, cuBLAS and cuDNN, and oneDNN.
 
 oneDNN adds more text if it lacks a kernel instead of memory. Triton's "out of resource" does not match. It
-names a limit of a GPU's processors, which smaller batches do not avoid."""
+names a limit of a GPU's processors, which smaller batches do not avoid.
+"""
 
 MEMORY_ERRORS = (RuntimeError, MemoryError)
 """Types of errors that `out_of_memory` may recognise."""

@@ -55,8 +55,7 @@ def left(
     limits: TrainingConfig, pace: float, step: int = 0, epoch_steps: float = 0, seconds: float = 0.0
 ) -> tuple[int, float]:
     """Return the estimated steps and seconds left until the first limit: steps, epochs or hours. `pace` is in
-    seconds per step. `step` and `seconds` have passed already. If `epoch_steps` is 0, ignore epochs.
-    """
+    seconds per step. `step` and `seconds` have passed already. If `epoch_steps` is 0, ignore epochs."""
     steps = limits.max_steps - step
     if limits.max_epochs and epoch_steps:
         steps = min(steps, max(0, round(limits.max_epochs * epoch_steps) - step))

@@ -67,7 +67,7 @@ class ScheduleConfig:
     )
     """Schedule of the learning rate. Noam is the paper's. The others rise to `peak` first. Linear and cosine
     reach 0 at training.max_steps or training.max_hours, whichever comes first. Plateau lowers the rate when
-    validation.watched stops improving."""
+    validation.metric stops improving."""
 
     factor: float = setting(1.0, above=0)
     """Factor of the noam schedule. The learning rate is this times width^-0.5 times min(step^-0.5, step x
@@ -157,14 +157,10 @@ class ValidationConfig:
     """Steps between validations. 0 for none. The last step validates too."""
 
     metric: Literal["bleu", "chrf", "nll"] = setting("bleu", kind="whole run", everyday=True)
-    """Metric of the best checkpoint, on the first validation set."""
+    """Metric of the best checkpoint, on the first validation set. Patience and plateau watch it too."""
 
     bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
     """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed."""
-
-    watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
-    """Metric that has to improve. It counts for `patience` and the plateau schedule. The value "metric" means
-    validation.metric."""
 
     patience: int = setting(0, least=0, everyday=True)
     """Stop after N validations without improvement. 0 for never."""
@@ -174,6 +170,7 @@ class ValidationConfig:
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "max_tokens": Gone("the loss of 8,192 tokens is computed at a time"),
+        "watched": Gone("validation.metric has to improve", "metric"),
         "least_improvement": Gone("any improvement counts. Lower validation.patience to stop earlier", 0.0),
     }
 
@@ -248,8 +245,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raise `UserError` for patience or plateaus without validation, and linear or cosine with
-        max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions.
-        """
+        max_epochs. Refuse a bf16 residual stream in fp32 or fp16, and sentences longer than the positions."""
         if self.watches and not self.validation.every_steps:
             raise UserError(
                 "validation.patience and the plateau schedule have nothing to watch without validation. "

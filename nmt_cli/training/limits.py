@@ -27,8 +27,7 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Return whether all steps or epochs are done, or the hours were used up before this process began.
-        `next_epoch` is the epoch of the next batch, from 0.
-        """
+        `next_epoch` is the epoch of the next batch, from 0."""
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
@@ -36,8 +35,7 @@ class Limits:
     def requests(self, first: bool, unsaved: float) -> int:
         """Return this rank's requests as a sum of bits: `STOP` if the user wants to stop. If this rank is
         `first`, add `TIME_UP` after training.max_hours. If saving by minutes is on and due, the first rank
-        also adds `SAVE`. `unsaved` is the seconds since the last save.
-        """
+        also adds `SAVE`. `unsaved` is the seconds since the last save."""
         requests = STOP if self.stop_wanted() else 0
         if first:
             config = self.config.checkpoints
@@ -56,8 +54,7 @@ class Limits:
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Update the position's count of latest steps in a row that were left out, from log `lines`. Raise
-        `UserError` if the count is at least `GIVE_UP_AFTER`.
-        """
+        `UserError` if the count is at least `GIVE_UP_AFTER`."""
         for line in lines:
             # A step that was taken resets the count to 0.
             self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]

@@ -21,7 +21,7 @@ from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
 from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Moved, Saver
-from nmt_cli.training.validation.stopping import patience_ended, watched_metric
+from nmt_cli.training.validation.stopping import patience_ended
 from nmt_cli.training.validation.validator import Validator
 
 
@@ -42,8 +42,7 @@ class Loop:
 
     def train(self) -> bool:
         """Take all remaining steps, with validation and saving. Return False if the user stopped the run
-        before its end. Raise `UserError` if the run diverges, or if its dataset or folder changes.
-        """
+        before its end. Raise `UserError` if the run diverges, or if its dataset or folder changes."""
         first_step, group, requests = self.position.step, self.trainer.group, 0
         self.recorder.restart_clock()
         with closing(self.saver):
@@ -68,7 +67,7 @@ class Loop:
         validation = self.trainer.config.validation
         ended = patience_ended(self.trainer.config, self.position.judged)
         if ended:
-            reason = f"{watched_metric(validation)} has not improved in {validation.patience} validations"
+            reason = f"{validation.metric} has not improved in {validation.patience} validations"
             self.report(Note(f"{reason}; the run ends at step {self.position.step:,} (validation.patience)"))
         return ended
 
@@ -103,8 +102,7 @@ class Loop:
 
     def _validate(self) -> bool:
         """Validate the model, then log and report the results. Return whether to keep this step as one of the
-        best. If the dataset is gone, save a checkpoint and raise `UserError`.
-        """
+        best. If the dataset is gone, save a checkpoint and raise `UserError`."""
         self._flush()
         if self.dataset.is_gone():
             self._save_and_refuse()
@@ -134,8 +132,7 @@ class Loop:
 
     def _try_to_save(self) -> None:
         """Wait for the last checkpoint, then start to write the next one. Warn if writing a checkpoint fails.
-        Raise `UserError` if the dataset has changed on any rank, or if the run folder was moved.
-        """
+        Raise `UserError` if the dataset has changed on any rank, or if the run folder was moved."""
         self._flush()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)
@@ -153,8 +150,7 @@ class Loop:
 
     def _end(self, first_step: int, stopped: bool) -> bool:
         """Validate the last step except if `stopped`, save the last step, and report the state. Skip work
-        that is done. Return whether the run is complete. This process began at step `first_step`.
-        """
+        that is done. Return whether the run is complete. This process began at step `first_step`."""
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped
         if validates:

@@ -30,8 +30,7 @@ def keep_settings(run: Path, config: TrainConfig) -> None:
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
     """Return a text for each setting that differs from `config.toml` in `run`, or that nmt no longer has.
-    Return [] without the file. Raise `UserError` if a `FIXED` setting differs, or if reading fails.
-    """
+    Return [] without the file. Raise `UserError` if a `FIXED` setting differs, or if reading fails."""
     path = run / CONFIG
     if not path.exists():
         return []

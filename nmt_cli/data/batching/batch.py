@@ -17,8 +17,7 @@ from nmt_cli.ragged import Layout
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """The input of one forward pass. Source segment i and target segment i are a pair. Every segment ends
-    with an end token. After the pairs, filler may follow: dummy segments that consist of end tokens.
-    """
+    with an end token. After the pairs, filler may follow: dummy segments that consist of end tokens."""
 
     pairs: Indices
     """The number of each pair in the split, in the order of the segments, without filler."""
@@ -70,8 +69,7 @@ class MicroBatch:
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
     """Return the micro-batch of `pairs`, numbers of at least one pair, in this order and in host memory. If
-    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`.
-    """
+    `rounding` is given, add filler up to multiples of its unit. Labels of filler are `IGNORED`."""
     lengths = split.lengths(pairs)
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None

@@ -34,8 +34,7 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
     """Divide pairs among `world` ranks at about equal cost. Return the ascending row numbers of each rank.
-    Only the lengths decide. With fewer pairs than ranks, some ranks get none.
-    """
+    Only the lengths decide. With fewer pairs than ranks, some ranks get none."""
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
     # All ranks compute this, so ties must be broken in the same way.
@@ -51,8 +50,7 @@ def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[
 
 def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: int) -> list[Indices]:
     """Return the row numbers of each micro-batch, longest pairs first. Each has at most `max_tokens` source
-    plus target tokens. A longer pair is alone. The other micro-batches have about equal tokens.
-    """
+    plus target tokens. A longer pair is alone. The other micro-batches have about equal tokens."""
     tokens = source_lengths.astype(np.int64) + target_lengths
     order = np.argsort(-tokens, kind="stable")
     large = int((tokens > max_tokens).sum())
@@ -63,8 +61,7 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
     """Cut `pairs` in order into few parts of about equal tokens, at most `max_tokens` in each part. `tokens`
-    has the tokens of each pair, none above `max_tokens`. Return [] for no pairs.
-    """
+    has the tokens of each pair, none above `max_tokens`. Return [] for no pairs."""
     if not len(pairs):
         return []
     ends = np.cumsum(tokens)

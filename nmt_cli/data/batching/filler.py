@@ -32,8 +32,7 @@ class Rounding:
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
         """Return the lengths of dummy segments for the source and the target, equally many. Each has 1 to
-        `SHORT` tokens. With dummies, both sides have multiples of `unit` segments and tokens.
-        """
+        `SHORT` tokens. With dummies, both sides have multiples of `unit` segments and tokens."""
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
         while True:
@@ -46,8 +45,7 @@ class Rounding:
 
     def reach(self, longest: int) -> int:
         """Return the maximum length that layouts report. It is `longest`, rounded up to a power of two, and
-        at least `LEAST_LONGEST`.
-        """
+        at least `LEAST_LONGEST`."""
         return max(LEAST_LONGEST, 1 << (longest - 1).bit_length())
 
 

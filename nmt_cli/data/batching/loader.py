@@ -71,8 +71,7 @@ class Loader:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the thread at batch `number` of `epoch`. The thread calls `look` before each batch. If the
-        thread or `look` raises an error, `next` and every later `next` raise it too.
-        """
+        thread or `look` raises an error, `next` and every later `next` raise it too."""
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
         """Total seconds that `next` has waited for batches."""
@@ -96,8 +95,7 @@ class Loader:
 
     def halved(self, step: LocalBatch) -> LocalBatch:
         """Return `step` with each micro-batch cut in two, except single pairs. Call this method if memory ran
-        out. Limit later batches to half of the largest micro-batch in `step`, unless prepared already.
-        """
+        out. Limit later batches to half of the largest micro-batch in `step`, unless prepared already."""
         # Half of the limit may still exceed this batch, so halve its largest micro-batch.
         largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
         max_tokens = min(self._cut.max_tokens, max(largest // 2, 1))

@@ -56,8 +56,7 @@ class Mixed:
 
 class Stream:
     """The pairs of one corpus in training order, without pairs that are too long. Each epoch has every pair
-    once, in a new order. `seed`, epoch and `number`, the corpus's position in the dataset, decide the order.
-    """
+    once, in a new order. `seed`, epoch and `number`, the position of the corpus, decide the order."""
 
     def __init__(
         self, split: Split, corpus: TrainCorpus, number: int, config: BatchConfig, seed: int
@@ -125,8 +124,7 @@ class MixedPlan:
 
     def round(self, split: Split, epoch: int, number: int) -> Shard:
         """Return the batches of a round. `split` has the sentences as this epoch segments them. Drop and
-        count pairs too long in `split`. The first round also counts pairs too long in the dataset.
-        """
+        count pairs too long in `split`. The first round also counts pairs too long in the dataset."""
         begin, end = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
         before, after = self.mixture.taken(begin), self.mixture.taken(end)
         drawn = [
@@ -168,8 +166,7 @@ class MixedPlan:
         """Return all pairs of a round in training order, each corpus spread evenly. `streams` has, for each
         corpus with pairs, its pairs by epoch. The round has about one time slot per batch. Each slot takes an
         equal quantile of lengths from each corpus. Slots are in random order. A corpus's epochs stay in
-        order, so that no epoch begins before the previous epoch ends.
-        """
+        order, so that no epoch begins before the previous epoch ends."""
         if not streams:
             return np.zeros(0, np.int64)
         source, target = split.lengths(np.concatenate([part for parts in streams for part in parts]))
@@ -195,7 +192,6 @@ class MixedPlan:
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
     """Return the plan of a mixture on `dataset`. Return None if neither settings nor dataset ask to mix.
-    Raise the errors of `train_corpora` and `mixture`.
-    """
+    Raise the errors of `train_corpora` and `mixture`."""
     corpora = train_corpora(dataset)
     return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None

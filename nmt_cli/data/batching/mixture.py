@@ -40,8 +40,7 @@ class Stage:
 
     def time_of(self, corpus: int, count: int) -> int:
         """Return the time at which the run has taken `count` pairs of corpus number `corpus`. The corpus
-        needs a share above 0. The result is right only if this stage lasts until that time.
-        """
+        needs a share above 0. The result is right only if this stage lasts until that time."""
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
 
@@ -72,8 +71,7 @@ class Mixture:
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
         """Return the begin and exclusive end of each round of an epoch, in pairs of the run. A round is
-        planned at once, is within one stage, and has at most `limit` pairs.
-        """
+        planned at once, is within one stage, and has at most `limit` pairs."""
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
         return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
@@ -91,8 +89,7 @@ class Mixture:
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
     `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
-    without share or not after the stage's start. The last stage must have the corpus whose epochs count.
-    """
+    without share or not after the stage's start. The last stage must have the corpus whose epochs count."""
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
     stages = [Stage(shares[0], 0, (0,) * len(names))]
@@ -117,8 +114,7 @@ def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
     """Return the weight of each corpus, from `stage`, else `config`, else the dataset, else 1. If the weights
-    do not name a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0.
-    """
+    do not name a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0."""
     names = [corpus.name for corpus in corpora]
     weights: Mapping[str, float] = stage.weights or config.weights
     for name in weights:
@@ -138,8 +134,7 @@ def _shares(
     """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. A
     temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
     corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
-    a group. Raise `UserError` as `_weights` does, and for a weight with size 0.
-    """
+    a group. Raise `UserError` as `_weights` does, and for a weight with size 0."""
     weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
@@ -162,8 +157,7 @@ def _shares(
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` if the
-    corpus in `until` is unknown or has no share. Also raise it if the end is not after the stage's start.
-    """
+    corpus in `until` is unknown or has no share. Also raise it if the end is not after the stage's start."""
     epochs, name = stage.end
     corpus = _named(name, names, "until")
     stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"

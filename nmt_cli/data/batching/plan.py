@@ -77,8 +77,7 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 def plan_shard(split: Split, config: BatchConfig, seed: int, epoch: int, number: int) -> Shard:
     """Return the batches of shard `number` in random order. A batch has pairs of similar length, and at most
     `config.tokens` tokens per side. Drop and count pairs with over `config.max_length` tokens on a side. All
-    shards of an epoch together have each remaining pair once.
-    """
+    shards of an epoch together have each remaining pair once."""
     pairs = _drawn(len(split), config, seed, epoch, number)
     source, target = split.lengths(pairs)
     fits = fitting(source, target, config.max_length)
@@ -107,8 +106,7 @@ def fitting(source: Indices, target: Indices, max_length: int) -> NDArray[np.boo
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
     """Return a sort key per pair: its length, increased at random by up to 1 / `NOISE_REACH`. `noise` has 64
-    random bits per pair.
-    """
+    random bits per pair."""
     # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
     return np.asarray(lengths * raised)
@@ -146,8 +144,7 @@ def sums(lengths: Indices) -> Offsets:
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
     """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each
     batch, then the number of pairs. `source` and `target` are running sums of lengths, from 0. No length is
-    above `budget`. Fill each batch, but make the last two about equal.
-    """
+    above `budget`. Fill each batch, but make the last two about equal."""
 
     def reach(start: int) -> int:
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))

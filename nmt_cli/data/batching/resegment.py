@@ -63,8 +63,7 @@ UNCHANGED = AugmentConfig()
 class Resegmented:
     """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
     ranks of a machine share `folder`. The rank with `workers` above 0 writes each epoch to `folder`. Other
-    ranks may ask for an epoch once a shard of it is planned. Its files are complete by then.
-    """
+    ranks may ask for an epoch once a shard of it is planned. Its files are complete by then."""
 
     def __init__(
         self,
@@ -94,8 +93,7 @@ class Resegmented:
 
     def split(self, epoch: int) -> Split:
         """Return the pairs as `epoch` segments them. Take sides without sampling from the dataset. With
-        workers, wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk.
-        """
+        workers, wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk."""
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
@@ -128,8 +126,7 @@ class Resegmented:
 
     def _write(self, epoch: int) -> None:
         """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` if the
-        dataset has changed or the disk is full. Raise `RuntimeError` after `close`.
-        """
+        dataset has changed or the disk is full. Raise `RuntimeError` after `close`."""
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
         # A killed run may have left a folder of the same name.
@@ -207,8 +204,7 @@ def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
     """Raise `UserError` for augmentation that would change no pair. Placeholders need placeholder symbols,
-    and changes of case need a dataset that is not lower-cased.
-    """
+    and changes of case need a dataset that is not lower-cased."""
     if augment.placeholders and not tokenizers.recipe.placeholders:
         raise UserError(
             "augment.placeholders needs a dataset with placeholder symbols. Make one with "
@@ -239,8 +235,7 @@ def _segmented(
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
     """Return a random seed for each of `count` lines from number `task.first`. `purpose` is a key of
-    `PURPOSE`. The line number decides, not the size of the block.
-    """
+    `PURPOSE`. The line number decides, not the size of the block."""
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
     return seeds

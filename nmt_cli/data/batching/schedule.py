@@ -44,8 +44,7 @@ class Batches:
     """The global batches of a split, equal in every process. The processes of a machine share `folder`. The
     process with `planner` writes each shard there in advance. Others wait up to `patience` seconds for a
     shard, while `planner_at_work` says that the planner runs. Files of a killed run do no harm. `mixed` plans
-    a mixture. `resegmented` segments the split again every epoch, and `close` closes it.
-    """
+    a mixture. `resegmented` segments the split again every epoch, and `close` closes it."""
 
     def __init__(
         self,
@@ -70,8 +69,7 @@ class Batches:
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
         """Yield batches without end, from batch `number` of `epoch`. Raise `UserError` if all pairs of an
-        epoch are too long, or if a shard does not arrive. Remove the file of a shard `KEPT_BATCHES` later.
-        """
+        epoch are too long, or if a shard does not arrive. Remove the file of a shard `KEPT_BATCHES` later."""
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -143,8 +141,7 @@ class Batches:
 
     def _await(self, path: Path) -> None:
         """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or `patience`
-        seconds have passed. Raise `RuntimeError` after `close`.
-        """
+        seconds have passed. Raise `RuntimeError` after `close`."""
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
@@ -161,8 +158,7 @@ class Batches:
 
     def _forget_shard(self, epoch: int, index: int) -> None:
         """Remove the file of a shard if this process planned it. After the last shard of an epoch, also
-        release the segmentation of the epoch.
-        """
+        release the segmentation of the epoch."""
         self._forget(self._path(epoch, index))
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)

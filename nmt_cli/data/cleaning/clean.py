@@ -82,8 +82,7 @@ class _Pair(NamedTuple):
 def clean(task: CleanTask) -> CleanBlock:
     """Decode, filter and prepare the pairs of one block. Return the kept pairs, and counts of dropped pairs
     by reason. First drop invalid UTF-8 (if set to "skip"), held-out pairs and low scores, then apply the
-    other filters. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Keep repetitions.
-    """
+    other filters. Raise `UserError` for invalid UTF-8 if `task.invalid_utf8` is "error". Keep repetitions."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
     held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
@@ -174,8 +173,7 @@ def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
     """Return a pair as text, or None to skip invalid UTF-8. Count a skipped pair in `dropped`, and a pair
-    with NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error".
-    """
+    with NUL or replaced bytes in `noted`. Raise `UserError` if `task.invalid_utf8` is "error"."""
     try:
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()

@@ -98,16 +98,14 @@ class Filters:
 
     def reason(self, source: str, target: str) -> str | None:
         """Return the first reason to drop prepared text, or None. Check for an empty side, words, ratio,
-        identical sides, scripts and letters, in this order.
-        """
+        identical sides, scripts and letters, in this order."""
         if not (source and target):
             return EMPTY
         return next((reason for reason, holds in self._checks if holds(source, target)), None)
 
     def raw_reason(self, source: str, target: str) -> str | None:
         """Return the first reason to drop raw text, or None. Check for identical sides, markup, numbers,
-        repetition, sentences and language, in this order.
-        """
+        repetition, sentences and language, in this order."""
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
     def _repetitive(self, source: str, target: str) -> bool:
@@ -139,8 +137,7 @@ class Filters:
 
 def _numbers(text: str) -> list[str]:
     """Return the digits of each number above `SPELLED_OUT`, sorted as text. Leave out thousands separators
-    and leading zeros, and use ASCII digits. A decimal point ends a number.
-    """
+    and leading zeros, and use ASCII digits. A decimal point ends a number."""
     numbers = []
     for match in NUMBER.finditer(text):
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
@@ -153,8 +150,7 @@ def _numbers(text: str) -> list[str]:
 
 def _max_repeats(text: str) -> int:
     """Return how often a phrase of 1 to `PHRASE` words occurs in a row, at most. Return 1 without repetition.
-    If the text has no spaces, characters count as words.
-    """
+    If the text has no spaces, characters count as words."""
     words: Sequence[str] = text.split()
     if len(words) == 1:
         words = text.strip()
@@ -175,8 +171,7 @@ def _letter_share(text: str) -> float:
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
     """Return a check whether at least half of a text's letters are in script `name`. Text without letters
-    passes. If `name` is "", all text passes. Raise `UserError` about filter.`setting` for an unknown script.
-    """
+    passes. If `name` is "", all text passes. Raise `UserError` about `setting` for an unknown script."""
     if not name:
         return lambda text: True
     try:

@@ -31,8 +31,7 @@ class HeldOut:
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
     """Return a key per line. Lines that differ only in case, spaces, common punctuation or Unicode form have
-    equal keys. Only punctuation gives b"". No line may contain a line feed. Many lines at once are faster.
-    """
+    equal keys. Only punctuation gives b"". No line may contain a line feed. Many lines at once are faster."""
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
@@ -64,8 +63,7 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
     """Write a line `source<TAB>target` to `path` for each pair, with the keys of both sides. Leave out pairs
-    with two empty keys. Ignore words in `symbols` at the start of sources.
-    """
+    with two empty keys. Ignore words in `symbols` at the start of sources."""
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
@@ -75,8 +73,7 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
     """Return the numbers, from 1 in the corpus, of held-out pairs in `block`. `by` is the side that must be
-    equal: "pair" (both), "source", "target" or "either". An empty key only matches as a source with "pair".
-    """
+    equal: "pair" (both), "source", "target" or "either". An empty key matches only sources, with "pair"."""
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
         return set()
@@ -101,8 +98,7 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
     """Return the source keys of each target key, and all source keys. Leave out the empty target key. Leave
-    the empty source key out of all source keys. A process reads the file once.
-    """
+    the empty source key out of all source keys. A process reads the file once."""
     sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")

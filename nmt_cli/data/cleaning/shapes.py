@@ -29,8 +29,7 @@ def _zeros(maximum: int) -> Counts:
 @dataclass(slots=True)
 class Shape:
     """Counts of pairs. Item i of `words` counts pairs whose longer side has i words, up to `MOST_WORDS`. Item
-    i of `ratios` counts pairs with a length ratio of i / `RATIO_STEP`, rounded up.
-    """
+    i of `ratios` counts pairs with a length ratio of i / `RATIO_STEP`, rounded up."""
 
     words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
     ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))

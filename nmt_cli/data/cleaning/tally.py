@@ -10,7 +10,8 @@ LONGEST_SAMPLE = 200
 SPREAD = 0x9E3779B97F4A7C15
 """A pair's rank is its number times this, modulo 2^64.
 
-Ranks are in a shuffled order, so the pairs with the lowest ranks are spread evenly over the corpus."""
+Ranks are in a shuffled order, so the pairs with the lowest ranks are spread evenly over the corpus.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,8 +39,7 @@ class Tally:
 
     def keep(self, reason: str, number: int, source: str, target: str) -> None:
         """Add a pair to the samples of `reason`, each side cut to `LONGEST_SAMPLE` characters. If there are
-        over `SAMPLES`, drop the sample with the highest rank.
-        """
+        over `SAMPLES`, drop the sample with the highest rank."""
         sample = Sample(_rank(number), number, source[:LONGEST_SAMPLE], target[:LONGEST_SAMPLE])
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
 

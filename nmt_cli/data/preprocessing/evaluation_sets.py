@@ -34,8 +34,7 @@ def write_evaluation_set(
 ) -> dict[str, Any]:
     """Write raw lines and ids of all pairs of a set to `folder`. Append a report to `report` that notes the
     pairs that filters would drop. Return the split's manifest entry. Raise `UserError` for invalid UTF-8 if
-    the setting is "error".
-    """
+    the setting is "error"."""
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
     filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
@@ -70,8 +69,7 @@ def _reasons(
     filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
 ) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, reason) of each pair that the filters would drop or that has a flag. Give the
-    first reason: from the filters for `prepared` text, the filters for raw `pairs`, or `flags`.
-    """
+    first reason: from the filters for `prepared` text, the filters for raw `pairs`, or `flags`."""
     prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
     for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):
         if reason := filters.reason(*prepared_pair) or filters.raw_reason(*pair) or flags[i]:
@@ -80,8 +78,7 @@ def _reasons(
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
     """Return the pairs as text. If the setting for invalid UTF-8 is "error", raise `UserError`. Otherwise,
-    replace invalid bytes, and count the changed pairs in `noted`.
-    """
+    replace invalid bytes, and count the changed pairs in `noted`."""
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []
     for number, raw in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
@@ -98,8 +95,7 @@ def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) 
 
 def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) -> list[Pair]:
     """Return `pairs` changed by the set's variation, or `pairs` without a variation. The line number, from
-    `first`, decides random draws. Tokenizer symbols do not change.
-    """
+    `first`, decides random draws. Tokenizer symbols do not change."""
     if not item.variation:
         return pairs
     return [
@@ -110,8 +106,7 @@ def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
     """Return a reason or None for each pair. `SUBWORDS` means a side of over `max_subwords` tokens, where 0
-    is no limit. Otherwise, `UNKNOWNS` means an unknown token.
-    """
+    is no limit. Otherwise, `UNKNOWNS` means an unknown token."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     has_unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():

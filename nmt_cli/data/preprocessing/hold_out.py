@@ -22,8 +22,7 @@ KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
     """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
     to `folder`. Return an input per set. Equal corpora give equal sets. No two pairs share a side, and all
-    pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off.
-    """
+    pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off."""
     sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
     if not sizes:
         return []
@@ -73,8 +72,7 @@ def _usable(
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
     """Return a raw pair, `tag` before its source, and its keys. Return None if a filter drops the pair, a key
-    is empty, or the pair is not UTF-8.
-    """
+    is empty, or the pair is not UTF-8."""
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)

@@ -35,7 +35,8 @@ class Job:
     reuse: str | None = None
     """A dataset or model folder, BPE codes, a SentencePiece model or a word list.
 
-    Two files are given as SOURCE:TARGET."""
+    Two files are given as SOURCE:TARGET.
+    """
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
@@ -89,8 +90,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     """Return the run's corpora, counted and hashed, training corpora first. Copy stdin and pipes to
     `spool_folder`. Raise `UserError` if both or neither of --train and `[[corpus]]` are given. Also raise it
     for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If the setting is
-    "error", invalid UTF-8 in an evaluation set is an error.
-    """
+    "error", invalid UTF-8 in an evaluation set is an error."""
     _refuse_no_training(job)
     named = job.config.corpus.named
     train = [corpus.path for corpus in named] or job.train
@@ -132,8 +132,7 @@ def _refuse_no_training(job: Job) -> None:
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
     """Raise `UserError` if `filter.min_score` is set but no training corpus has scores. Also raise
-    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores.
-    """
+    `UserError` if a `[[corpus]]` section sets `min_score` for a corpus without scores."""
     remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:
@@ -147,8 +146,7 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
 
 def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
     """Return the corpus that `spec` names, and its variation or None. In "valid+upper", "upper" is the
-    variation. Raise `UserError` for a missing corpus, or a training corpus with a variation.
-    """
+    variation. Raise `UserError` for a missing corpus, or a training corpus with a variation."""
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
     if not (plus and kind):

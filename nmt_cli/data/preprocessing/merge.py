@@ -48,8 +48,7 @@ class _Block(NamedTuple):
 
 def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterReport) -> dict[str, Any]:
     """Write ids and text of all parts to `folder`. Leave out repeated and overlong pairs, and count both in
-    `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left.
-    """
+    `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left."""
     # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(run, report)
     limits = [item.filter(run.config).max_subwords for item in run.training]
@@ -107,8 +106,7 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
     """Return why to leave out each cleaned pair, as a number in `SKIPPED`, or 0 to keep the pair. Return None
-    if no filter looks for repetitions. The array is mapped from a new file in the work folder.
-    """
+    if no filter looks for repetitions. The array is mapped from a new file in the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
         return None
@@ -130,8 +128,7 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
 
 def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
     """Return the manifest entry of each corpus: name, first pair, pairs, weight and tag. Without `[[corpus]]`
-    sections, return [] for a single corpus or equal names.
-    """
+    sections, return [] for a single corpus or equal names."""
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
         return []
@@ -173,8 +170,7 @@ def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
     """Count the pairs of a block that are not `kept`, keep samples, and lower `corpus.kept`. `repeats` has
-    the reason of each pair, in `SKIPPED`. With reason 0, or if `repeats` is None, the pair is overlong.
-    """
+    the reason of each pair, in `SKIPPED`. With reason 0, or if `repeats` is None, the pair is overlong."""
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])
         reason = SKIPPED[skipped - 1] if skipped else SUBWORDS

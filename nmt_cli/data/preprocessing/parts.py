@@ -58,8 +58,7 @@ def work_folder(out: Path) -> Path:
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
     """Return the work folder of `out`. Keep its finished parts if its job equals `job`, else remove it first.
-    If another job's folder is marked as shared, raise `UserError` if not `overwrite`. `shared` sets the mark.
-    """
+    If another job's folder is marked as shared, raise `UserError` unless `overwrite`. `shared` marks it."""
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
     _refuse_other(folder, out, described, overwrite)
@@ -90,8 +89,7 @@ def drop_work(work: Path) -> None:
 
 def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
     """Remove the work folder `folder` if its job is not `described`, a JSON text. If the folder is marked as
-    shared by several machines and `overwrite` is false, raise `UserError` instead.
-    """
+    shared by several machines and `overwrite` is false, raise `UserError` instead."""
     if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
         return
     if (folder / SHARED).exists() and not overwrite:
@@ -107,8 +105,7 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yield a new, empty folder. After the block, add checksums, flush to disk, and rename the folder to
-    `folder`. If `folder` exists by then, remove the new one. After an error, nothing is left.
-    """
+    `folder`. If `folder` exists by then, remove the new one. After an error, nothing is left."""
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -128,8 +125,7 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
     """Remove the folders of a share whose checksums do not match or are missing. Return the removed names.
-    Folders without a part number, such as the tokenizers, belong to every share.
-    """
+    Folders without a part number, such as the tokenizers, belong to every share."""
     damaged = []
     for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
         number = folder.name.rpartition("-")[2]

@@ -84,8 +84,7 @@ def preprocess(
 ) -> Outcome:
     """Make the dataset `out`, unless it is complete and of the same `job`. With a `share`, make only the
     parts of one machine, beside `out`. Without a `share`, merge all parts. Keep the parts of an interrupted
-    run. Raise `UserError` for unusable inputs or settings, or if `out` differs and `overwrite` is false.
-    """
+    run. Raise `UserError` for unusable inputs or settings, or if `out` differs and `overwrite` is false."""
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
     recover(out)
@@ -130,8 +129,7 @@ def preprocess(
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
     """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
-    lacks. Return the report, the splits for the manifest, and the tokenizers. Raise `UserError` for no pairs.
-    """
+    lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` without pairs."""
     clean_parts(run, EVERYTHING)
     report = gather_report(run)
     run.progress("learning subwords", 0, 0)
@@ -153,8 +151,7 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
     """Clean the missing parts of one machine. If the tokenizers are reused, also encode the parts. Return two
-    numbers: the parts that all machines have cleaned so far, and all parts.
-    """
+    numbers: the parts that all machines have cleaned so far, and all parts."""
     clean_parts(run, share)
     parts = parts_of(run.training)
     if run.plan.ready:
@@ -180,8 +177,7 @@ def _tokenizers_in(run: Run) -> Path:
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
     """Save tokenizers to the first folder in `task`. Take the plan's tokenizers, or build them from the
-    plan's files. If the plan has neither, learn tokenizers from a sample of the cleaned text.
-    """
+    plan's files. If the plan has neither, learn tokenizers from a sample of the cleaned text."""
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready
@@ -196,8 +192,7 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
     """Return `job` and `plan` with the corpora's tags as tokenizer symbols. Reused tokenizers stay unchanged.
-    Raise `UserError` if reused tokenizers lack a tag.
-    """
+    Raise `UserError` if reused tokenizers lack a tag."""
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
     if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
         raise UserError(
@@ -214,8 +209,7 @@ def _with_tags(job: Job, plan: reuse.Plan) -> tuple[Job, reuse.Plan]:
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
     """Return whether the existing dataset `out` is damaged or comes from another job than `description`. If
-    `overwrite` is false, raise `UserError` instead of returning True.
-    """
+    `overwrite` is false, raise `UserError` instead of returning True."""
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)

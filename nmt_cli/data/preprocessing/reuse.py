@@ -22,7 +22,8 @@ STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
 }
 """Tokenizer settings that still have an effect with a file of this kind. The file decides all others.
 
-BPE codes do not contain their alphabet, so it comes from a sample of the corpus."""
+BPE codes do not contain their alphabet, so it comes from a sample of the corpus.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,7 @@ class Plan:
 
 def plan(job: Job) -> Plan:
     """Choose to learn tokenizers (without `job.reuse`), reuse a folder, or build from files. Raise
-    `UserError` for settings without effect, merges with a vocabulary size, or an unusable path.
-    """
+    `UserError` for settings without effect, merges with a vocabulary size, or an unusable path."""
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
         raise UserError(
@@ -57,8 +57,7 @@ def plan(job: Job) -> Plan:
 
 def _tokenizer_folder(path: Path) -> Path | None:
     """Return the tokenizer folder in `path`, a dataset, model or tokenizer folder. For a file, return None.
-    Raise `UserError` for a folder without tokenizers.
-    """
+    Raise `UserError` for a folder without tokenizers."""
     if not path.is_dir():
         return None
     for folder in (path / TOKENIZERS, path):
@@ -69,8 +68,7 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 def _from_folder(job: Job, folder: Path) -> Plan:
     """Return the plan to reuse the tokenizers of `folder`. Raise `UserError` for other languages, or a wrong
-    fingerprint. Also raise it if the user gave tokenizer or text settings with other values.
-    """
+    fingerprint. Also raise it if the user gave tokenizer or text settings with other values."""
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
     languages = (ready.recipe.source_lang, ready.recipe.target_lang)
@@ -100,8 +98,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 def _from_files(job: Job, spec: str) -> Plan:
     """Return the plan to build tokenizers from one file or SOURCE:TARGET. Raise `UserError` for two kinds of
-    files, or a changed tokenizer folder. Also raise it for a given setting that the files decide.
-    """
+    files, or a changed tokenizer folder. Also raise it for a given setting that the files decide."""
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
@@ -120,8 +117,7 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
     """Raise `UserError` for the first setting in `section` that the user gave in vain. `decided` has the
-    values that reused tokenizers fix. Settings with an equal value, and settings named in `free`, are fine.
-    """
+    values that reused tokenizers fix. Settings with an equal value, or named in `free`, are fine."""
     config = getattr(job.config, section)
     for field in fields(config):
         value = getattr(config, field.name)

@@ -43,8 +43,7 @@ def parts_of(inputs: Sequence[Input]) -> int:
 
 def clean_parts(run: Run, share: Share) -> None:
     """Clean the missing parts of `share` in parallel. Write each to the work folder: kept pairs' text and
-    numbers, hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs.
-    """
+    numbers, hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
     work, training = run.work, run.training
     owners = _owners(training)
     own_parts = [part for part in range(parts_of(training)) if share.has(part)]
@@ -77,8 +76,7 @@ def gather_report(run: Run) -> FilterReport:
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
     """Return up to `config.sample_lines` lines to learn subwords from, half for each side. Divide the corpus
-    into equal stretches, and take a pair from each. Equal text gives an equal sample.
-    """
+    into equal stretches, and take a pair from each. Equal text gives an equal sample."""
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
     positions = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
@@ -96,8 +94,7 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
     """Encode the missing parts among `parts` in parallel. Do not leave out repeated or overlong pairs yet.
-    Workers load the tokenizers from `folder`, which are equal to `tokenizers`.
-    """
+    Workers load the tokenizers from `folder`, which are equal to `tokenizers`."""
     work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
     starts = {part: range(0, len(numbers_of(work, part)), BLOCK_PAIRS) for part in parts}
@@ -123,8 +120,7 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence
 
 def _held_out(run: Run) -> HeldOut | None:
     """Return the validation, test and held-out pairs that the training set must not have. Write their keys to
-    the work folder if missing. Return None without such inputs or `decontaminate`.
-    """
+    the work folder if missing. Return None without such inputs or `decontaminate`."""
     corpora = [item.corpus for item in run.inputs if item.role != TRAIN]
     if not (corpora and any(item.filter(run.config).decontaminate for item in run.training)):
         return None
@@ -138,8 +134,7 @@ def _held_out(run: Run) -> HeldOut | None:
 
 def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
     """Yield the tasks of the blocks in `numbers`, in order. Blocks count from 0 over all training corpora. If
-    evaluation sets are drawn from the training text, drop pairs with either side in `held_out`.
-    """
+    evaluation sets are drawn from the training text, drop pairs with either side in `held_out`."""
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0

@@ -23,7 +23,8 @@ MORE_STEPS, MORE_STEPS_ALONE = 4, 32
 """Steps for which a full tree gets nodes, in a large batch and for a single sentence.
 
 Two sentences get half of the second number, and so on. In large batches, nodes are most of the memory. In
-small batches, time counts more."""
+small batches, time counts more.
+"""
 
 MORE_IN_ADVANCE = 4
 """Steps for which a full tree gets nodes, in multiples of `TokenTree.ahead`, if that is more than 1."""

@@ -22,7 +22,8 @@ KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": 
 
 A matrix needs another kernel for each number of rows, of at least 256 KiB. By default both libraries keep
 1,024 kernels, hundreds of megabytes. A decoding step needs few of them, and oneDNN's cache serves PyTorch
-too."""
+too.
+"""
 
 
 # Training

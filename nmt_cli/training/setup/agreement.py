@@ -25,8 +25,7 @@ SHOWN = 3
 
 def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> None:
     """Raise `UserError` on all ranks if their settings, datasets, or versions of nmt or PyTorch differ.
-    Settings in `MAY_DIFFER` do not count. All ranks call this.
-    """
+    Settings in `MAY_DIFFER` do not count. All ranks call this."""
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
@@ -36,8 +35,7 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
     """Raise `UserError` on all ranks if they read different `state.json` files of the checkpoint `newest`.
-    `newest` is None for a new run. All ranks call this.
-    """
+    `newest` is None for a new run. All ranks call this."""
     path = newest / STATE if newest else None
     state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
     _refuse_differences(group.gather({str(path): state}), "Let all of them see the same run folder.")

@@ -42,8 +42,7 @@ CORES_PER_WORKER = 4
 
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
     """Return the identity of the model to train: settings, tokenisers and training record. The record has the
-    inputs, hashes, length ratio and maximum tokens of the training data.
-    """
+    inputs, hashes, length ratio and maximum tokens of the training data."""
     manifest = dataset.manifest
     trained_on = {
         "inputs": manifest.get("inputs"),
@@ -72,8 +71,7 @@ def build_trainer(
     fresh: bool,
 ) -> Trainer:
     """Return a trainer of a new model, equal on all ranks. If `fresh` and start.model is set, copy its
-    weights. Freeze start.freeze. Report notes. Raise `UserError` if start settings or precision do not fit.
-    """
+    weights. Freeze start.freeze. Report notes. Raise `UserError` for unfit start settings or precision."""
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)
@@ -91,8 +89,7 @@ def build_trainer(
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
     """Warn of a CPU with fewer cores than `ranks`, the local processes, or without instructions for bf16.
-    Also warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8.
-    """
+    Also warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8."""
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(
@@ -116,8 +113,7 @@ def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
 
 def precision_for(setting: str, device: torch.device) -> str:
     """Return "fp32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives the usual
-    precision of `device`. Raise `UserError` if `device` cannot train with the precision.
-    """
+    precision of `device`. Raise `UserError` if `device` cannot train with the precision."""
     if setting == "auto":
         return usual_training_precision(device)
     if setting not in (available := training_precisions(device)):
@@ -137,8 +133,7 @@ def build_loader(
     stack: ExitStack,
 ) -> Loader:
     """Return a loader of this rank's batches from `position` on, which `stack` closes. All ranks call this.
-    The first process of a machine writes the order of each epoch for the others.
-    """
+    The first process of a machine writes the order of each epoch for the others."""
     process = group.process
     planner = process.local_rank == 0
     own_folder = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
@@ -159,8 +154,7 @@ def build_loader(
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
     """Return training pairs that each epoch segments differently, stored in `folder`. Return None if sampling
-    and augmentation are off. Only the `planner`, one process per machine, has workers.
-    """
+    and augmentation are off. Only the `planner`, one process per machine, has workers."""
     if not (config.sampling.enabled or config.augment.enabled):
         return None
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)

@@ -18,8 +18,7 @@ NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementat
 @contextmanager
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Allow only deterministic operations in the block, if training.deterministic is on. Raise `UserError`
-    for other operations, and for training.max_tokens_per_device 0 on a GPU. Set CUBLAS_WORKSPACE_CONFIG.
-    """
+    for other operations, and for training.max_tokens_per_device 0 on a GPU. Set CUBLAS_WORKSPACE_CONFIG."""
     if not config.training.deterministic:
         yield
         return

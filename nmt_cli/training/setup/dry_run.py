@@ -98,8 +98,7 @@ def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
 ) -> Forecast:
     """Return a forecast of `train` on `devices` devices. Try the longest batch on `device`, but write no
-    files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory.
-    """
+    files. Report notes. Raise `UserError` if `train` would not start, or a pair does not fit the memory."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
@@ -154,8 +153,7 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
 
 def _micro(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> Micro:
     """Return the mean number of micro-batches of a step, and the fraction of filler. Measure up to `SAMPLED`
-    batches of the first shard, evenly spread.
-    """
+    batches of the first shard, evenly spread."""
     shard = next(_shards(split, config.batch, config.training.seed, mixed))
     numbers = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
     steps = [prepare(split, GlobalBatch(0, number, shard.batch(number), 0), cut) for number in numbers]

@@ -16,8 +16,7 @@ from nmt_cli.training.settings import CONFIG
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
     """Create the run folder if missing, lock it for the block, and remove leftovers of killed saves. Raise
-    `UserError` if the folder is locked, cannot be written, or has other files.
-    """
+    `UserError` if the folder is locked, cannot be written, or has other files."""
     refuse_foreign(run)
     try:
         run.mkdir(parents=True, exist_ok=True)

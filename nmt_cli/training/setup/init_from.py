@@ -35,8 +35,7 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
     differ, copy only rows of shared entries. Raise `UserError` if a parameter differs that `config.allow`
-    does not name, or a pattern there names none. Raise `UserError` too if settings use weights differently.
-    """
+    does not name, or a pattern there names none. Raise it too if settings use weights differently."""
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
     parent = read_identity(folder, description)
@@ -60,8 +59,7 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     """Exclude parameters that match any of `patterns` from training. Return a message with the number of
-    frozen weights. Raise `UserError` if a pattern matches no name, or if nothing is left to train.
-    """
+    frozen weights. Raise `UserError` if a pattern matches no name, or if nothing is left to train."""
     names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         if not (matches := matching(names, pattern)):
@@ -89,8 +87,7 @@ def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
     """Return the tensors of `parent` by name, with matrices in `ROWS` fitted to the vocabulary of `own`. Rows
-    of entries that are not shared come from `new`.
-    """
+    of entries that are not shared come from `new`."""
     tensors = dict(parent)
     for name, side in ROWS.items():
         if name in new and name in parent and new[name].shape[1:] == parent[name].shape[1:]:
@@ -142,8 +139,7 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
     """Raise `UserError` if a parameter in `differing` matches no pattern in `allowed`. Raise `UserError` too
-    if a pattern matches no parameter in `differing`.
-    """
+    if a pattern matches no parameter in `differing`."""
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:
         raise UserError(

@@ -24,8 +24,7 @@ def run_on_devices(
 ) -> int:
     """Run `nmt` with `arguments` in one process per device, and wait until all end. Return 0, or the exit
     code of the first failure. After a failure, end or kill the other processes. Pass on only the first signal
-    that `stop_wanted` returns (0 for none). If a signal ended a process, `report` receives a line.
-    """
+    that `stop_wanted` returns (0 for none). If a signal ended a process, `report` receives a line."""
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     variables = {**os.environ, LAUNCHER: str(os.getpid())}
     # In their own sessions, the processes do not get Ctrl-C. This process passes it on once.
@@ -67,8 +66,7 @@ def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
     """Wait until all processes have ended. If not `stopping`, first send SIGTERM. Kill processes that still
-    run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if `stopping`.
-    """
+    run after `SECONDS_TO_END`, or after `SECONDS_TO_SAVE` if `stopping`."""
     deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
     if not stopping:
         _signal_all([process for process in processes if process.poll() is None], signal.SIGTERM)

@@ -27,8 +27,7 @@ def preflight(
 ) -> None:
     """Try a validation on a few sentences, and a checkpoint, which is removed. Report a note with the cost of
     the checkpoint, of the longest batch (`trial`), and of the run. All ranks call this, but only the first
-    writes and reports. Raise `UserError` if the disk is too small for all checkpoints.
-    """
+    writes and reports. Raise `UserError` if the disk is too small for all checkpoints."""
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)
@@ -50,8 +49,7 @@ def estimate(
     split: Split, config: TrainConfig, trial: Trial, devices: int, epoch_steps: int = 0
 ) -> tuple[int, float]:
     """Return the estimated steps and seconds of a whole run on `split`, at the speed of `trial`. Leave out
-    validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate from the tokens.
-    """
+    validation. `epoch_steps` is the number of steps per epoch, or 0 to estimate from the tokens."""
     source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
     longer = max(source, target)
     # A batch is full when its longer side is.
@@ -67,8 +65,7 @@ def checkpoints_at_most(config: CheckpointConfig) -> int:
 
 def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
     """Return a text with the space that all checkpoints of a run need, and the free space. `checkpoint_size`
-    is in bytes. Raise `UserError` if too little space is free.
-    """
+    is in bytes. Raise `UserError` if too little space is free."""
     count = checkpoints_at_most(config)
     needed = count * checkpoint_size
     free = shutil.disk_usage(run).free

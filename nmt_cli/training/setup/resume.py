@@ -23,8 +23,7 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
     """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
-    settings, another dataset or other files, a damaged checkpoint, or a step above training.max_steps.
-    """
+    settings, another dataset or other files, a damaged checkpoint, or a step above training.max_steps."""
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
     if not newest:
@@ -38,8 +37,7 @@ def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
     """Restore weights, optimiser and loss scale of `trainer`, and return its position. Report a note for each
     changed setting, and a warning if `config.toml` is missing. Raise `UserError` for a damaged checkpoint,
-    another dataset, a changed fixed setting, or a step above training.max_steps.
-    """
+    another dataset, a changed fixed setting, or a step above training.max_steps."""
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
     state, description = _state_of(checkpoint, identity)
@@ -72,8 +70,7 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the contents of `state.json` and `config.json` of a checkpoint. Raise `UserError` if the
-    checkpoint is damaged, or was trained with another vocabulary or on other training files or corpora.
-    """
+    checkpoint is damaged, or was trained with another vocabulary or on other training files or corpora."""
     try:
         state = read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)

@@ -60,8 +60,7 @@ def train(
 ) -> bool:
     """Train from the newest checkpoint, if any, to the end of the run. Return False if `stop_wanted` ended
     the run earlier. Store `command` in the run folder. Processes of a machine share `threads`, 0 for the
-    default. Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run.
-    """
+    default. Raise `UserError` if settings, dataset, run folder, memory or disk do not allow the run."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
@@ -95,8 +94,7 @@ def _joined_group(
     stack: ExitStack,
 ) -> Group:
     """Set the threads and kernels of this process, and return the group of ranks, which `stack` closes. Raise
-    `UserError` if ranks cannot meet, or differ in settings, datasets or versions.
-    """
+    `UserError` if ranks cannot meet, or differ in settings, datasets or versions."""
     stack.enter_context(restored_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
     stack.enter_context(fast_products(device))
@@ -110,8 +108,7 @@ def _restored(
     run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
 ) -> Snapshot:
     """Return the live parts of the run, equal on all ranks. Restore its newest checkpoint, if any. The first
-    rank locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit.
-    """
+    rank locks the folder until `stack` closes. Raise `UserError` if folder or checkpoint do not fit."""
     if group.process.first:
         stack.enter_context(claimed(run))
     newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
@@ -129,8 +126,7 @@ def _opened(
 ) -> tuple[Log, History, Report]:
     """Return the log, its history, and a function that passes events to all readers. Readers are `report`,
     the HTML report, and TensorBoard and W&B if set. Cut the log at the position, store the settings, and warn
-    of damage. On ranks other than the first, write nothing, and return `report` itself.
-    """
+    of damage. On ranks other than the first, write nothing, and return `report` itself."""
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return Log(None), History(), report
@@ -168,8 +164,7 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
     """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
-    run tries only the longest batch, and only to search its size. Raise `UserError` if a trial fails.
-    """
+    run tries only the longest batch, and only to search its size. Raise `UserError` if a trial fails."""
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
     cut, begins = first_cut(config, device, group.process), not snapshot.position.step
@@ -215,8 +210,7 @@ def _loop(
 
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     """Raise `UserError` if positions, mixture, early stopping, sampling or augmentation do not fit the
-    dataset. Raise `UserError` too if a library for TensorBoard or W&B is missing.
-    """
+    dataset. Raise `UserError` too if a library for TensorBoard or W&B is missing."""
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)

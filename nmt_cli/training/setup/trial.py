@@ -68,8 +68,7 @@ def is_searched(config: TrainConfig, device: torch.device) -> bool:
 
 def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
     """Return how `process` cuts its share of a batch, by a limit of tokens: training.max_tokens_per_device.
-    If this is 0, the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU.
-    """
+    If this is 0, the limit is the whole share on a GPU, and `TOKENS_ON_CPU` on a CPU."""
     share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
     automatic = share if has_own_memory(device) else TOKENS_ON_CPU
     cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
@@ -80,8 +79,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
     """Return time and memory of a step on the longest pairs of `split`. While the pairs do not fit, retry
     with every second pair. For each retry, lower the returned cut if its size is searched, else warn. Raise
     `UserError` instead of a retry with a single pair, or with training.deterministic. Time a second pass,
-    except after a slow first pass without compiling.
-    """
+    except after a slow first pass without compiling."""
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
     searched = is_searched(config, device)
     pairs = longest_pairs(split, config.batch, min(cut.max_tokens, 2 * config.batch.tokens // cut.world))
@@ -113,8 +111,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
     """Return the indices of the longest pairs, longest first, with up to `max_tokens` source plus target
-    tokens. Return at least one pair. Raise `UserError` if all pairs are too long for training.
-    """
+    tokens. Return at least one pair. Raise `UserError` if all pairs are too long for training."""
     longest = np.zeros(0, dtype=np.int64)
     for start in range(0, len(split), PAIRS_READ_AT_ONCE):
         pairs = np.concatenate((longest, np.arange(start, min(start + PAIRS_READ_AT_ONCE, len(split)))))
@@ -132,8 +129,7 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
     """Return the micro-batch of `pairs` for a trial. With `rounding`, avoid equal numbers of source and
     target tokens. `torch.compile` would then expect equal numbers in all batches. If rounding gives equal
-    numbers, do not round. If that gives equal numbers too, omit a pair with unequal sides.
-    """
+    numbers, do not round. If that gives equal numbers too, omit a pair with unequal sides."""
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
         return part

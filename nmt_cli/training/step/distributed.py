@@ -54,8 +54,7 @@ class Process:
 
 def process_from_environment() -> Process:
     """Return the rank from the variables of torchrun, else of Slurm. Without these, return rank 0 of 1. If a
-    needed variable is missing or invalid, raise `UserError` with its name.
-    """
+    needed variable is missing or invalid, raise `UserError` with its name."""
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
     if "RANK" in env and "WORLD_SIZE" in env:
@@ -72,8 +71,7 @@ def process_from_environment() -> Process:
 
 def _process_from_slurm() -> Process:
     """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. If missing, set MASTER_ADDR to
-    the first host, and MASTER_PORT by the job's number. Raise `UserError` for other missing or bad variables.
-    """
+    the first host, and MASTER_PORT by the job's number. Raise `UserError` for missing or bad variables."""
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm sets no port. The number of the job spreads the jobs of a machine over several.
@@ -90,8 +88,7 @@ def _process_from_slurm() -> Process:
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
     """Return the integer in the environment variable `name`, or in `default` if the variable is not set.
-    Raise `UserError` if neither exists, or the text is not an integer from `least` to `most`.
-    """
+    Raise `UserError` if neither exists, or the text is not an integer from `least` to `most`."""
     text = os.environ.get(name, default)
     if text is None:
         raise UserError(f"the launcher does not set {name}. Set it for each process.")
@@ -120,13 +117,11 @@ class LostContact(UserError):
 
 class Group:
     """The processes of a run. nccl sums tensors on GPUs, and gloo sends everything else. A single process
-    sends nothing. Communication raises `LostContact` if it fails or takes too long.
-    """
+    sends nothing. Communication raises `LostContact` if it fails or takes too long."""
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
         """Join the group. Wait up to `timeout` seconds for the others, or 60 times as long in `meet`. A
-        single process ignores `timeout`. Raise `UserError` if the processes cannot meet.
-        """
+        single process ignores `timeout`. Raise `UserError` if the processes cannot meet."""
         self.process, self.device = process, device
         self._hosts: Any = None
         self._patient: Any = None
@@ -159,8 +154,7 @@ class Group:
 
     def sum_parts(self, vector: Tensor) -> None:
         """Sum this rank's part of `vector` over all ranks, in place. Parts are equally long, in order of
-        rank. Other parts become undefined. Call this with several ranks only.
-        """
+        rank. Other parts become undefined. Call this with several ranks only."""
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
 
@@ -203,8 +197,7 @@ class Group:
 
     def agree(self, requests: int) -> int:
         """Send this rank's requests (8 bits). Return the union of all ranks' requests of the step before, at
-        first 0. All ranks call this once per step. A single process gets its own requests at once.
-        """
+        first 0. All ranks call this once per step. A single process gets its own requests at once."""
         if self.process.world == 1:
             return requests
         # The next step waits for this message, when it has long arrived.
@@ -262,8 +255,7 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 def _meeting(process: Process, timeout: float) -> Any:
     """Return the store at MASTER_ADDR and MASTER_PORT, where processes meet. Raise `UserError` after
-    `timeout` seconds, or if a variable is missing or the port is in use.
-    """
+    `timeout` seconds, or if a variable is missing or the port is in use."""
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
         raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")
@@ -292,8 +284,7 @@ def _meeting(process: Process, timeout: float) -> Any:
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
     """Turn `RuntimeError` and `ValueError` in the block into `LostContact`, but let a lack of memory pass.
-    `others` returns a text about the other ranks for the message, or "".
-    """
+    `others` returns a text about the other ranks for the message, or ""."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

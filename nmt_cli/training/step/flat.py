@@ -105,8 +105,7 @@ class Gradients:
 
     def add(self, loss: Tensor, factor: Tensor, losses: Tensor, *, first: bool) -> None:
         """Differentiate `loss`, add its gradients times `factor` to `flat`, and add `losses` to the losses.
-        With `first`, overwrite `flat` and the losses instead.
-        """
+        With `first`, overwrite `flat` and the losses instead."""
         if not self._at_once:
             if first:
                 self.all.zero_()

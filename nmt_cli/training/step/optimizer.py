@@ -15,8 +15,7 @@ STEP = "step"
 
 class Optimizer:
     """Adam or AdamW over a model's parameters, moved into one vector of `shares` equal shares. This rank
-    updates only share number `share` (from 0), and stores only the state of this share.
-    """
+    updates only share number `share` (from 0), and stores only the state of this share."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
         """Move the parameters of `model` into one vector, and start with moments of 0."""
@@ -36,8 +35,7 @@ class Optimizer:
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
         """Update this rank's share with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is
-        the slice of this share, times the loss scale `scale` if there is one. Do not wait for the device.
-        """
+        the slice of this share, times the loss scale `scale` if there is one. Do not wait for the device."""
         for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
             piece.grad = gradients[piece_slice]
         for group in self._adam.param_groups:
@@ -46,8 +44,7 @@ class Optimizer:
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
         """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". For frozen parameters,
-        return the state from the checkpoint. `gathered` joins the shares of all ranks, if there are several.
-        """
+        return the state from the checkpoint. `gathered` joins the shares of all ranks, if several."""
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
             views = self.parameters.views(gathered(mean) if self.split else mean)
@@ -57,8 +54,7 @@ class Optimizer:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state that `tensors` returned, with any number of shares. Parameters without state
-        start from zero. Keep the state of frozen parameters for the next checkpoint.
-        """
+        start from zero. Keep the state of frozen parameters for the next checkpoint."""
         steps: dict[str, float] = {}
         for name, span in self.parameters.spans.items():
             if f"{name}.{STEP}" not in tensors:
@@ -76,8 +72,7 @@ class Optimizer:
 
     def _build(self, steps: Mapping[str, float]) -> None:
         """Create the Adam optimiser over this rank's share, with the moments in `_means`. `steps` has by name
-        the number of steps that each parameter has taken. A parameter without an entry has taken none.
-        """
+        the number of steps that each parameter has taken. A parameter without an entry has taken none."""
         self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
         for names, span in self._runs(steps):

@@ -11,8 +11,7 @@ def learning_rate(
     """Return the learning rate of `step`, counted from 1. Noam depends on `width`, the width of the model.
     Other schedules first rise linearly to schedule.peak in warm-up. Linear and cosine reach 0 at `max_steps`,
     or when `time_used`, the used fraction of training.max_hours, is 1. Inverse-sqrt falls with the root of
-    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the peak.
-    """
+    `step`. Plateau multiplies the peak by schedule.decay for each of `plateaus`. Constant keeps the peak."""
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)

@@ -95,8 +95,7 @@ class Trainer:
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
         """Take step `number` with learning rate `rate` on all ranks. If losses or gradient norm are not
         finite, leave the step out. Return [5] on the device: smoothed loss, NLL, gradient norm, 1 if the step
-        was left out, and loss scale. Both losses are sums over the target tokens of all ranks.
-        """
+        was left out, and loss scale. Both losses are sums over the target tokens of all ranks."""
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
         norm, losses = self._summed()
@@ -122,8 +121,7 @@ class Trainer:
 
     def _summed(self) -> tuple[Tensor, Tensor]:
         """Sum gradients and losses over all ranks, in place. Return the norm of all unscaled gradients, and
-        the losses. With a split optimiser, sum only the gradients that this rank updates.
-        """
+        the losses. With a split optimiser, sum only the gradients that this rank updates."""
         gradients, losses = self.gradients.flat, self.gradients.losses
         if not self.optimizer.split:
             self.group.sum(self.gradients.all)
@@ -137,8 +135,7 @@ class Trainer:
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
         """Set gradients and losses to sums over this rank's micro-batches of step `number`, or 0 without any.
-        If memory runs out, start again with halved micro-batches. Raise `UserError` if halving is impossible.
-        """
+        If memory runs out, start again with halved micro-batches. Raise `UserError` if none can be halved."""
         self._refresh()
         if not batch.micro_batches:
             self.gradients.all.zero_()
@@ -157,8 +154,7 @@ class Trainer:
 
     def _refuse_halving(self, number: int, batch: LocalBatch, error: Exception) -> None:
         """Raise `UserError` from `error` if training is deterministic, or if all micro-batches of step
-        `number` have one pair each. Otherwise return, since a micro-batch can be halved.
-        """
+        `number` have one pair each. Otherwise return, since a micro-batch can be halved."""
         device = self.precision.device
         if self.config.training.deterministic:
             raise UserError(
@@ -174,8 +170,7 @@ class Trainer:
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
         """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,
         overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. Summed
-        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale.
-        """
+        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale."""
         factor = self.scale.scale / target_tokens
         # Nothing below may make the host wait for the device.
         with self.precision.autocast(), self._halves.in_place() if self._halves else nullcontext():
@@ -190,8 +185,7 @@ class Trainer:
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
         """Clip this rank's gradients to optimizer.clip_norm, if set. `norm` is the norm of all gradients.
-        Then update this rank's parameters if `bad` is 0.
-        """
+        Then update this rank's parameters if `bad` is 0."""
         gradients = self.gradients.flat[self.optimizer.share]
         if limit := self.config.optimizer.clip_norm:
             # A norm that is not finite makes the factor 0. Such a step is left out anyway.

@@ -1,6 +1,5 @@
 """The measurements of a run so far. Steps are joined to points of curves, whose number does not grow with the
-run.
-"""
+run."""
 
 import json
 import math
@@ -125,8 +124,7 @@ class History:
 
     def _add_step(self, line: dict[str, Any]) -> None:
         """Add a step to the totals and the curves. Add its losses to the latest losses if they exist and the
-        step was not left out. If the curves already have `2 * POINTS` points, first join the points in pairs.
-        """
+        step was not left out. If the curves already have `2 * POINTS` points, first join points in pairs."""
         self.now = _after(self.now, line)
         if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
             self._recent.append((line["target_tokens"], line["loss"], line["nll"]))

@@ -16,8 +16,7 @@ class LeftOut:
 
     def seen(self, epoch: int, count: int) -> None:
         """Record that `count` pairs of `epoch` were left out up to now. When a later epoch begins, first warn
-        about the pairs of the epoch before. Do not warn if the last warning had an equal number.
-        """
+        about the pairs of the epoch before. Do not warn if the last warning had an equal number."""
         # An epoch is planned while it runs, so only its last batch has the full count.
         if epoch > self._epoch and self._count != self._reported:
             self._warn()

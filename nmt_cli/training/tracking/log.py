@@ -1,6 +1,5 @@
 """Writes `log.jsonl`, which has one line per step and one per validation of a set. A resumed run continues
-the file.
-"""
+the file."""
 
 import hashlib
 import json
@@ -54,8 +53,7 @@ class Log:
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
         """Write and return the lines of all steps since the last flush, or [] without steps. Wait for the
-        device. `waiting` is the fraction of the time since the last flush that steps waited for data.
-        """
+        device. `waiting` is the fraction of the time since the last flush that steps waited for data."""
         if not self._steps:
             return []
         values = torch.stack([measured for _, measured in self._steps]).tolist()
@@ -70,8 +68,7 @@ class Log:
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append lines, and wait until they are on disk. Return the lines as written, with None for numbers
-        that are not finite. If the disk is full, keep the lines for the next call and do not raise.
-        """
+        that are not finite. If the disk is full, keep the lines for the next call and do not raise."""
         written = [_finite(line) for line in lines]
         if not self._file:
             return written
@@ -144,8 +141,7 @@ def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def cut_behind(path: Path, position: Position) -> str:
     """Remove the lines of the log after `position`. If earlier lines are damaged, keep only intact lines, and
-    a copy of the damaged log. Return a warning about damage, or "" without damage.
-    """
+    a copy of the damaged log. Return a warning about damage, or "" without damage."""
     content = read_if_exists(path)
     intact, warning = content[: position.log_bytes], ""
     # Checkpoints of older versions have no hash.

@@ -56,8 +56,7 @@ class Recorder:
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
         """Write, report and return the lines of steps since the last flush, or [] without steps. Store size
-        and hash of the log in the position. `waited` is the seconds of waiting for data so far.
-        """
+        and hash of the log in the position. `waited` is the seconds of waiting for data so far."""
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
@@ -70,8 +69,7 @@ class Recorder:
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
         """Write a line per judgement of the last step, and report the validation, which took `seconds`.
-        `decoded` is "weights" or "ema". `best` says whether the validation is the best so far.
-        """
+        `decoded` is "weights" or "ema". `best` says whether the validation is the best so far."""
         step = self._position.step
         lines = (
             {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}
@@ -109,8 +107,7 @@ class Recorder:
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
         """Return the progress event for the steps in `lines`. Losses are means over the latest steps, and
-        speed and rate are those of the last line. `waiting` is the fraction of time spent waiting for data.
-        """
+        speed and rate are those of the last line. `waiting` is the fraction of time spent on waiting."""
         losses, bleu = self._history.losses, self._history.scores("bleu")
         return Progress(
             step=self._position.step,

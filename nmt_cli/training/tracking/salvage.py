@@ -14,8 +14,7 @@ OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
     """Return the intact lines of a log up to `position`, each step and validation once. Return also a text
-    for each kind of loss: damaged lines, missing steps and missing validations.
-    """
+    for each kind of loss: damaged lines, missing steps and missing validations."""
     intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
     for line in content.split(b"\n")[:-1]:  # the last one was cut short, or is empty
@@ -53,8 +52,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 def _is_intact(line: Mapping[str, Any]) -> bool:
     """Return whether a line of a step or validation has all entries that readers use, with valid values. For
-    other lines, return False or raise `LookupError`, `TypeError` or `AttributeError`.
-    """
+    other lines, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
     if not (isinstance(line["step"], int) and 0 < line["step"] < 2**53):
         return False
     if "valid" not in line:

@@ -31,8 +31,7 @@ class Snapshot:
 
     def checkpoint(self) -> Checkpoint:
         """Return a checkpoint of the current state, equal on all ranks. All ranks call this. Write or copy
-        the tensors before the next step, since they are the live tensors.
-        """
+        the tensors before the next step, since they are the live tensors."""
         trainer = self.trainer
         tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
@@ -69,8 +68,7 @@ class Saver:
 
     def save(self) -> None:
         """Start to write a copy of the current state on the first rank, without waiting. All ranks call this,
-        after `wait`. Raise `Moved` on the first rank if its run folder was moved, removed or replaced.
-        """
+        after `wait`. Raise `Moved` on the first rank if its run folder was moved, removed or replaced."""
         # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):
             raise Moved(
@@ -98,8 +96,7 @@ class Saver:
 
     def wait(self) -> None:
         """Wait until the current checkpoint is on disk. Then report the checkpoint or raise the error as
-        `look` does. All ranks call this, and get the `step` of the first rank.
-        """
+        `look` does. All ranks call this, and get the `step` of the first rank."""
         group = self._snapshot.trainer.group
         if self._writing:
             wait([self._writing])
@@ -125,8 +122,7 @@ class Saver:
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
         """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return its
-        folder. This runs in another thread, so the arguments must not change.
-        """
+        folder. This runs in another thread, so the arguments must not change."""
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)
         best = self._best_among(folders, scores)

@@ -21,8 +21,7 @@ class Scalars:
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
         """Open a new file in `folder`, which is created. `step` is the last step taken. TensorBoard drops the
-        points of earlier files after this step. Warnings go to `report`.
-        """
+        points of earlier files after this step. Warnings go to `report`."""
         # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -62,8 +61,7 @@ class Scalars:
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield (name of a curve, value) for each number in a line of the log, such as "training/loss". Names of
-    validation curves begin with "valid" and the name of the set. Skip values that are missing or None.
-    """
+    validation curves begin with "valid" and the name of the set. Skip values that are missing or None."""
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:

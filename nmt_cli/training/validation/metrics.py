@@ -50,7 +50,7 @@ class Judgement:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The value of each metric, by its name in `validation.watched`."""
+        """The value of each metric, by its name."""
         losses = {"nll": self.nll, "perplexity": self.perplexity, "word-perplexity": self.word_perplexity}
         return losses | {score.metric: score.value for score in self.scores}
 
@@ -93,8 +93,7 @@ class Judge:
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
         """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
-        and translate the first validation.sentences. If `only` is given, use only pairs with these indices.
-        """
+        and translate the first validation.sentences. With `only`, use only pairs with these indices."""
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []

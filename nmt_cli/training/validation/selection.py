@@ -50,8 +50,7 @@ class Trial:
 
 def averages(run: Path) -> list[Average]:
     """Return the candidates, simplest first: the last checkpoint, the best, and averages of the newest 2 to
-    40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints.
-    """
+    40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints."""
     singles = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)
@@ -71,8 +70,7 @@ def averages(run: Path) -> list[Average]:
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
     """Validate each candidate of `averages` on all validation sets of the run's dataset, in fp32. Pass each
     trial to `report` when it is done, and return all trials in order. Raise `UserError` if the dataset is
-    missing, changed or without a validation set, or a checkpoint is damaged.
-    """
+    missing, changed or without a validation set, or a checkpoint is damaged."""
     candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
     for file in {average.file for average in candidates}:
@@ -106,8 +104,7 @@ def winner(trials: Sequence[Trial]) -> Trial:
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     """Return the dataset at the path in `checkpoint`. Raise `UserError` if it is missing or has no validation
-    set. Raise `UserError` too if it differs from the training data in `identity`.
-    """
+    set. Raise `UserError` too if it differs from the training data in `identity`."""
     stored_path = read_state(checkpoint).get("dataset")
     if stored_path is None:
         raise UserError(f"{checkpoint / STATE} does not name its dataset. Choose with --last or --best.")

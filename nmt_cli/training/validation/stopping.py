@@ -9,23 +9,17 @@ from itertools import accumulate
 
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
-from nmt_cli.training.config import TrainConfig, ValidationConfig
+from nmt_cli.training.config import TrainConfig
 
-SMALLER_IS_BETTER = ("nll", "perplexity", "word-perplexity")
+SMALLER_IS_BETTER = ("nll",)
 
 Judged = Mapping[str, Mapping[str, float]]
 """The metrics of the first validation set, by step and by name of the metric."""
 
 
-def watched_metric(config: ValidationConfig) -> str:
-    """Return the metric that has to improve: validation.watched, or validation.metric if "metric"."""
-    return config.metric if config.watched == "metric" else config.watched
-
-
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Return whether the watched metric did not improve in the last validation.patience validations. If
-    patience is 0, or there were fewer validations, return False.
-    """
+    """Return whether validation.metric did not improve in the last validation.patience validations. If
+    patience is 0, or there were fewer validations, return False."""
     patience = config.validation.patience
     if not patience:
         return False
@@ -34,9 +28,8 @@ def patience_ended(config: TrainConfig, judged: Judged) -> bool:
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """Return the number of plateaus: schedule.patience validations in a row without improvement of the
-    watched metric. Count only validations after warm-up. After each plateau, start again from 0.
-    """
+    """Return the number of plateaus: schedule.patience validations in a row without improvement of
+    validation.metric. Count only validations after warm-up. After each plateau, start again from 0."""
     count = waited = 0
     for better in improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
@@ -55,10 +48,9 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return whether each validation after step `after` is the best so far by the watched metric. Ignore
-    validations up to `after`. The first value is an improvement, but not an equal value or nan.
-    """
-    metric = watched_metric(config.validation)
+    """Return whether each validation after step `after` is the best so far by validation.metric. Ignore
+    validations up to `after`. The first value is an improvement, but not an equal value or nan."""
+    metric = config.validation.metric
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
     bests = accumulate(values, max, initial=-math.inf)

@@ -56,8 +56,7 @@ class Validator:
 
     def validate(self) -> list[Judgement]:
         """Validate the model, or its moving average if any, on all sets, and return a judgement per set.
-        Store the results of the first set in the position. All ranks call this.
-        """
+        Store the results of the first set in the position. All ranks call this."""
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
         # A checkpoint stores the position as JSON, whose keys are strings.

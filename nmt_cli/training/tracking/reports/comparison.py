@@ -29,8 +29,7 @@ OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
     """Write an HTML page that compares `runs`, or an SVG if `out` ends in .svg. Raise `UserError` if a folder
-    has no steps of a run, or `out` is another drawing (.png).
-    """
+    has no steps of a run, or `out` is another drawing (.png)."""
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
     stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]

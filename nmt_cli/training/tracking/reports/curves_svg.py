@@ -13,14 +13,14 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 WIDTH, HEIGHT, LEFT, TOP = 420, 260, 56, 34
 """Size of a chart, and its left and top margins. The right margin is 14, the bottom margin 48.
 
-An entry of the legend is 16 high."""
+An entry of the legend is 16 high.
+"""
 WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return an SVG with a legend, and charts of training loss, validation loss and BLEU if they have values.
-    `runs` have the format of `nmt report`. Validation curves are those of the first set.
-    """
+    `runs` have the format of `nmt report`. Validation curves are those of the first set."""
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
         "Training loss": [(run["curves"]["step"], run["curves"]["nll"]["mean"]) for run in runs],
@@ -42,8 +42,7 @@ def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _chart(title: str, curves: Sequence[tuple[Sequence[int], Sequence[float | None]]]) -> Iterator[str]:
     """Yield the SVG elements of a chart, or nothing without values. Each curve has steps and values. Skip
-    values of None. With over 60 values, the chart may cut off the top 3 %.
-    """
+    values of None. With over 60 values, the chart may cut off the top 3 %."""
     points = [[(x, y) for x, y in zip(*curve, strict=False) if y is not None] for curve in curves]
     if not any(points):
         return
