@@ -24,7 +24,8 @@ class FilterConfig:
     """Maximum subwords on either side, end token included. 0 means no limit."""
 
     max_ratio: float = setting(0.0, least=1, or_zero=True, everyday=True)
-    """Maximum ratio of the words of the longer to the shorter side, split at spaces. 0 means no limit."""
+    """Maximum ratio of the words of both sides. 0 means no limit. It divides the words of the longer side by
+    those of the shorter. Spaces separate words."""
 
     identical: bool = False
     """Drop pairs whose two sides are the same text."""
@@ -49,7 +50,7 @@ class FilterConfig:
     """Sides that must be equal for `decontaminate`. "pair" means both sides."""
 
     held_out: tuple[str, ...] = ()
-    """More corpora whose pairs `decontaminate` drops, named as for --test."""
+    """More corpora whose pairs `decontaminate` drops. They are named as for --test."""
 
     min_score: float = 0.0
     """Minimum score. 0 means no limit. Scores are in `corpus.score_column`. Pairs without a score stay."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -92,4 +93,5 @@ def test_the_commands_of_a_page_run_as_written(page: Path, folder: Path, nmt_scr
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        # `head` ends before its input does, which a pipe reports as SIGPIPE.
+        assert done.returncode in (0, 128 + signal.SIGPIPE), f"{command}\n{done.stderr}"
