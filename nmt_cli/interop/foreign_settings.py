@@ -55,8 +55,8 @@ class ForeignSettings:
         return list(self._read(name, tuple[str, ...], ()))
 
     def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings of each object in a list, or [] if the list is missing. Raise `UserError` if
-        the setting is not a list of objects."""
+        """Return the settings of each object in a list, or [] if the list is missing or "". Raise `UserError`
+        if the setting is not a list of objects."""
         return [
             ForeignSettings(value, f"{self.where}: {name}")
             for value in self._read(name, tuple[object, ...], ())

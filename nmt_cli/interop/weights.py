@@ -41,9 +41,9 @@ def common_tensors(
     tensors: Mapping[str, Tensor], rename: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], where: str
 ) -> dict[str, Tensor]:
     """Return the tensors under the common names that `rename` gives. Errors name the file `where`. Raise
-    `UserError` for a tensor that is not a dense vector or matrix of fp16, bf16, fp32 or fp64 numbers. Refuse
-    views that repeat numbers. Refuse a missing output projection. Refuse an embedding or output projection
-    that is not a matrix of at most `MAX_ROWS` rows."""
+    `UserError` for a tensor that is not a dense CPU vector or matrix of fp16, bf16, fp32 or fp64, or that
+    repeats numbers as a view. Also raise it for a missing output projection, and for an embedding or output
+    projection that is not a matrix of at most `MAX_ROWS` rows."""
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.dtype not in REAL:

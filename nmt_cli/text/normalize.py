@@ -45,8 +45,8 @@ class Normalizer:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
-        """Return `text` after all settings except `words`. Remove control characters, and whitespace at both
-        ends. Replace each run of whitespace by one space."""
+        """Return `text` with all settings except `words` applied. Remove control characters, and whitespace
+        at both ends. Replace each run of whitespace by one space."""
         text = CONTROLS.sub("", text)
         # Only these two settings change ASCII, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:

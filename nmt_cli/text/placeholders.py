@@ -30,7 +30,7 @@ Values = Mapping[str, str]
 
 
 def family(count: int) -> tuple[str, ...]:
-    """Return the symbols of a vocabulary with `count` placeholders: `JOINED`, ⟦1⟧ and so on. () for 0."""
+    """Return `JOINED` and the symbols ⟦1⟧ to ⟦N⟧ for N = `count` placeholders, or () if `count` is 0."""
     return (JOINED, *(f"⟦{number}⟧" for number in range(1, count + 1))) if count else ()
 
 
@@ -86,6 +86,6 @@ def restored(text: str, values: Values) -> str:
 
 
 def masked_pair(source: str, target: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Return both texts. Replace each placeholder that occurs in both texts by the same symbol."""
+    """Return both texts. Replace placeholders that both have by equal symbols, while `symbols` last."""
     values = values_of(source, symbols, target)
     return masked(source, values), masked(target, values)

@@ -37,8 +37,8 @@ class Tokenizer:
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """Return `raw` for `encode`: normalised, split into words if `moses` is set, with `begin` first.
-        Symbols stay unchanged. Do not prepare a text twice, because the second time may split it further."""
+        """Return `raw` for `encode`: normalised, in words if `moses` is set, after `begin` unless `raw` is
+        empty or begins with a symbol. Symbols stay unchanged. Preparing a text twice may split it further."""
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:

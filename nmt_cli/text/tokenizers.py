@@ -77,7 +77,7 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return all fields for JSON. Omit `own_models` and `begins` if empty, as older versions did."""
+        """Return all fields for JSON. As in older versions, omit a false `own_models` and empty `begins`."""
         added_later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
@@ -107,8 +107,8 @@ class Preparer:
         self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
-        """Return `raw`, a line of `side`, normalised, in words, and with the side's first symbol before it.
-        Symbols stay unchanged."""
+        """Return `raw`, a line of `side`, normalised, in words, and after the side's begin symbol unless the
+        line is empty or begins with a symbol. Symbols stay unchanged."""
         return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
@@ -175,8 +175,8 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    `models` has the path of each model by name. By kind, it is a `.model` file, a word list or BPE codes. BPE
-    gets an alphabet: the characters of the codes and of the prepared lines in `sample`.
+    `models` has the path of each model by name: by kind, a `.model` file, a word list or BPE codes. Omit
+    symbols from word lists. For BPE, take the alphabet from the codes and the prepared lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}

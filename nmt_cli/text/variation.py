@@ -111,8 +111,8 @@ def mistyped(text: str, random: Random) -> str:
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """Return `word` with a random letter dropped, doubled, swapped with the next character, or replaced. All
-    four are equally likely. The new letter is a random letter of the word, perhaps the old one."""
+    """Return `word` with a random letter dropped, doubled, swapped with the next character (if any), or
+    replaced by a random letter of the word, perhaps by itself. All four are equally likely."""
     index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
     before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
@@ -129,7 +129,7 @@ def _mistyped_word(word: str, random: Random) -> str:
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
     """Return `pair` with a placeholder at about the same place in both sides, after any leading `symbols`.
     Draw a mask from `masks` that neither side has, or random text if `masks` is empty. If all masks are used,
-    return `pair`. At random, put the placeholder before the final punctuation or join it to a word."""
+    return `pair`. Sometimes put it before the final punctuation, or join it to a word."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair

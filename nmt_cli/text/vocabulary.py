@@ -42,7 +42,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         """Raise `UserError` if a special token's id is out of range, or an entry is not Unicode text. Also
-        raise it if the end and unknown token are equal or in `never`."""
+        raise it if the end and unknown token are equal, or if either is in `never`."""
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():
@@ -134,8 +134,8 @@ class Numbering:
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
         """Return the numbering of an existing vocabulary. `pieces` has texts by number. A piece without an
-        entry, or spelt like a special token, is unknown. Entries without a piece or symbol are `foreign`.
-        Raise `UserError` if a symbol or all pieces have no entry."""
+        entry, or spelt like a special token, is unknown. Entries of no piece or symbol are `foreign`. Raise
+        `UserError` if a symbol has no entry, or if no piece has an entry."""
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {

@@ -65,7 +65,7 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
     """Return each line's translation by the package in `folder`, with the settings of Argos Translate.
-    Replace underscores by spaces. Raise `UserError` if CTranslate2 is not installed."""
+    Replace each "_" in a translation by a space. Raise `UserError` if CTranslate2 is not installed."""
     with TemporaryDirectory() as unpacked:
         root = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:

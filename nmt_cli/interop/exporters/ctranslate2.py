@@ -159,7 +159,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
 
 def translated(folder: Path, lines: list[str], kind: str, **options: object) -> list[str]:
     """Return each line's translation by the model in `folder`, with a beam of 4 on the CPU. `kind` is the
-    compute type, such as "int8". `options` go to `translate_batch`."""
+    compute type, such as "int8". `options` go to `translate_batch`. Raise `UserError` without CTranslate2."""
     from nmt_cli.text.subword_models.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()).processor for name in exported.SPMS.values())

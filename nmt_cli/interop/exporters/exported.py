@@ -32,7 +32,7 @@ by 2.5e-3)."""
 
 def text_losses(tokenizers: Tokenizers) -> list[str]:
     """Return a message for each tokeniser feature that other toolkits lack, or []. Report Moses, split rare
-    pieces, symbols that do not begin with ">>", and tokenisers other than SentencePiece."""
+    pieces, and a symbol that does not begin with ">>". If the kind is not SentencePiece, report only that."""
     recipe = tokenizers.recipe
     if recipe.kind != "sentencepiece":
         return [f"the tokeniser is {recipe.kind}, not SentencePiece"]

@@ -113,7 +113,7 @@ def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOption
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """Return the vocabulary of a dictionary: special tokens, then a piece per line, before its count. Fillers
+    """Return the vocabulary of a dictionary: special tokens, then the pieces of lines "PIECE COUNT". Fillers
     and pieces spelt like special tokens become empty. Raise `UserError` for a bad line or repeated piece."""
     entries: list[str] = list(MARKS)
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -232,8 +232,8 @@ def _cut_positions(tensors: dict[str, Tensor]) -> int:
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
     """Return tokenisers with the subword models in `folder`. Prefer SentencePiece to subword-nmt's codes.
-    `names` has each side's language, `sides` each side's vocabulary. Sides share equal vocabularies. Raise
-    `UserError` if a side has no subword model or several."""
+    `names` has each side's language, `sides` each side's vocabulary. If both vocabularies are equal, the
+    sides share one. Raise `UserError` if a side has no subword model or several."""
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
@@ -260,8 +260,8 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
 
 
 def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
-    """Return the file of each side. A single file serves both sides. Of several, choose the file whose name
-    has the side's language, from `names`, between dots. Raise `UserError` if none or several fit."""
+    """Return the file of each side. A single file serves both sides. Of several, choose the file with the
+    side's language, from `names`, as a dotted part of its name. Raise `UserError` if none or several fit."""
     if len(files) == 1:
         return dict.fromkeys(SIDES, files[0])
     chosen: dict[Side, Path] = {}
@@ -277,6 +277,6 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
 
 
 def _alphabet(entries: Iterable[str]) -> bytes:
-    """Return the sorted characters of `entries` in UTF-8, without final `@@`, spaces and newlines."""
+    """Return the sorted set of characters, as UTF-8. Drop spaces, newlines and each entry's final `@@`."""
     characters = {character for entry in entries for character in entry.removesuffix("@@")}
     return "".join(sorted(characters - {" ", "\n"})).encode()

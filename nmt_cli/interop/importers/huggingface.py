@@ -240,8 +240,8 @@ def _ids(path: Path, rows: int) -> dict[str, int]:
 def _vocabulary(
     folder: Path, ids: Mapping[str, int], rows: int, end: int, start: int | None, never: tuple[int, ...]
 ) -> Vocabulary:
-    """Return a vocabulary of `rows` entries: the pieces in `ids`, others empty. Search never produces empty
-    entries and ids in `never`, except `end`. Raise `UserError` for a missing `<unk>` or a line break."""
+    """Return a vocabulary of `rows` entries: pieces in `ids`, others empty. Search never produces empty
+    entries or ids in `never`, but may produce `end`. Raise `UserError` for no `<unk>` or a line break."""
     if "<unk>" not in ids:
         raise UserError(f"{folder}: the vocabulary has no <unk>, so nmt does not support this model.")
     entries = [""] * rows
@@ -294,8 +294,8 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
 def tokenizers_from_models(
     languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
 ) -> Tokenizers:
-    """Return tokenisers for SentencePiece `models`, contents of files. `languages` are source and target. The
-    sides share a vocabulary if `sides` has one object twice. Source entries like ">>de<<" become symbols."""
+    """Return tokenisers for `models`, the contents of SentencePiece files. `languages` are source and target.
+    A vocabulary is shared if `sides` has one object twice. Source entries like ">>de<<" become symbols."""
     joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",

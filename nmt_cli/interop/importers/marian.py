@@ -190,9 +190,9 @@ def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their common names, without zero biases. Turn Marian's [inputs, outputs]
-    matrices into [outputs, inputs], and matrices of one row into vectors. A shared embedding serves both
-    sides. If the output projection is missing, use the target embedding."""
+    """Return the tensors under their common names, without zero biases. Transpose Marian's matrices except
+    embeddings and `_Wt`. Flatten biases and the tensors of norms. Use a shared embedding for both sides. If
+    the output projection is missing, use the target embedding."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
         new = _renamed(name)
@@ -336,8 +336,8 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
-    """Return the first `rows` entries of a vocabulary file, without a start token. Pad with empty entries
-    that search never produces. Raise `UserError` if the file lacks </s> or <unk>."""
+    """Return the first `rows` entries of a vocabulary file, without a start token. Padding and pieces with
+    line breaks become empty, and search never produces these. Raise `UserError` for no </s> or <unk>."""
     if file.suffix == ".spm":
         ids = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:

@@ -27,7 +27,7 @@ REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 
 
 class Inert:
-    """Replacement without behaviour for an object of another class. Keeps unnamed arguments and state."""
+    """Replacement without behaviour for an object of another class. It keeps unnamed arguments and state."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         self.parts = parts

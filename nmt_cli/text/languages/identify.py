@@ -57,7 +57,7 @@ class LanguageDetector:
         return self._identifier is not None
 
     def ranked(self, text: str) -> list[tuple[str, float]]:
-        """Return (language, probability) for all languages, the likeliest first. Judge by `MAX_RANKED`
+        """Return (language, probability) for all languages, likeliest first. Read the first `MAX_RANKED`
         characters. Unsupported languages come last, with probability 0. The first call loads the model."""
         with self._loading:
             self._identifier = self._identifier or _identifier(self._names)

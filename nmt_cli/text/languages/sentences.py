@@ -146,9 +146,9 @@ def _after_spaces(text: str, position: int) -> int:
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
     """Return whether the punctuation in `match` ends the sentence from `start`. `following` begins the next.
 
-    Return False before lower case or end punctuation, without a space (except `DENSE_MARKS`), or after an
-    abbreviation. Also return False for a semicolon (except in Greek), or if no letter or digit precedes. A
-    clause that names the speaker also continues the sentence.
+    Return False before lower case, end punctuation or a no-break space, without a space (except after
+    `DENSE_MARKS`), or after an abbreviation. Also return False for a semicolon (except in Greek), if no
+    letter or digit precedes, or if a clause that names the speaker follows.
     """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)

@@ -132,7 +132,7 @@ class Bpe:
         return pieces
 
     def _without(self, too_rare: set[int]) -> set[str] | None:
-        """Return all pieces except `too_rare`, for subword-nmt's vocabulary filter. None means no filter."""
+        """Return all pieces except `too_rare`, as subword-nmt's filter, or None if `too_rare` is empty."""
         if not too_rare:
             return None
         common = (piece for piece, i in self._numbers.items() if i not in too_rare)

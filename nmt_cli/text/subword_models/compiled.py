@@ -194,8 +194,8 @@ def _best(table, letters, starts):
 
 @njit(**OPTIONS)
 def _set_aside(table, threshold):
-    """Make active pairs with counts below `threshold` inactive, and move their counts to `aside`. Add a
-    negative count to the value in `aside`."""
+    """Make active pairs with counts below `threshold` inactive. Replace `aside` by the count or, if the count
+    is negative, add it to `aside`. Then set the count to 0."""
     remaining = 0
     for i in range(table.lengths[ACTIVE]):
         pair = table.pairs[table.active[i]]

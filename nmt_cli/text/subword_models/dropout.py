@@ -66,7 +66,7 @@ class _Path:
 
 
 class BpeDropout:
-    """A segmentation by `model` that omits each possible merge with probability `rate` at every step."""
+    """A segmentation by `model` that omits each possible merge with probability `rate` > 0 at every step."""
 
     def __init__(self, model: Merging, rate: float) -> None:
         self._model = model
@@ -103,8 +103,8 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
-        """Follow `path` and its branches to the end of a word. Do `count` merges, then omit the next merge,
-        and draw a new count. Return the merges left until the next omitted merge, and the word's pieces."""
+        """Follow `path` and its branches to the end of a word. Do `count` merges, omit the next one, draw a
+        new count, and repeat. Return the number of merges until the next omission, and the word's pieces."""
         while count < len(path.course):
             state = path.course[count]
             count, chosen = self._choose(state.merges, count - path.course.index(state))
@@ -120,8 +120,8 @@ class BpeDropout:
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
         """Choose the merges of a state that are done, in order of rank, up to the first rank with any. The
-        next `count` merges are not omitted. Return the merges left until the next omitted one. Also return
-        the choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
+        next `count` merges are not omitted. Return the number of merges until the next omitted one. Also
+        return the choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // POSITIONS != rank:

@@ -17,8 +17,8 @@ from nmt_cli.text.vocabulary import reserved
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """Learn a subword model of kind `config.kind` from prepared `lines` without symbols. For "char" and
-    "word", keep the most frequent entries that fit and occur `min_count` times. Raise `UserError` for no
-    text, or a vocabulary size too small or too large."""
+    "word", keep the most frequent entries that fit and occur at least `min_count` times. Raise `UserError`
+    for no text, or if the vocabulary size is too small or too large."""
     if not any(lines):
         raise UserError("there is no text to learn subwords from. Check the corpus and the filters.")
     available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -51,7 +51,7 @@ def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[i
 
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
     """Learn codes whose pieces fill `available` vocabulary entries, or that have `config.merges` merges if
-    set. Raise `UserError` if `alphabet` does not fit, or the text supports fewer."""
+    set. Raise `UserError` if `alphabet` does not fit, or the text supports fewer entries or merges."""
     counts = Counter(word for line in lines for word in line.split())
     if config.merges:
         codes = learn_codes(counts, config.merges)
@@ -93,7 +93,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """Return the most frequent characters, by falling count, that make up share `coverage` of `counts`."""
+    """Return the fewest characters that make up the share `coverage` of `counts`, the most frequent first."""
     needed = coverage * counts.total()
     characters = []
     for character, count in _by_count(counts):

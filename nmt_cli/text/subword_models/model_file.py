@@ -58,7 +58,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer at offset `at`, perhaps cut off by the end, and the offset after."""
+    """Return the varint at offset `at` and the offset after. If the end cuts it off, decode what is there."""
     value = shift = 0
     while at < len(message):
         byte = message[at]
