@@ -164,7 +164,7 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
-    """Raise `UserError` if `out` is in `folders`, or exists and is neither empty nor an earlier average."""
+    """Raise `UserError` if `out` is in `folders`, or exists and is neither an empty folder nor an average."""
     if not out.exists():
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):

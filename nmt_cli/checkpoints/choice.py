@@ -33,8 +33,8 @@ def best(run: Path, count: int) -> list[Path]:
 
 def apart(run: Path, minutes: float, count: int) -> list[Path]:
     """Return `count` checkpoints about `minutes` of training apart, oldest first, up to the newest. Going
-    back, take the checkpoint nearest to each distance, and of equal ones the newer. Raise `UserError` if a
-    distance is off by over half, too few exist, or a time is not stored."""
+    back, take the checkpoint nearest to `minutes` before the last one taken. The newer one wins a tie. Raise
+    `UserError` if a distance is off by over half of `minutes`, too few exist, or a time is not stored."""
     existing = checkpoints(run)
     ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
     left = sorted(ages, reverse=True)

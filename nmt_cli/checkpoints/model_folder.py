@@ -106,7 +106,7 @@ def write_model(
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
-    """Return the model in `folder` on `device`, ready to translate. If there is a moving average, use it as
+    """Return the model in `folder` on `device`, in evaluation mode. If there is a moving average, use it as
     weights. Raise `UserError` if a file is missing or damaged, or if weights and settings do not match."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)

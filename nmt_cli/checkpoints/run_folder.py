@@ -169,7 +169,7 @@ def sweep(run: Path) -> None:
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:
-    """Rename folders `best` and `last` to unused names such as "best.1". Return each new path by its old."""
+    """Rename `best` and `last`, if folders and not links, to names like "best.1". Return new paths by old."""
     folders = (run / BEST, run / LAST)
     moved = {folder: unused(folder) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     for folder, now in moved.items():

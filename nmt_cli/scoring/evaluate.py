@@ -202,8 +202,8 @@ def _warnings(
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
     """Yield a warning for each text with invalid UTF-8, and for each with carriage returns inside lines. For
-    paper-bleu, or bleu with a tokeniser, also check systems for tokenised text. Warn if at least
-    `LOOKS_TOKENIZED` lines look tokenised."""
+    paper-bleu, or bleu with a tokeniser, also yield a warning for each system with `LOOKS_TOKENIZED` or more
+    lines that end in a space and a full stop."""
     for text in (*references, *systems):
         if text.invalid:
             yield (

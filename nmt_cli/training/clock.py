@@ -29,7 +29,7 @@ class Clock:
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds to the first limit, at the mean pace. Ignore max_epochs in the first epoch."""
+        """Estimated seconds to max_steps or an earlier limit, at mean pace. Ignore max_epochs in epoch 0."""
         position, seconds = self._position, self.seconds
         # The number of steps in an epoch is not known before one has ended.
         epoch_steps = (position.step - position.batch) / position.epoch if position.epoch else 0

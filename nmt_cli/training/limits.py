@@ -53,7 +53,7 @@ class Limits:
         return self.position.step % self.config.training.log_every == 0
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Update the position's count of latest steps in a row that were left out, from log `lines`. Raise
+        """Count in the position how many of the latest steps in a row were left out, from log `lines`. Raise
         `UserError` if the count is at least `GIVE_UP_AFTER`."""
         for line in lines:
             # A step that was taken resets the count to 0.

@@ -42,7 +42,7 @@ class Loop:
 
     def train(self) -> bool:
         """Take all remaining steps, with validation and saving. Return False if the user stopped the run
-        before its end. Raise `UserError` if the run diverges, or if its dataset or folder changes."""
+        early. Raise `UserError` if the run diverges, dataset or folder change, or the last save fails."""
         first_step, group, requests = self.position.step, self.trainer.group, 0
         self.recorder.restart_clock()
         with closing(self.saver):
@@ -131,7 +131,7 @@ class Loop:
         )
 
     def _try_to_save(self) -> None:
-        """Wait for the last checkpoint, then start to write the next one. Warn if writing a checkpoint fails.
+        """Wait for the checkpoint being written, then start to write the next one. Warn if writing fails.
         Raise `UserError` if the dataset has changed on any rank, or if the run folder was moved."""
         self._flush()
         self.dataset.check_all_ranks()
@@ -149,8 +149,8 @@ class Loop:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training continues: {error}"))
 
     def _end(self, first_step: int, stopped: bool) -> bool:
-        """Validate the last step except if `stopped`, save the last step, and report the state. Skip work
-        that is done. Return whether the run is complete. This process began at step `first_step`."""
+        """Validate (except if `stopped`) and save the last step, if not yet done. Report the state. Raise an
+        error if saving fails. Return whether the run is complete. This process began at step `first_step`."""
         unvalidated = not self.validator.done
         validates = unvalidated and self.validator.enabled and not stopped
         if validates:

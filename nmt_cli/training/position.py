@@ -27,10 +27,10 @@ class Position:
     """The validation score of each validated step. Larger is better."""
 
     judged: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Every metric of the first validation set at each of these steps."""
+    """Every metric of the first validation set at each validated step."""
 
     log_bytes: int = 0
     """Length of `log.jsonl` at the last flush."""
 
     log_sha256: str = ""
-    """Hash of these bytes of `log.jsonl`."""
+    """SHA-256 of the first `log_bytes` bytes of `log.jsonl`."""

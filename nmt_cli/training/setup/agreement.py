@@ -42,7 +42,7 @@ def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
 
 
 def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
-    """If the facts of ranks differ, raise `UserError` with up to `SHOWN` differences and `remedy`."""
+    """If a rank's facts differ from rank 0's, raise `UserError`: up to `SHOWN` differences, and `remedy`."""
     first = all_facts[0]
     for rank, facts in enumerate(all_facts):
         names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]

@@ -88,7 +88,7 @@ def build_trainer(
 
 
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Warn of a CPU with fewer cores than `ranks`, the local processes, or without instructions for bf16.
+    """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16.
     Also warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8."""
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):

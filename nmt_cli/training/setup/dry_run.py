@@ -28,7 +28,7 @@ from nmt_cli.training.step.flat import trained
 from nmt_cli.training.tracking.events import Note, Report
 
 SAMPLED = 100
-"""Number of batches that are cut to measure their filler."""
+"""Maximum number of batches that are cut into micro-batches to measure their filler."""
 
 FLOAT_BYTES = 4
 
@@ -43,7 +43,7 @@ class Epoch:
     source_tokens: int
     target_tokens: int
     of: str
-    """The corpus whose epoch it is, if corpora are mixed."""
+    """The corpus whose epoch it is. "" if corpora are not mixed."""
 
 
 @dataclass(frozen=True, slots=True)

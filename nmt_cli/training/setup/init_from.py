@@ -34,8 +34,8 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
-    differ, copy only rows of shared entries. Raise `UserError` if a parameter differs that `config.allow`
-    does not name, or a pattern there names none. Raise it too if settings use weights differently."""
+    differ, copy only rows of shared entries. Raise `UserError` if a parameter differs that no pattern in
+    `config.allow` matches, if a pattern matches none, or if settings use weights differently."""
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
     parent = read_identity(folder, description)
@@ -86,8 +86,8 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` by name, with matrices in `ROWS` fitted to the vocabulary of `own`. Rows
-    of entries that are not shared come from `new`."""
+    """Return the tensors of `parent` by name. Fit those in `ROWS`, if equally wide, to the vocabulary of
+    `own`. Take rows of entries that are not shared from `new`."""
     tensors = dict(parent)
     for name, side in ROWS.items():
         if name in new and name in parent and new[name].shape[1:] == parent[name].shape[1:]:

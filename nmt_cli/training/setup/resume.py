@@ -23,7 +23,7 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
     """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
-    settings, another dataset or other files, a damaged checkpoint, or a step above training.max_steps."""
+    settings, another dataset, foreign files, a damaged checkpoint, or a step above training.max_steps."""
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
     if not newest:

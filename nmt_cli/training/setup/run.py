@@ -125,8 +125,8 @@ def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
     """Return the log, its history, and a function that passes events to all readers. Readers are `report`,
-    the HTML report, and TensorBoard and W&B if set. Cut the log at the position, store the settings, and warn
-    of damage. On ranks other than the first, write nothing, and return `report` itself."""
+    the HTML report, and TensorBoard and W&B if set. Cut the log, store settings, and rename folders in place
+    of links, with warnings. On later ranks, write nothing, and return `report` itself."""
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return Log(None), History(), report
@@ -164,7 +164,7 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
     """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
-    run tries only the longest batch, and only to search its size. Raise `UserError` if a trial fails."""
+    run tries only the longest batch, if it must find how many tokens fit. Raise `UserError` if that fails."""
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
     cut, begins = first_cut(config, device, group.process), not snapshot.position.step

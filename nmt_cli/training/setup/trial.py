@@ -77,7 +77,7 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
     """Return time and memory of a step on the longest pairs of `split`. While the pairs do not fit, retry
-    with every second pair. For each retry, lower the returned cut if its size is searched, else warn. Raise
+    with every second pair. For each retry, lower the returned cut if `is_searched`, else warn. Raise
     `UserError` instead of a retry with a single pair, or with training.deterministic. Time a second pass,
     except after a slow first pass without compiling."""
     config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
@@ -129,7 +129,7 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
     """Return the micro-batch of `pairs` for a trial. With `rounding`, avoid equal numbers of source and
     target tokens. `torch.compile` would then expect equal numbers in all batches. If rounding gives equal
-    numbers, do not round. If that gives equal numbers too, omit a pair with unequal sides."""
+    numbers, do not round. If numbers are equal without rounding too, omit a pair with unequal sides."""
     part = assemble(split, pairs, rounding)
     if not rounding or len(part.source_tokens) != len(part.target_tokens):
         return part

@@ -53,8 +53,8 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return the rank from the variables of torchrun, else of Slurm. Without these, return rank 0 of 1. If a
-    needed variable is missing or invalid, raise `UserError` with its name."""
+    """Return the rank from variables of torchrun, else of srun with several tasks, else rank 0 of 1. Raise
+    `UserError` if a needed variable is missing or invalid, or the rank is not below the number of ranks."""
     env = os.environ
     # torchrun comes first, since a Slurm job may start it.
     if "RANK" in env and "WORLD_SIZE" in env:
@@ -70,8 +70,8 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. If missing, set MASTER_ADDR to
-    the first host, and MASTER_PORT by the job's number. Raise `UserError` for missing or bad variables."""
+    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. Set a missing MASTER_ADDR to
+    the first host, a missing MASTER_PORT by the job. Raise `UserError` for other missing or bad ones."""
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm sets no port. The number of the job spreads the jobs of a machine over several.
@@ -254,8 +254,8 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 def _meeting(process: Process, timeout: float) -> Any:
-    """Return the store at MASTER_ADDR and MASTER_PORT, where processes meet. Raise `UserError` after
-    `timeout` seconds, or if a variable is missing or the port is in use."""
+    """Return the key-value store at MASTER_ADDR and MASTER_PORT, where processes meet. Raise `UserError`
+    after `timeout` seconds, or if a variable is missing or the port is in use."""
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
         raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")

@@ -90,7 +90,7 @@ class Gradients:
     """The gradients of `parameters`, then the losses, in one vector. Each `grad` is a view of this vector."""
 
     def __init__(self, parameters: Parameters, halves: Halves | None = None) -> None:
-        """Allocate zeros with a view as each `grad`. With `halves`, differentiate by the copies in it."""
+        """Allocate zeros, with a view as each `grad`. With `halves`, take the gradients of its copies."""
         size, trained_parameters = len(parameters.vector), list(parameters.by_name.values())
         self.all = parameters.vector.new_zeros(size + LOSSES)
         """`flat` followed by `losses`, the vector that ranks sum up."""

@@ -38,8 +38,8 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """If the last line of `environment.jsonl` in `run` has other facts, append a line with `step` and
-    `facts`. Report a warning if a line is damaged. Raise `UserError` if the disk is full."""
+    """If `environment.jsonl` in `run` does not end with `facts`, append a line with `step` and `facts`.
+    Report a warning if a line is damaged. Raise `UserError` if the disk is full."""
     path = run / ENVIRONMENT
     content = read_if_exists(path)
     earlier = [_without_step(line) for line in content.splitlines()]

@@ -53,7 +53,7 @@ class Progress:
     """Training loss with label smoothing, as in `History.losses`."""
 
     nll: float
-    """The same without label smoothing."""
+    """Training loss without label smoothing."""
 
     learning_rate: float
     tokens_per_second: float

@@ -99,7 +99,7 @@ class History:
     """Number of steps in a point."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add the next lines of the log in order: validations, which have "valid", and steps."""
+        """Add the next lines of the log in order: validations, which have the key "valid", and steps."""
         for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))

@@ -96,7 +96,7 @@ class Log:
 
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """Return the entries of a step's line, also of a mixture, that need no wait for the device."""
+    """Return the entries of a step's log line that need no wait for the device, with those of a mixture."""
     facts: dict[str, Any] = {
         "step": number,
         "epoch": batch.epoch,
@@ -113,7 +113,7 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
 
 
 def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
-    """Return a step's line from `_step_facts` and `Trainer.step`, with mean losses per target token."""
+    """Return a step's log line, with mean losses per target token. Omit a loss scale of 1 in `measured`."""
     smoothed, nll, norm, bad, scale = measured
     tokens = facts["target_tokens"]
     line = {

@@ -35,7 +35,7 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """Record into `log`, `history` and `position`. `vocabulary` is the number of target entries."""
+        """Record into `log`, `history` and `position`. `vocabulary` is the target vocabulary's size."""
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
@@ -49,7 +49,7 @@ class Recorder:
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Record the last step, `measured` by `Trainer.step`. Report a note when a stage starts."""
+        """Keep a step, `measured` by `Trainer.step`, for `flush`. Report a note if a mixture stage starts."""
         if batch.mixed and batch.mixed.stage != self._stage:
             self._report_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)

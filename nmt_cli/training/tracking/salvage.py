@@ -36,7 +36,7 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
 
 
 def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the intact lines, and the number of damaged ones. Ignore a last line without newline."""
+    """Return intact log lines as dicts, and the number of damaged ones. Skip a last line without newline."""
     entries = [_read(line) for line in content.split(b"\n")[:-1]]
     return [entry for entry in entries if entry], entries.count(None)
 

@@ -111,7 +111,7 @@ class Saver:
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """Return the checkpoints.keep_best best steps of those that are saved, being saved, or current."""
+        """Return up to checkpoints.keep_best best steps of those that are saved, being saved, or current."""
         steps = {*checkpoints(self._run), self.begun, self._position.step}
         return self._best_among(steps, self._position.scores)
 
@@ -121,7 +121,7 @@ class Saver:
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return its
+        """Write `checkpoint`, link `best`, and remove all checkpoints but the best and newest. Return the new
         folder. This runs in another thread, so the arguments must not change."""
         saved = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         folders = checkpoints(self._run)

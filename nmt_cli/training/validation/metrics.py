@@ -81,7 +81,7 @@ class Judge:
 
     @property
     def sets(self) -> list[Split]:
-        """The validation sets of the dataset, in the order of the user."""
+        """The validation sets of the dataset, in the order that the user gave."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
 
     @property
@@ -135,7 +135,7 @@ class Judge:
         return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Score `translated`, by line number, and add the losses. `nll` is the sum over `tokens`."""
+        """Return scores of `translated`, texts by line number, and losses. `nll` is the sum over `tokens`."""
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
@@ -172,12 +172,12 @@ def validation_score(judgement: Judgement, metric: str) -> float:
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """Return how many first sentences to translate: validation.sentences, or all if 0 or too many."""
+    """Return the number of first sentences to translate: validation.sentences, at most all, or all for 0."""
     return min(config.sentences or len(split), len(split))
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """Return the ascending indices of the `count` longest of the first `among` pairs, by both sides."""
+    """Return ascending indices of the `count` longest of the first `among` pairs, by tokens of both sides."""
     source, target = split.lengths(np.arange(among))
     return sorted(np.argsort(-(source + target), kind="stable")[:count].tolist())
 

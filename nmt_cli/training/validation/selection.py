@@ -49,8 +49,8 @@ class Trial:
 
 
 def averages(run: Path) -> list[Average]:
-    """Return the candidates, simplest first: the last checkpoint, the best, and averages of the newest 2 to
-    40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints."""
+    """Return candidates, simplest first: the last checkpoint, the best if another, and averages of the newest
+    2 to 40. Then come stored EMA of the last and the best. Raise `UserError` without checkpoints."""
     singles = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)

@@ -29,7 +29,7 @@ OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
     """Write an HTML page that compares `runs`, or an SVG if `out` ends in .svg. Raise `UserError` if a folder
-    has no steps of a run, or `out` is another drawing (.png)."""
+    has no steps of a run, or `out` ends in .png, .pdf, .jpg, .jpeg or .eps."""
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg. Convert it with rsvg-convert or Inkscape.")
     stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
@@ -52,7 +52,7 @@ def differences(settings: Sequence[Mapping[str, str]]) -> list[list[str]]:
 
 
 def _read(run: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a run's data for the page, and its settings. Raise `UserError` without settings or step."""
+    """Return a run's page data, and settings as TOML by name. Raise `UserError` without settings or steps."""
     if not (run / CONFIG).is_file():
         raise UserError(
             f"{run} has no {CONFIG}, so it is not a run folder. Use a folder that nmt train --out made."
