@@ -47,8 +47,8 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
-        """Return the layout of segments with these lengths, on the host and without plans. The attribute
-        `longest` is the larger of the maximum length and the argument `longest`."""
+        """Return the layout of segments with these lengths, on the host and without plans. Its `longest` is
+        the larger of the maximum length and the argument `longest`."""
         lengths = np.asarray(lengths, dtype=np.int32)
         starts = starts_of(lengths)
         segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -78,7 +78,7 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield (token slice, layout) per `segments` consecutive segments, the last perhaps with fewer."""
+        """Yield (token slice, layout) per `segments` consecutive segments. The last part may have fewer."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())

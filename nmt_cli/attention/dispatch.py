@@ -38,7 +38,7 @@ def attend_projected(
 
     `parts_of` explains `projections`: queries [T, H x K], keys [S, H x K], values [S, H x V]. `q` and `k` are
     the layouts of queries and keys. A query without keys gets zeros. Without gradients and in one CPU thread,
-    other segments do not change the bits of a segment. On a CPU, raise `ValueError` as `_check` does.
+    the bits of a segment do not depend on other segments. On a CPU, raise `ValueError` as `_check` does.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)

@@ -78,7 +78,7 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output [T, H, V], and for the backward pass the base-2 logarithms of divisors [T, H].
+    """Return the output [T, H, V] and, for the backward pass, log2 of the softmax's divisors [T, H].
 
     `heads` has the values of `Heads`. `batch` has the index tensors of `attend_projected`, in its order.
     """
@@ -108,7 +108,7 @@ def _attend_backward(
     drop: float,
     seed: Tensor | None,
 ) -> list[Tensor]:
-    """Return the gradients of the projections. `d_out_THV` is that of the output, `lse_TH` the logarithms."""
+    """Return the gradients of the projections. `d_out_THV` is the output's, `lse_TH` is from `_attend`."""
     gradients = [x.new_empty(x.shape) for x in projections]
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))

@@ -118,7 +118,7 @@ def _alone(layout: Layout, tokens: int) -> bool:
 
 
 def _padded_rows(layout: Layout, heads: int, longest: int) -> Tensor:
-    """Return [T, H]: for each head of each token its row in a tensor padded to `longest` rows per segment."""
+    """Return [T, H]: the row of each token and head in a tensor [segments x heads x `longest`, channels]."""
     heads_H = torch.arange(heads, device=layout.starts.device)
     return (layout.segments[:, None] * heads + heads_H) * longest + layout.positions[:, None]
 

@@ -56,8 +56,8 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Return the attention maps of each pair of source and target ids, in the order of `pairs`.
 
-    Add end marks to the ids. Cut targets, with end marks, to the model's number of learned positions. Compute
-    all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
+    Add end marks to the ids. Cut targets and their end marks to the model's number of learned positions.
+    Compute all pairs in one batch. Raise `RuntimeError` if a layer did not record its weights.
     """
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]

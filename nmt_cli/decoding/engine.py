@@ -50,9 +50,9 @@ def translated(
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty. Yield sentences when they are done, in any order.
 
-    If memory does not suffice, halve the batch. Yield a single sentence that does not fit with None. Before a
-    step, `ready` gets the number of sentences in the batch and those that join. Then `gone` gets the batch,
-    and returns the indices of sentences to drop. An error in `gone` ends the search.
+    If memory runs out, put the batch back and halve its limit. Yield a sentence that does not fit alone with
+    None. Before a step, `ready` gets the number of sentences in the batch and those that join. Then `gone`
+    gets the batch, and returns indices of sentences to drop without a result. Its errors end the search.
     """
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)

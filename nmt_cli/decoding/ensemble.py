@@ -52,7 +52,7 @@ class Ensemble:
 
     @property
     def longest(self) -> int:
-        """Maximum number of source or target tokens, with the end mark, of all models. 0 is no limit."""
+        """Maximum source or target tokens, with the end mark, that every model can take. 0 is no limit."""
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], slots: int) -> list[DecodingCache]:
@@ -78,13 +78,13 @@ class Ensemble:
     def logits(
         self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
     ) -> Tensor:
-        """Return [R, V]: logits of a single model, in its dtype. Arguments and effects are as in `step`."""
+        """Return [R, V]: logits of the only model, in its dtype. Arguments and effects are as in `step`."""
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
 
     def mean(self, log_probs_MRV: Tensor) -> Tensor:
-        """Return [R, V]: the weighted mean of M models' log-probabilities or, by `combine`, of
-        probabilities."""
+        """Return log-probabilities [R, V]: the weighted mean of those of M models or, if `combine` is
+        "probability", the logarithm of the weighted mean of the models' probabilities."""
         weights = torch.tensor(self.weights).to(log_probs_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
             return (log_probs_MRV * weights).sum(0)

@@ -48,8 +48,8 @@ def _log_probs(
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """Yield lists of indices of pairs, by ascending target length. The source and target tokens of a list,
-    with end marks, number at most `TOKENS`. A longer pair has its own list."""
+    """Yield lists of indices of pairs, by ascending target length. A list has at most `TOKENS` source and
+    target tokens together, with end marks. A longer pair has a list of its own."""
     batch: list[int] = []
     tokens = 0
     for number in sorted(range(len(pairs)), key=lambda i: len(pairs[i][1])):

@@ -37,7 +37,7 @@ def losses_and_gradients(
 
 @losses_and_gradients.register_fake
 def _fake(x_TD: Tensor, weight_VD: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return uninitialised results for torch.compile. `options` ends with the two gradient flags."""
+    """Return tensors like the results, for torch.compile. `options` ends with the two gradient flags."""
     *_, x_gradient, weight_gradient = options
     loss = x_TD.new_empty((), dtype=_at_least_fp32(x_TD.dtype))
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))

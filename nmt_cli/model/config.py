@@ -137,7 +137,7 @@ class ModelConfig:
 
 
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
-    """Return the names of settings of `kinds` that differ. Compare head widths as `d_k` and `d_v`."""
+    """Return the names of settings of `kinds` that differ. Compare widths of heads as `d_k` and `d_v`."""
     names = [name for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
     names = [EFFECTIVE_WIDTHS.get(name, name) for name in names]
     return [name for name in names if getattr(config, name) != getattr(other, name)]

@@ -33,8 +33,8 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        # From the lowest int64 on, all 64 bits are random.
         """Return `x` times random factors: 0 or 1 / (1 - probability)."""
+        # From the lowest int64 on, all 64 bits are random.
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(LOWEST_INT64, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         # Some elements are always kept, as they are scaled by 1 / (1 - probability).

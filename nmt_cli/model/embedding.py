@@ -30,8 +30,8 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
-        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left. With
-        `residual_stream` "bf16", the result is bf16 under autocast to bf16.
+        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left. If
+        `residual_stream` is "bf16", the result is bf16 under autocast to bf16.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:

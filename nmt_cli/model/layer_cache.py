@@ -26,7 +26,7 @@ class LayerCache:
 
     @property
     def all_tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Own keys, own values, source keys, source values. Keys are always replaced with their values."""
+        """Own keys, own values, source keys, source values. Keys and values are always replaced together."""
         return self.own_keys, self.own_values, self.source_keys, self.source_values
 
     @property
@@ -47,7 +47,7 @@ class LayerCache:
             self.states = F.pad(self.states[sentences], (0, 0, 0, 0, 0, joining))
 
     def join_sources(self, sentences: Tensor, longest: int, new: LayerCache | None) -> None:
-        """Keep the first `longest` source tokens of `sentences`. Append all sources of `new`, if given."""
+        """Keep only `sentences`, with `longest` source tokens each. Append all sources of `new`, if given."""
         keys, values = self.source_keys[:, :, :longest], self.source_values[:, :, :longest]
         self.source_keys = joined(keys, sentences, new.source_keys if new else None)
         self.source_values = joined(values, sentences, new.source_values if new else None)

@@ -122,7 +122,7 @@ class SelfAttention(nn.Module):
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Store the newest tokens in `cache`. Return [R, D]: the attention of each to its hypothesis."""
+        """Store the newest tokens in `cache`. Return [R, D]: the attention of each over its hypothesis."""
         mixed_RC = attend_newest(
             self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
         )
@@ -164,7 +164,7 @@ class CrossAttention(nn.Module):
         return by_head(keys, number), by_head(values, number)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the attention of each newest token to its source. Add to a recorded coverage."""
+        """Return [R, D]: the attention of each newest token to its source. Record coverage, if begun."""
         query_RHK = by_head(self.query(x_RD), self.heads.number)
         step.cover(query_RHK, cache.source_keys)
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)

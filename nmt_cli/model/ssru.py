@@ -23,13 +23,13 @@ class Ssru(nn.Module):
         self.forget = projection(config.width, config.width, bias=True)
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Return [T, D]: the ReLU of the gated mean, up to each token, of the tokens of its sentence."""
+        """Return [T, D]: for each token the ReLU of its state, a gated mean of its sentence so far."""
         gate_TD, new_TD = self._gates(x_TD)
         gate_TD = gate_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
         return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """Return [R, D]: the output for each row's newest token. Replace the rows' states in `cache`."""
+        """Return [R, D]: the output for the newest token of each row. Replace the rows' states in `cache`."""
         assert cache.states is not None
         gate_RD, new_RD = self._gates(x_RD)
         state_RD = gate_RD * step.read_states(cache.states) + new_RD

@@ -162,7 +162,7 @@ class Transformer(nn.Module):
         return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
 
     def begin(self, source_S: Tensor, source: Layout, slots: int) -> DecodingCache:
-        """Encode sentences with their end tokens. Return a cache with `slots` empty hypotheses for each."""
+        """Encode sentences that include end tokens. Return a cache with `slots` empty hypotheses for each."""
         encoded_SD = self.encode(source_S, source)
         keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
         return begin_cache(
@@ -189,7 +189,7 @@ class Transformer(nn.Module):
         return out
 
     def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """Return [T, D]: embedded `previous_T`, at position 0 the start token or only the position vector."""
+        """Return [T, D]: embedded `previous_T`. At position 0, embed the start token or only the position."""
         first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)

@@ -62,7 +62,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
 
 def check_writable(out: Path) -> None:
-    """Raise `UserError` if no test folder can be made beside `out`, or if `out` is a mount point."""
+    """Call `recover`. Raise `UserError` for a mount point, or if no test folder can be made beside `out`."""
     created: list[Path] = []
     try:
         recover(out)
@@ -277,7 +277,7 @@ def unused(path: Path) -> Path:
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """Yield a new folder for temporary files, with a name that begins with `prefix`. Remove the folder at the
-    end of the block. First remove folders of killed processes with the same prefix."""
+    end of the block. First remove folders of killed processes with this prefix, if over a minute old."""
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # other users' folders can't be opened, those in use are locked
             _remove_unlocked(leftover)

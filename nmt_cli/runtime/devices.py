@@ -111,7 +111,7 @@ def lays_out_weights(device: torch.device) -> bool:
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
     """Return a context in which a CPU may compute fp32 products by oneDNN. For a CPU, also set environment
-    variables that limit memory for kernels. So call this before the first product. Ignore a GPU."""
+    variables that limit memory for kernels. So call this before the first product. For a GPU, do nothing."""
     if is_gpu(device):
         return nullcontext()
     torch_private.keep_few_kernels()

@@ -38,7 +38,7 @@ def refuse_special(path: Path) -> None:
 
 
 def read_if_exists(path: Path) -> bytes:
-    """Return a file's content, b"" if it is missing. Raise `UserError` for a pipe, a device or a folder."""
+    """Return a file's content, or b"" if it is missing. Raise `UserError` for a pipe, device or folder."""
     refuse_special(path)
     return path.read_bytes() if path.exists() else b""
 

@@ -41,6 +41,6 @@ def has_own_memory(device: torch.device) -> bool:
 
 
 def release_unused(device: torch.device) -> None:
-    """Free GPU memory that PyTorch keeps for later use, often in small fragments. Ignore a CPU."""
+    """Free GPU memory that PyTorch keeps for later use, often in small fragments. For a CPU, do nothing."""
     if has_own_memory(device):
         torch.cuda.empty_cache()

@@ -148,7 +148,7 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return `error` with its traceback as a note, or as a `RuntimeError` if it can't be pickled."""
+    """Return `error` with its traceback as a note, or a `RuntimeError` with its text if pickling it fails."""
     error.add_note(traceback.format_exc())
     try:
         # Errors whose __init__ has other parameters can be pickled, but not unpickled.

@@ -29,9 +29,9 @@ def available_cores() -> int:
 
 
 def default_threads(processes: int) -> int:
-    """Return the default number of threads of `processes` processes together, at most the number of cores. A
-    valid OMP_NUM_THREADS limits the threads of each process. With several processes, ignore
-    OMP_NUM_THREADS=1, as torchrun sets 1 without being asked."""
+    """Return the default total of threads of all `processes`: the number of cores. A valid OMP_NUM_THREADS
+    limits the threads of each process. With several processes, ignore OMP_NUM_THREADS=1, as torchrun sets 1
+    without being asked."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
     is_valid = re.fullmatch("[1-9][0-9]*", limit) and (processes == 1 or limit != "1")
@@ -63,9 +63,9 @@ def restored_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait for all calls.
-    Make as many parts as PyTorch has threads, but at most `count`. For a `count` of 0, call `work(0, 0)`. The
-    calling thread does the first part. `work` must release Python's lock. Raise the error of a call."""
+    """Call `work(first, end)` for consecutive parts of `range(count)` in parallel, and wait. Make as many
+    parts as PyTorch has threads, but at most `count`. For a `count` of 0, call `work(0, 0)`. The calling
+    thread does the first part. `work` must release Python's lock. Raise an error even if parts still run."""
     import torch
 
     threads = max(min(torch.get_num_threads(), count), 1)

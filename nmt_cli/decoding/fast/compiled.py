@@ -275,9 +275,9 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 
 @njit(**OPTIONS)
 def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
-    """Write embeddings of this thread's rows to `x_RD`, and inputs of the first sub-layer to `input_RD`.
+    """Embed this thread's rows of `tokens` in `x_RD`, and write the first sub-layer's inputs to `input_RD`.
 
-    An input is the embedding if `post`, else its layer norm. `norm_2D` is weight and bias of the norm.
+    Threads take rows by `claims`. An input is the embedding if `post`, else its norm by `norm_2D`.
     """
     row = _first_unit(claims, ZERO, len(x_RD))
     while row >= 0:

@@ -187,7 +187,7 @@ class FewRows:
         return sentences == 1 and longest <= self.longest
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder's output for the tokens of one sentence with the layout `source`."""
+        """Return [S, D]: the encoder's output for the tokens of one sentence, with the layout `source`."""
         own, nodes_TH, keys, values = whole_segments(source, self.encoder.heads, self.kernels)
         cache = keys, values, keys, values
         addresses = np.array([[x.data_ptr() for x in cache]] * len(self.encoder.weights.matrices_LM))

@@ -61,9 +61,9 @@ def product_of_few(
     scale: NDArray[np.float32],
     levels: int,
 ) -> Tensor:
-    """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in this thread and its helper threads.
+    """Map [rows, inputs] to [rows, outputs] by `compiled.product`, in this thread and helper threads.
 
-    `blocks` is the address of the weights. `scale` is empty for float weights. `levels` is as in `InBytes`.
+    `blocks` is the address of weights. `scale` is empty if they are float. `product` explains `levels`.
     """
     out = np.empty((len(x), len(bias)), np.float32)
     arguments = x.contiguous().numpy(), out, bias, scale, levels

@@ -109,7 +109,7 @@ class Beams:
 
     @staticmethod
     def begin(caps: Tensor, pieces: Tensor, slots: int, in_use: int, best: int) -> Beams:
-        """Return sentences without tokens. The first `in_use` of `slots` slots are in use. `best` is K."""
+        """Return beams without tokens. The first `in_use` of a sentence's `slots` are in use. `best` is K."""
         count, like = len(caps), torch.zeros((), device=caps.device)
         totals = like.new_full((count, slots), -torch.inf)
         totals[:, :in_use] = 0.0

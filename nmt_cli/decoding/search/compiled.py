@@ -129,7 +129,7 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 @njit(**OPTIONS)
 def _give_up(b, rules, state):
-    """Apply `Beams.give_up_hopeless` to sentence `b`."""
+    """Drop live hypotheses of sentence `b` that cannot win, as `Beams.give_up_hopeless` does."""
     age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
     longest = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
     short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)

@@ -115,10 +115,10 @@ class RequiredPlaceholders:
     """Requires each placeholder of the source exactly once, and forbids other placeholders."""
 
     def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Forbid tokens in place. Skip rows of sentences without rules about placeholders. While wanted
-        placeholders are missing, forbid the end. If the end is likeliest, or `room` suffices only for missing
-        placeholders, allow nothing else. Always forbid placeholders that are not missing, and the `join`
-        symbol after `joins` of it."""
+        """In place, forbid tokens in rows of sentences with rules about placeholders. While wanted
+        placeholders are missing, forbid the end mark. If it is likeliest, or `room` suffices only for missing
+        placeholders, allow only these. Always forbid other placeholders, and the `join` symbol once the row
+        has it `joins` times."""
         likeliest = log_probs_RV.argmax(1).tolist()
         for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
             if (placeholders := item.sentence.placeholders) is None:

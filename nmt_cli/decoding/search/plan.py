@@ -118,7 +118,7 @@ class Planner:
     def _too_early(
         self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]
     ) -> NDArray[np.bool_] | None:
-        """Return [R]: whether a row has too few tokens to end, by `min_length`. None if no live row has."""
+        """Return [R]: whether a row has too few tokens to end, by `min_length`. Return None if no row has."""
         early = [item.age < self._config.min_length and not item.done for item in items]
         return np.array(early)[sentences_R] if any(early) else None
 

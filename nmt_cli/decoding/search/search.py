@@ -42,7 +42,7 @@ class Search:
 
     @torch.inference_mode()
     def join(self, sentences: Sequence[Sentence]) -> None:
-        """Remove done sentences from the batch. Then encode `sentences` and append them to the batch."""
+        """Encode `sentences`. Then remove done sentences from the batch, and append the new ones to it."""
         config, slots, device = self._config, self._config.slots, self._ensemble.device
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
         for cache in caches:
@@ -65,7 +65,7 @@ class Search:
 
     @torch.inference_mode()
     def drop(self, numbers: Collection[int]) -> None:
-        """Cancel the sentences with indices `numbers` in `self.sentences`. `step` never returns them."""
+        """Cancel the sentences with the indices `numbers` in `self.sentences`. `step` never returns them."""
         assert self._beams is not None
         active = [i for i, item in enumerate(self._items) if not item.done]
         leaving = [active[number] for number in numbers]
@@ -90,7 +90,7 @@ class Search:
 
     def _finished(self, beams: Beams) -> list[Done]:
         """Mark and return newly done sentences, at every `look_every`-th call or if a sentence exceeds its
-        cap."""
+        cap. Return [] in other calls."""
         self._unseen += 1
         # A sentence is always done after its cap. It must not take another step.
         at_cap = any(item.room < 0 for item in self._items if not item.done)

@@ -131,7 +131,7 @@ class CompiledStepper(TorchStepper):
     rules: ClassVar = frozenset({"forced", "too_early_R", "history"})
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, kernels: ModuleType) -> None:
-        """Make a stepper. `kernels` is the module `search.compiled`."""
+        """Prepare the settings of the search for `kernels`, the module `search.compiled`."""
         super().__init__(ensemble, config)
         self._kernels = kernels
         enough = config.beam if config.stop_early else None

@@ -29,10 +29,10 @@ def _relu_backward_kernel(
     d_out, out, d_in, sums, tokens, width, d_out_token,
     PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `d_out` of PART tokens to `d_in`, with 0 for elements whose `out` is at most 0.
+    """Write to `d_in` the gradients `d_out` of PART tokens, or 0 where `out` is at most 0.
 
-    Write the sum over the PART tokens to row number `part` of `sums`. `d_out_token` is the stride of `d_out`.
-    WIDE is the dtype of sums.
+    Write their sum, of the dtype WIDE, to this program's row of `sums`. A program does COLUMNS columns, and
+    ROWS tokens at a time. `d_out_token` is the stride of `d_out`.
     """
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -71,7 +71,7 @@ def _normed_sum_kernel(
     tokens, epsilon, threshold, amplified,
     D: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write layer norm(x + dropout(y)) of ROWS tokens to `out`, and their `means` and `scales` [T]."""
+    """Write layer norm(x + dropout(y)) of ROWS tokens to `out`, and their means and inverse deviations."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
     inside = (rows < tokens)[:, None] & (columns < D)[None, :]

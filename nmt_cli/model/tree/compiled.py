@@ -90,9 +90,9 @@ def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
 def take_nodes(tree, used, reach, rows):
     """Add a new node to the path of each of the first P rows. List the nodes that each row attends to.
 
-    Slot n of a sentence takes the n-th of its first `used` nodes that are free. Return False, without a
-    change, if a sentence has fewer than N free nodes, else True. A row attends to nodes of its path less than
-    `reach` tokens back, oldest first. Node numbers depend on other sentences.
+    Slot n of a sentence takes the n-th free node among the first `used`. Return False, without a change, if a
+    sentence has fewer than N free nodes there, else True. A row attends to its new node and path nodes less
+    than `reach` tokens older. List them oldest first, as node numbers depend on other sentences.
     """
     sentences, slots, nodes = tree.paths_BNM.shape
     free_BN = np.empty((sentences, slots), np.int64)

@@ -66,8 +66,8 @@ class TokenTree:
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
         """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
 
-        The indices are among the cached keys [B x H x M]. The mask [B, N, `used`] is True for nodes of a
-        slot's path up to `window` // 2 tokens back. A `window` of 0 shows the whole path.
+        The indices are among the cached keys [B x H x M]. The mask [B, N, `used`] is True for a slot's new
+        node and the `window` // 2 path nodes before it. A `window` of 0 shows the whole path.
         """
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
@@ -122,7 +122,7 @@ class TokenTree:
         return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Wait for the device and reserve nodes for `ahead` steps. Return [B, `used`]: True on a path."""
+        """Wait for the device. Reserve or add nodes for `ahead` steps. Return [B, `used`]: True on a path."""
         alive = self._alive()
         # All sentences get the number of nodes that the largest one needs.
         live = int(alive.sum(1).max())
@@ -140,8 +140,8 @@ class TokenTree:
         return self.paths[:, :, : self.used].any(1)
 
     def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
-        """Keep `sentences`, indices in this order, and nodes on paths. Add free nodes and `joining` empty
-        trees."""
+        """Keep only `sentences`, indices in this order, and their nodes on paths. Add free nodes, and
+        `joining` empty trees."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)

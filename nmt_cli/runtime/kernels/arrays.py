@@ -7,6 +7,6 @@ from torch import Tensor
 
 
 def as_array(x: Tensor) -> NDArray[np.generic]:
-    """Return a CPU tensor as an array of the same memory. bfloat16 becomes uint16 with the same bits."""
+    """View a detached CPU tensor as an array of its memory. bfloat16 becomes uint16 of equal bits."""
     array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array

@@ -56,7 +56,7 @@ def call(count: int) -> None:
 def beside(work: Callable[[], object]) -> None:
     """Call `work` here and, at the same time, in helper threads, which may be late or never start.
 
-    So threads must take their share of the work from a common counter. `work` must release Python's lock.
+    Do not wait for them. Threads must take work from a common counter. `work` must release Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
         helper.call(work)

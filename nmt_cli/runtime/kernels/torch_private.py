@@ -1,4 +1,4 @@
-"""All uses of PyTorch's private functions, each with a fallback for versions without the function.
+"""All uses of PyTorch's private functions, each with a fallback or a check for versions without it.
 
 Each call checks for the function again, so that torch.compile traces a plain call either way.
 """
@@ -273,7 +273,7 @@ class Int8Matrix:
 
 
 def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
-    """Return a matrix of int8 [outputs, inputs] in oneDNN's layout, with the scale of each output."""
+    """Pack int8 `integers` [outputs, inputs] and scales of outputs for oneDNN, if `multiplies_int8()`."""
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     blocks = blocks_of(integers, packed) if adds_products_in_32_bits() else 0
