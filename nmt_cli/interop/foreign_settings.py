@@ -68,8 +68,8 @@ class ForeignSettings:
         return type(actual) is type(value) and bool(actual == value)
 
     def choice(self, name: str, choices: Mapping[str, Choice], default: str) -> Choice:
-        """Return the value in `choices` of the setting. If the setting is missing, return the value of
-        `default`. Raise `UserError` if the setting is not a key of `choices`."""
+        """Return the value that `choices` has for the setting or, if the setting is missing, for `default`.
+        Raise `UserError` if the setting is not a key of `choices`."""
         key = self.text(name, default)
         if key not in choices:
             raise UserError(f"{self.where}: {name} is {key}. nmt supports {', '.join(choices)}.")

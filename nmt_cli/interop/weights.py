@@ -185,8 +185,8 @@ def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspo
 
 
 def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
-    """Yield the weight of each module in a layer of `stack`, "encoder" or "decoder". Names do not include the
-    layer. Also yield whether the module has a bias, with an element per row of the weight."""
+    """Yield (`Correspondence` of the weight, whether there is a bias) for each module in a layer of `stack`,
+    "encoder" or "decoder". Names do not include the layer. A bias has an element per row of the weight."""
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention

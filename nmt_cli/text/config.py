@@ -15,8 +15,8 @@ MIN_COVERAGE = 0.98
 
 
 def refuse_invalid_symbol(subject: str, symbol: str) -> None:
-    """Raise `UserError`, beginning with `subject`, if `symbol` is not allowed. These are "", text with
-    whitespace, "</s>", "<unk>" and placeholder symbols such as ⟦1⟧."""
+    """Raise `UserError`, beginning with `subject`, if `symbol` is "", has whitespace, or is "</s>", "<unk>"
+    or a placeholder symbol such as ⟦1⟧."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{subject} {symbol!r}. A symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):

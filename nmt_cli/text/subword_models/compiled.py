@@ -50,7 +50,7 @@ def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
 
 @njit(**OPTIONS)
 def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
-    """Return the merges of `learn_merges`. `table` is empty, and gets filled. `symbols` is overwritten."""
+    """Return the merges of `learn_merges`. Fill `table`, which must be empty, and overwrite `symbols`."""
     pieces = len(letter_starts) - 1
     by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
@@ -96,8 +96,8 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
     """Update the pair counts in `table` after a merge in a word that occurs `count` times. `before` and
-    `after` are the pieces around the merged pair. Replace old pairs with a neighbour by new pairs, but keep
-    (left, right)."""
+    `after` are the word's pieces before and after it. Subtract pairs that the merge removes, except (left,
+    right), and add pairs with `joined`."""
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -303,7 +303,7 @@ def _roomy(table, entries):
 
 @njit(**OPTIONS)
 def _with_room(table, more):
-    """Return `table` with memory for `more` more pairs and links. Copy arrays that are too small."""
+    """Return `table` with room for `more` further pairs and links. Copy arrays that are too small."""
     pairs, links = table.lengths[PAIRS] + more, table.lengths[LINKS] + more
     return Table(
         _grown(table.pairs, pairs),

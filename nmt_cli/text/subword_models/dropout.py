@@ -143,7 +143,7 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        """Return the possible merges by rank and position, or none for over `LONGEST_WORD` parts."""
+        """Return the possible merges, sorted by rank and position. Over `LONGEST_WORD` parts have none."""
         # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
