@@ -13,8 +13,8 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """Return the number of lines, equal in the files of both `languages`. Raise `UserError` for damage, or no
-    or several files of a language. Also raise it if the numbers of lines differ or are 0."""
+    """Return the number of lines, equal in the files of both `languages`. Raise `UserError` if the numbers
+    differ or are 0. Also raise it for damage, and for a language with no file or several files."""
     names, counts = [], []
     with explained(path), opened(path) as archive:
         for info in [_member(path, archive, language) for language in languages]:
@@ -38,8 +38,8 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
-    """Return the only file whose name ends in `language`. If there is none, accept another code for it, such
-    as .deu. Raise `UserError` for no file, several files, or an unsafe file."""
+    """Return the only file that ends in .`language`. If there is none, accept another code of the language,
+    such as .deu. Raise `UserError` for no file, several files, or an unsafe file."""
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
     members = [info for info, ending in endings if ending == language] or [
         info for info, ending in endings if ending and fits(ending, language)

@@ -107,7 +107,7 @@ def _columns(
 
 def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
     """Raise `UserError` if a column in `names` has a row group that decompresses to over `MAX_COLUMN_BYTES`.
-    Also raise it if the size is above both `SMALL` and `DENSEST` times the compressed size."""
+    Also raise it if this size is above both `SMALL` and `DENSEST` times the compressed size."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in map(group.column, range(group.num_columns)):
@@ -121,7 +121,7 @@ def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
 
 
 def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
-    """Return the source, target and score column by `chosen`. A field of a struct is called "outer.inner"."""
+    """Return the names of the columns that `chosen` takes. A field of a struct is called "outer.inner"."""
     arrow = _library()
     names = []
     for field in schema:
@@ -149,7 +149,7 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _stream(file: Path) -> Iterator[Any]:
-    """Open a file that `save_to_disk` wrote in a `with` block. Yield an iterator over its batches."""
+    """Open a file of `save_to_disk` for a `with` block. Yield an iterator over the file's batches."""
     arrow = _library()
     with arrow.memory_map(os.fspath(file)) as mapped, arrow.ipc.open_stream(mapped) as batches:
         yield batches
@@ -157,7 +157,7 @@ def _stream(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Turn errors of pyarrow, the system and memory in the `with` block into a `UserError`."""
+    """Turn errors of pyarrow and the system, and lack of memory, in the `with` block into `UserError`."""
     arrow = _library()
     try:
         yield

@@ -75,15 +75,15 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield the lines that `lines` yields, in lists of `size`. The last may be shorter. Messages say `name`,
-    or `path` without `name`. Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes."""
+    """Yield the lines that `lines` yields, in lists of `size`. The last may be shorter. Messages name the
+    file `name`, or `path` for "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes."""
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
-    """Yield the lines of an open stream in lists of `size`. The last may be shorter. Raise `UserError` for
-    UTF-16, a line over `LONGEST_BYTES` and a list over `MOST_BYTES_HELD`."""
+    """Yield the lines of an open stream in lists of `size`. The last may be shorter. Raise `UserError`,
+    naming the stream `name`, for UTF-16, a line over `LONGEST_BYTES` or a list over `MOST_BYTES_HELD`."""
     block: list[bytes] = []
     first, held_bytes = 1, 0
     for content in _whole_lines(stream, name):
@@ -100,7 +100,7 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return the number of lines that `lines` yields. Messages say `name`, or `path` without `name`."""
+    """Return the number of lines that `lines` yields. Messages call the file `name`, or `path` for ""."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
@@ -124,8 +124,8 @@ def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
 
 
 def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield large parts that end with a line feed, perhaps except the last part. Remove a byte-order mark.
-    Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`."""
+    """Yield the content in large parts of whole lines. Only the last part may lack a line feed at its end.
+    Remove a byte-order mark. Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`."""
     number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
     while block:
@@ -144,7 +144,7 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
-    """Raise `UserError`, beginning with `location`, if `length` is above `limit` (0: `LONGEST_BYTES`)."""
+    """Raise `UserError`, beginning with `location`, for a `length` above `limit` (0: `LONGEST_BYTES`)."""
     if length > (limit or LONGEST_BYTES):
         raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit. Split the text.")
 

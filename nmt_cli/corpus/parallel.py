@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text, given by the files of its two sides. A file with both sides is given twice."""
+    """A parallel text, given by a file per side. A file with both sides is both `source` and `target`."""
 
     name: str
     source: Path
@@ -104,7 +104,7 @@ class Corpus:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield all pairs in order, `size` at a time. The last block may be smaller. Raise `UserError` for a
-        damaged file or invalid line, and `ValueError` if files of lines no longer match."""
+        damaged file or invalid line, and `ValueError` if two files of lines differ in blocks."""
         blocks: Iterator[tuple[list[Any], ...]]
         if self.form == "lines":
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
@@ -134,7 +134,7 @@ class Corpus:
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield (source, target) or, with scores, (source, target, score). Not for "lines" and "zip"."""
+        """Yield (source, target) or, with scores, (source, target, score). Not for form "lines" or "zip"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -168,10 +168,10 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """Return the corpus that `spec` names. "-" is stdin, and SOURCE:TARGET are two files. A single path is a
-    file or folder with both sides. PREFIX means PREFIX.`source_lang` and PREFIX.`target_lang`, compressed or
-    not. If nothing exists, or a form is unknown or unequal, raise `UserError`. The default `config` names no
-    columns."""
+    """Return the corpus that `spec` names. "-" is stdin, and SOURCE:TARGET are two files, which may be
+    missing. A single path is a file or folder with both sides. PREFIX means PREFIX.`source_lang` and
+    PREFIX.`target_lang`, compressed or not. Raise `UserError` if no corpus is found, for an unknown ending,
+    or for two files of unequal forms. The default `config` names no columns."""
     corpus = _find(spec, source_lang, target_lang)
     return replace(corpus, languages=(source_lang, target_lang), config=config or CorpusConfig())
 

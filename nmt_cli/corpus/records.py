@@ -44,9 +44,9 @@ def has_no_names(config: CorpusConfig) -> bool:
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
-    """Return the columns of source, target and score that the settings name. The default source and target
-    are named after `languages` or such as "src". The default score is None. Raise `UserError`, beginning with
-    `location`, for a missing column, or one column for both sides."""
+    """Return the columns of source, target and score that the settings name. Without a setting, take a source
+    or target column named after its language or such as "src", and None as score. Raise `UserError`,
+    beginning with `location`, for a missing column, or one column for both sides."""
     source = config.source_column or _usual(names, languages, 0, location)
     target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
@@ -78,7 +78,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (source, target) of each line. A line is two columns with one tab between. No line has names.
+    """Yield (source, target) of each line, also the first. Each line must be two columns with a tab between.
     Raise `UserError`, which calls the file `name`, for any other line."""
     for number, line in enumerate(files.lines(path), start=1):
         columns = line.split(b"\t")
@@ -93,8 +93,8 @@ def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
 def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
     """Yield (source, target, score) of each row of tab-separated text without quoting. The first line has
     names, unless the settings choose columns only by number. The default numbers are 1 and 2. A score that is
-    empty or not chosen is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for another number of
-    columns, a missing column or an invalid score."""
+    empty or not chosen is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for rows of unequal
+    length, a missing column or an invalid score."""
     rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
     number, first = next(rows, (1, b""))
     names = first.decode(errors="replace").split("\t")
@@ -120,9 +120,9 @@ def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """Yield (source, target, score) of each JSON object, one per line. `chosen` takes the fields from the
-    first object. A null score, or none, is `NO_SCORE`. Raise `UserError`, which calls the file `name`, for an
-    invalid line, a missing field or a wrong type."""
+    """Yield (source, target, score) of each JSON object, one per line. The fields are those that `chosen`
+    takes from the first object. A null or unchosen score is `NO_SCORE`. Raise `UserError`, which calls the
+    file `name`, for an invalid line, a missing field or a wrong type."""
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
         location = f"{name} line {number:,}"
@@ -179,7 +179,7 @@ def _value(record: dict[str, Any], name: str, location: str) -> Any:
 
 def text_of(value: object, name: str, location: str) -> bytes:
     """Return the text `value` as bytes, with line breaks as spaces. None gives b"". Raise `UserError` for
-    another type or over `LONGEST_BYTES` bytes. `name` is the field."""
+    another type or over `LONGEST_BYTES` bytes. Messages call the field `name`."""
     if value is None:
         return b""
     if not isinstance(value, str):

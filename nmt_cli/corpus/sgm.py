@@ -48,8 +48,8 @@ class Segment:
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """Return the segments of one side in order. In each document of an xml file, take the side's first
-    element in `lang`, where "" fits all. An sgm file has one side, so both options have no effect. Raise
-    `UserError` without segments, or if the file is cut off or too large."""
+    element in `lang`. A `lang` of "" fits all. An sgm file has one side, so `side` and `lang` have no effect.
+    Raise `UserError` without segments, or if the file is cut off or too large."""
     content = _content(path)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
@@ -72,7 +72,7 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
     """Return (source, target) texts in order. `languages` are source and target. Raise `UserError`, which
-    calls the source file `name`, if the sets differ in a document or number."""
+    calls the source file `name`, unless both sets have the same segments in the same order."""
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
     for number, pair in enumerate(zip_longest(*sides), start=1):
         if None in pair or pair[0].key != pair[1].key:
@@ -155,7 +155,7 @@ def _refuse_cut(path: Path, tags: Tags) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    """Return an attribute in the text of a tag, or b"" if it is missing. Ignore the case of `name`."""
+    """Return the value of attribute `name` in the text of a tag, or b"" if missing. Ignore case in names."""
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 

@@ -107,7 +107,7 @@ Form = Lines | TestSet
 
 
 def _escaped(text: str) -> str:
-    """Return `text` with &, <, > and " as entities. mteval-v13a.pl does not decode apostrophes."""
+    """Return `text` with &, <, > and " as entities. Keep apostrophes: mteval-v13a.pl does not decode them."""
     return escape(text).replace("&#x27;", "'")
 
 
@@ -133,9 +133,9 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the format that the name of `target` shows, or of `source` if None. A test set or tab-separated
-    text needs such a `source`, else return lines. A missing set id becomes the file name up to its first full
-    stop. A missing source language becomes `languages[0]`. `warn` gets what a scorer compares."""
+    """Return the format that the name of `target`, or else of `source`, shows. A test set needs `segments`,
+    and tab-separated text a `source` of its kind, else return lines. A missing set id becomes the file name
+    to its first full stop, a missing source language `languages[0]`. `warn` gets what a scorer compares."""
     source_kind = kind_of(source)
     kind = kind_of(target) if target else source_kind
     if not (source and segments and kind in TEST_SETS):

@@ -31,8 +31,8 @@ Side = Literal["source", "target"]
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield (source, target) of each unit with a segment in both languages. Take the first segment in a
-    language. Regions, as in "de-AT", matter only if file and option have one. Raise `UserError` for no pair,
-    damage, defined entities, or a part that is too large."""
+    language. Regions, as in "de-AT", matter only if both languages compared have one. Raise `UserError` for
+    no pair, damage, defined entities, or a part that is too large."""
     reader = _Reader(path, source_lang, target_lang)
     with open_bytes(path) as stream:
         while block := stream.read(BLOCK_BYTES):

@@ -41,14 +41,14 @@ class ArrayWriter:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header with the current length at the current position, the start of the file."""
+        """Write the header with the current length. The file must be at its start."""
         # NumPy reserves space in each header for the first axis to grow, so both headers are equally long.
         fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
         npy.write_array_header_1_0(self._file, fields)
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes the start of each sentence or line in another file, from 0, and last that file's end."""
+    """Writes where each sentence or line of another file starts, from 0, and last where that file ends."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)

@@ -2,8 +2,8 @@
 
 Each split has `SPLIT.SIDE.tokens.npy` (token ids, each sentence with its end token) and
 `SPLIT.SIDE.offsets.npy` (the first token of each sentence). The training set also has its prepared text, to
-segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their unchanged raw lines
-in `SPLIT.SIDE.raw.txt`.
+segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their lines before
+preparation, with invalid UTF-8 replaced, in `SPLIT.SIDE.raw.txt`.
 """
 
 import json
@@ -190,7 +190,7 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json`: `manifest`, and size and hash of all other files. Write all others first."""
+    """Write `dataset.json`: `manifest`, and size and hash of all other files, which must be complete."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)

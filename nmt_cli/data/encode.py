@@ -54,8 +54,8 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
 def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
 ) -> NDArray[np.bool_]:
-    """Return whether to keep each pair. Keep pairs of at most `max_subwords` tokens per side, end token
-    included, with 0 in `skip` if given. A `max_subwords` of 0 means no limit."""
+    """Return whether to keep each pair: whether both sides have at most `max_subwords` tokens, end tokens
+    included, and its value in `skip`, if given, is 0. A `max_subwords` of 0 means no limit."""
     kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
     if max_subwords:
         kept &= np.maximum(source.lengths, target.lengths) <= max_subwords

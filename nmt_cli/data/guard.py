@@ -35,8 +35,8 @@ class DatasetGuard(ExitStack):
         *,
         verifies: bool = True,
     ) -> None:
-        """Open all files. If `verifies`, set on one rank per machine, verify the files in a thread. `gather`
-        takes this rank's value and returns all ranks' values. `note` shows a message."""
+        """Open all files. If `verifies`, which only one rank per machine sets, verify them in a thread.
+        `gather` takes this rank's value and returns all ranks' values. `note` shows a message."""
         super().__init__()
         self._folder, self._written = dataset.folder, dataset.manifest["files"]
         self._gather, self._note = gather, note
@@ -95,7 +95,7 @@ class DatasetGuard(ExitStack):
         return any(self._gather(self._is_gone_here()))
 
     def _status(self) -> str:
-        """Return `RUNNING` until the verification ends. Then return this rank's problem, or "" for none."""
+        """Return `RUNNING` during verification, then check contents. Return the problem, or "" for none."""
         if not self._verified.done():
             return RUNNING
         try:

@@ -33,8 +33,8 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 
 
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
-    """Divide pairs among `world` ranks at about equal cost. Return the ascending row numbers of each rank.
-    Only the lengths decide. With fewer pairs than ranks, some ranks get none."""
+    """Divide pairs among `world` ranks at about equal cost. Return the ascending row numbers of each rank's
+    pairs. Only the lengths decide. With fewer pairs than ranks, some ranks get none."""
     cost = costs(source_lengths, target_lengths)
     # Each pair goes to the rank with the lowest cost so far, expensive pairs first. This is nearly even.
     # All ranks compute this, so ties must be broken in the same way.

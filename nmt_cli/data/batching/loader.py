@@ -106,7 +106,7 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """Close `batches`, drop the prepared batches, and wait until the thread has ended."""
+        """Close `batches`, drop prepared batches, and wait for the thread. Do not call `next` after this."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():

@@ -32,15 +32,15 @@ class Stage:
     """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return how many of the first `time` pairs of the run each corpus has. `time` is in this stage."""
+        """Count each corpus's pairs in the run's first `time`, rounded down. `time` is in this stage."""
         return tuple(
             count + (time - self.begin) * share // ONE
             for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """Return the time at which the run has taken `count` pairs of corpus number `corpus`. The corpus
-        needs a share above 0. The result is right only if this stage lasts until that time."""
+        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. The
+        corpus needs a share above 0. The result is right only if this stage lasts until that time."""
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
 
@@ -61,7 +61,7 @@ class Mixture:
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """Return how many of the first `time` pairs of the run each corpus has."""
+        """Return how many of the run's first `time` pairs each corpus has, rounded down."""
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
@@ -70,8 +70,8 @@ class Mixture:
         return {name: share / ONE for name, share in shares if share}
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
-        """Return the begin and exclusive end of each round of an epoch, in pairs of the run. A round is
-        planned at once, is within one stage, and has at most `limit` pairs."""
+        """Return the begin and exclusive end of each round of an epoch, counted in pairs from the run's
+        start. A round is planned at once, is within one stage, and has at most `limit` pairs."""
         begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
         return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
@@ -88,8 +88,8 @@ class Mixture:
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
-    `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it for an `until`
-    without share or not after the stage's start. The last stage must have the corpus whose epochs count."""
+    `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it if `until` names a
+    corpus without share or is not after its stage's start, or the last stage lacks the counted corpus."""
     names = [corpus.name for corpus in corpora]
     shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
     stages = [Stage(shares[0], 0, (0,) * len(names))]

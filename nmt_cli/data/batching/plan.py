@@ -117,7 +117,7 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """Return the pairs of shard `number`: its share of the shuffled blocks. The corpus has `pairs` pairs."""
+    """Return shard `number` of a corpus of `pairs` pairs: shuffled blocks, each with its pairs in order."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
@@ -144,7 +144,7 @@ def sums(lengths: Indices) -> Offsets:
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
     """Cut pairs in order into batches of at most `budget` tokens per side. Return the first position of each
     batch, then the number of pairs. `source` and `target` are running sums of lengths, from 0. No length is
-    above `budget`. Fill each batch, but make the last two about equal."""
+    above `budget`. Fill each batch, but make the last two about equal if both fit."""
 
     def reach(start: int) -> int:
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))

@@ -92,8 +92,8 @@ class Resegmented:
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """Return the pairs as `epoch` segments them. Take sides without sampling from the dataset. With
-        workers, wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk."""
+        """Return the pairs as `epoch` segments them. Sides that never change are the dataset's. With workers,
+        wait until the epoch is segmented. Raise `UserError` for a changed dataset or a full disk."""
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
@@ -227,7 +227,7 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
-    """Return the ids of `lines`. A `draw` samples with a seed per line. For None, do not sample."""
+    """Return the ids of `lines`. `draw` samples them with a seed per line. If it is None, do not sample."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
@@ -242,7 +242,7 @@ def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
 
 
 def _varied(task: ResegmentTask, pairs: Sequence[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """Return `pairs` in order, each with at most one variation. `task.augment.shares` has the shares."""
+    """Return `pairs` in order, each with at most one variation. `task.augment.shares` are probabilities."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
     symbol_set = frozenset(symbols)

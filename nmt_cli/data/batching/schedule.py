@@ -96,7 +96,7 @@ class Batches:
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, close `resegmented`, remove written files. Any thread may call it."""
+        """Stop planning and waiting, close `resegmented`, and remove own files. Any thread may call this."""
         self._closed.set()
         if self._resegmented:
             # This comes first because a plan may be waiting for an epoch to be segmented.
@@ -110,7 +110,7 @@ class Batches:
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
 
     def _shard(self, epoch: int, index: int) -> Shard:
-        """Return a shard. The planner plans it and the next shard. Other processes wait for its file."""
+        """Return a shard. The planner plans it, and starts on the next. Others wait for the shard's file."""
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()

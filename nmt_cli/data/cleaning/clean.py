@@ -63,7 +63,7 @@ class CleanBlock:
     """The concatenated `pair_hash` or `side_hash` of each kept pair. Empty if the task needs no hashes."""
 
     qualities: list[NDArray[np.float32]]
-    """Two values for each kept pair, the more important first: the score and the closeness of lengths."""
+    """Score and, less important, closeness of lengths of each kept pair. Empty without hashes of sides."""
 
     dropped: Tally
     noted: Tally
@@ -131,7 +131,7 @@ def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tupl
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:
-    """Return a block of the kept `pairs` with tags. Add hashes and qualities that find repetitions."""
+    """Return a block of the kept `pairs` with tags. Add the hashes and qualities to find repetitions by."""
     sources = [f"{task.tag} {pair.source}" if task.tag else pair.source for pair in pairs]
     targets = [pair.target for pair in pairs]
     source, target = _joined(sources), _joined(targets)
@@ -191,7 +191,7 @@ def _decoded_pair(
 
 
 def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Return a pair, invalid UTF-8 as U+FFFD. For such a pair, "skip" gives None, and "error" `UserError`."""
+    """Return a pair, invalid UTF-8 as U+FFFD. If there is any, "skip" gives None, and "error" `UserError`."""
     source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
     target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if source_text is None or target_text is None else (source_text, target_text)

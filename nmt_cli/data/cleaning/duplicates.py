@@ -55,7 +55,7 @@ def find_repeated(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield arrays with the numbers, from 0 over all files, of hashes that repeat another hash. `hashes` are
     files of concatenated hashes. `qualities` has, for each quality, the most important first, an array file
-    per hash file. Of equal hashes, leave out the one with the best qualities, or else the first. Ignore
+    per hash file. Of equal hashes, yield all but the one with the best qualities, or else the first. Ignore
     hashes whose entry in `left_out` is not 0. Write buckets to `work`, and hold one in memory."""
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())

@@ -13,7 +13,7 @@ SCRIPTS = ("histograms.js", "page.js")
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
     """Return the HTML page of `report`, with histograms and the thresholds in `config` for training corpora.
-    Without time and path, equal datasets have equal pages."""
+    The page has no time and no path, so that equal datasets have equal pages."""
     content = {
         "languages": [source_lang, target_lang],
         "corpora": [

@@ -31,7 +31,7 @@ class HeldOut:
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
     """Return a key per line. Lines that differ only in case, spaces, common punctuation or Unicode form have
-    equal keys. Only punctuation gives b"". No line may contain a line feed. Many lines at once are faster."""
+    equal keys, b"" if nothing else is left. No line may contain a line feed. Many at once are faster."""
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
@@ -62,8 +62,8 @@ def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write a line `source<TAB>target` to `path` for each pair, with the keys of both sides. Leave out pairs
-    with two empty keys. Ignore words in `symbols` at the start of sources."""
+    """Write the keys of each pair to `path`, as a line `source<TAB>target`. Leave out pairs with two empty
+    keys. Ignore words in `symbols` at the start of sources."""
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
@@ -73,7 +73,7 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
     """Return the numbers, from 1 in the corpus, of held-out pairs in `block`. `by` is the side that must be
-    equal: "pair" (both), "source", "target" or "either". An empty key matches only sources, with "pair"."""
+    equal: "pair" (both), "source", "target" or "either". With "pair", a source may be empty, else no side."""
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
         return set()

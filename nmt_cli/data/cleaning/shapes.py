@@ -57,7 +57,7 @@ class Shapes:
     scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def add_scores(self, numbers: Counts, scores: NDArray[np.float32]) -> None:
-        """Add scores, except missing ones, to the sample of up to `SCORES`. The numbers decide the sample."""
+        """Add scores, except missing ones. Keep a sample of up to `SCORES`, chosen by pair numbers."""
         has_score = ~np.isnan(scores)
         numbers = np.concatenate([self.numbers, numbers[has_score]])
         scores = np.concatenate([self.scores, scores[has_score]])
@@ -91,7 +91,8 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return "words" and "ratios" of kept and dropped pairs without final zeros, and sorted "scores"."""
+        """Return "words" and "ratios" of kept and dropped pairs, final zeros cut, and sorted finite
+        "scores"."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},

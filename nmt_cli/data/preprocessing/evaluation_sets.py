@@ -1,4 +1,4 @@
-"""Writes validation and test sets. Every line is kept, raw and encoded.
+"""Writes validation and test sets. Every line is kept, before preparation and encoded.
 
 The report only counts the pairs that the filters would drop from the training set.
 """
@@ -32,9 +32,9 @@ UNKNOWNS = "unknown subwords"
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write raw lines and ids of all pairs of a set to `folder`. Append a report to `report` that notes the
-    pairs that filters would drop. Return the split's manifest entry. Raise `UserError` for invalid UTF-8 if
-    the setting is "error"."""
+    """Write lines, with invalid UTF-8 replaced, and ids of all pairs of a set to `folder`. Append a report to
+    `report` that notes pairs that filters would drop. Return the split's manifest entry. If `invalid_utf8` is
+    "error", raise `UserError` for invalid UTF-8."""
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
     filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
@@ -77,7 +77,7 @@ def _reasons(
 
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
-    """Return the pairs as text. If the setting for invalid UTF-8 is "error", raise `UserError`. Otherwise,
+    """Return the pairs as text. If `invalid_utf8` is "error", raise `UserError` for invalid bytes. Otherwise,
     replace invalid bytes, and count the changed pairs in `noted`."""
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     pairs = []

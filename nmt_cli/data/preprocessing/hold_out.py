@@ -71,8 +71,8 @@ def _usable(
 
 
 def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
-    """Return a raw pair, `tag` before its source, and its keys. Return None if a filter drops the pair, a key
-    is empty, or the pair is not UTF-8."""
+    """Return a raw pair, with `tag` before its source, and its keys. Return None if a filter drops the pair,
+    a key is empty, or the pair is not UTF-8."""
     pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)

@@ -87,10 +87,10 @@ def _own_settings(named: NamedCorpus) -> dict[str, Any]:
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Return the run's corpora, counted and hashed, training corpora first. Copy stdin and pipes to
+    """Return the run's corpora, counted and hashed: training, evaluation, held-out. Copy stdin and pipes to
     `spool_folder`. Raise `UserError` if both or neither of --train and `[[corpus]]` are given. Also raise it
-    for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If the setting is
-    "error", invalid UTF-8 in an evaluation set is an error."""
+    for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If `invalid_utf8`
+    is "error", refuse invalid UTF-8 in evaluation sets."""
     _refuse_no_training(job)
     named = job.config.corpus.named
     train = [corpus.path for corpus in named] or job.train

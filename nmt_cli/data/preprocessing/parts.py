@@ -58,7 +58,7 @@ def work_folder(out: Path) -> Path:
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
     """Return the work folder of `out`. Keep its finished parts if its job equals `job`, else remove it first.
-    If another job's folder is marked as shared, raise `UserError` unless `overwrite`. `shared` marks it."""
+    Unless `overwrite`, raise `UserError` if another job's is shared. If `shared`, mark it as shared."""
     folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
     _refuse_other(folder, out, described, overwrite)

@@ -82,8 +82,8 @@ class Outcome:
 def preprocess(
     job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
 ) -> Outcome:
-    """Make the dataset `out`, unless it is complete and of the same `job`. With a `share`, make only the
-    parts of one machine, beside `out`. Without a `share`, merge all parts. Keep the parts of an interrupted
+    """Make the dataset `out`, unless it is complete and of the same `job`. With a `share`, make only one
+    machine's parts, beside `out`. Otherwise, make missing parts and merge all. Keep parts of an interrupted
     run. Raise `UserError` for unusable inputs or settings, or if `out` differs and `overwrite` is false."""
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
@@ -129,7 +129,7 @@ def preprocess(
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
     """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
-    lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` without pairs."""
+    lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` if no pair is left."""
     clean_parts(run, EVERYTHING)
     report = gather_report(run)
     run.progress("learning subwords", 0, 0)
@@ -150,8 +150,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
 
 
 def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the missing parts of one machine. If the tokenizers are reused, also encode the parts. Return two
-    numbers: the parts that all machines have cleaned so far, and all parts."""
+    """Clean the missing parts of one machine. If a folder's tokenizers are reused, also encode the parts.
+    Return two numbers: the parts that all machines have cleaned so far, and all parts."""
     clean_parts(run, share)
     parts = parts_of(run.training)
     if run.plan.ready:

@@ -116,8 +116,8 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for the first setting in `section` that the user gave in vain. `decided` has the
-    values that reused tokenizers fix. Settings with an equal value, or named in `free`, are fine."""
+    """Raise `UserError` for the first setting in `section` that the user gave without effect. `decided` has
+    the values that reused tokenizers fix. Settings with an equal value, or named in `free`, are fine."""
     config = getattr(job.config, section)
     for field in fields(config):
         value = getattr(config, field.name)

@@ -75,7 +75,7 @@ def gather_report(run: Run) -> FilterReport:
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """Return up to `config.sample_lines` lines to learn subwords from, half for each side. Divide the corpus
+    """Return up to `config.sample_lines` lines to learn subwords from, half from each side. Divide the corpus
     into equal stretches, and take a pair from each. Equal text gives an equal sample."""
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
