@@ -98,8 +98,8 @@ def setting(
     everyday: bool = False,
     needs: str = "",
 ) -> Value:
-    """Return a field of a section. The bounds are `least` and `most`, inclusive, and `above` and `below`,
-    exclusive. List items have the bounds each. `or_zero` accepts 0 despite the bounds. `kind` is the effect.
+    """Return a field of a section. `least` and `most` are inclusive bounds, `above` and `below` exclusive
+    ones, for each item if the value is a list. `or_zero` accepts 0 despite the bounds. `kind` is the effect.
     `everyday` shows the setting in `--help`. Without the assignment `needs`, the setting has no effect."""
     limits = dict(zip(COMPARISONS, (least, above, below, most), strict=True))  # in the same order
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
@@ -121,7 +121,7 @@ def check(section: Any) -> None:
 
 
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return messages about a wrong type or bounds of the setting `key`, named `label`, or none."""
+    """Return messages about a wrong type or bounds of `value`, for the setting `key` named `label`."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
         return [f"{label} must be {type_in_words(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
@@ -210,7 +210,7 @@ def preset_names() -> list[str]:
 
 def section_of(section: type[Config], values: Any) -> Config:
     """Return a section of type `section` from `values`, the result of `asdict`. A missing setting gets its
-    default. Raise `ValueError` if `values` is no mapping, or has an unknown name or a wrong type."""
+    default. Raise `ValueError` for a wrong type or unknown name, and `UserError` if the section does."""
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = {key.name: kind for key, kind in _types(section)}

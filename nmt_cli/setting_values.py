@@ -126,8 +126,8 @@ def _key(name: str) -> str:
 
 
 def converted(value: object, kind: Any) -> object | None:
-    """Return `value` as type `kind`, or None if its type is wrong. Convert the items of lists and tables,
-    too. Raise `UserError` for a table of settings that is invalid."""
+    """Return `value` as type `kind`, or None if `value` does not fit the type. Convert the items of lists and
+    tables, too. If `kind` is a dataclass, raise `UserError` for an invalid table."""
     if is_dataclass(kind):
         return _table(value, kind)
     origin, inside = get_origin(kind), get_args(kind)
@@ -196,7 +196,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def type_in_words(kind: Any) -> str:
-    """Return a type for an error message, such as "a whole number". None is not mentioned."""
+    """Return a type in words for an error message: "a whole number". Leave out the None of a union."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
@@ -218,8 +218,8 @@ def _but_none(kind: Any) -> Any:
 
 @cache
 def meanings_of(section: Any) -> Mapping[str, str]:
-    """Return the docstring under each field of a dataclass and of its bases, as one line, by name. Return no
-    docstrings in an installation without source files."""
+    """Return the docstring under each field of a dataclass and of its bases, as one line, by name. Return an
+    empty mapping in an installation without source files."""
     inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
     # From the source code, as Python itself discards a text below a field.
     try:

@@ -7,7 +7,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in s, min, h or, from two days on, days. Numbers below ten have a decimal: "5.3 h"."""
+    """Return seconds in s, min, h or, from two days on, days. Below ten, add a decimal unless 0: "5.3 h"."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         # Two days are the first that read better than hours.
         if seconds >= size * (2 if unit == "days" else 1):

@@ -39,10 +39,10 @@ def preprocess(
     """Write the dataset folder `out` from raw parallel text. Corpora are named as for `nmt preprocess`.
 
     `reuse_tokenizer` is a path to take subwords from. `given` has the names of settings that the user set,
-    even to the default. `workers` is the number of processes, by default one per core. `progress` is called
-    with the stage, the number of pairs done, and the total, 0 if unknown. `overwrite` replaces a
-    dataset made with other settings. `shard=(3, 16)` does only part 3 of 16. Raises `UserError` for invalid
-    data or settings. The function starts processes, so call it below `if __name__ == "__main__":`.
+    even to the default. `workers` is the number of processes, by default one per core. `progress` gets the
+    stage, the pairs done, and the total, 0 if unknown. `overwrite` replaces a dataset made with other
+    settings. An up-to-date dataset stays. `shard=(3, 16)` does only part 3 of 16. Raises `UserError` for
+    invalid data or settings. The function starts processes, so call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]

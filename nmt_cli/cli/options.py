@@ -139,10 +139,10 @@ class Command(click.Command):
         return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
 
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
-        """Return a suggested option, or a suggested setting as "--set NAME=VALUE", as the user would type it.
-        `suggestion` is a name, perhaps with a value. `settings` has all settings by name. A setting gets the
-        value in `suggestion` if valid, else the user's `value` if valid, else an example. Needed other
-        settings come first."""
+        """Return `suggestion`, a name and perhaps a value, as the user would type it. A setting, by name in
+        `settings`, becomes "--set NAME=VALUE", after an assignment that the setting needs. The value is the
+        suggested one if valid, else the user's `value` if valid, else an example with the bounds behind. An
+        option loses a value that is not among its choices."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
@@ -237,7 +237,7 @@ class SettingOption(click.Option):
         self.setting, self._default_text = setting, default_text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help: the summary and the default, unless that is "" or False."""
+        """Return the option and its help: the summary, and the default unless it is "" or False."""
         setting = next(one for one in describe(ctx.command.settings) if one.name == self.setting)  # type: ignore[attr-defined]
         default = self._default_text or setting.default
         self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"

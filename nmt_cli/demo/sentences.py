@@ -12,7 +12,7 @@ HABEN = ("habe", "hat", "haben")
 
 
 def calculation(draw: RandomPhrases) -> Pair:
-    """Return a question like "how much is one plus two?". German writes a number as one word."""
+    """Return a question like "how much is one plus two?" with random numbers and a random operator."""
     first, second, operator = draw.cardinal(), draw.cardinal(), draw.pick(lexicon.OPERATORS)
     return Pair(
         f"how much is {first.en} {operator.en} {second.en}?",

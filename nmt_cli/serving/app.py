@@ -17,7 +17,7 @@ from nmt_cli.serving.service import Service
 
 def application(service: Service, keys: Keys) -> Middleware:
     """Return the application with all routes for `service`. `/translate`, `/detect`, `/align`, `/attention`
-    and all routes of DeepL and OpenAI need a key."""
+    and all routes of DeepL and OpenAI need a key, if `keys` has keys."""
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)

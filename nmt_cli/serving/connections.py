@@ -111,8 +111,8 @@ class Connection(H11Protocol):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files to `MAX_FILES` or the hard limit, if possible. Return the limit
-    minus the smaller of `RESERVED_FILES` and its half, at least 1: the connections to allow."""
+    """Raise the soft limit of open files to `MAX_FILES` or the hard limit, if possible. Return how many
+    connections to allow, at least 1: the limit, minus `RESERVED_FILES` or, if less, half of the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum, files = (
         MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)

@@ -92,7 +92,7 @@ class Directions:
 
     def resolve(self, language: str) -> str | None:
         """Return the models' name for `language`, such as "en" for "EN-US", or None if no model has the
-        language. Prefer an equal name, ignoring case and "_", to the first name of the same language."""
+        language. Prefer an equal name, also with other case or "_" for "-", to the first of the language."""
         names = {one.lower().replace("_", "-"): one for one in self.languages}
         normalized = language.lower().replace("_", "-")
         without = (one for one in self.languages if without_region(one) == without_region(normalized))

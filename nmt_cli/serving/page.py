@@ -61,8 +61,8 @@ async def align(service: Service, fields: Fields) -> Response:
 
 
 async def attention(service: Service, fields: Fields) -> Response:
-    """Answer `POST /attention` with a page of the weights of each pair without an empty side. Raise `Refused`
-    as `align` does, and (413) for over `MAX_DRAWN` pairs or a sentence of over `MAX_DRAWN_TOKENS` tokens."""
+    """Answer `POST /attention` with a page of weights. Skip pairs with an empty side. Raise `Refused` as
+    `align` does, and (413) for over `MAX_DRAWN` pairs or a sentence of over `MAX_DRAWN_TOKENS` tokens."""
     model, pairs = _requested(service, fields)
     if len(pairs) > MAX_DRAWN:
         raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")

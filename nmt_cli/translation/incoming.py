@@ -12,8 +12,8 @@ def lines_of(
     read: Callable[[int], bytes], too_long: Callable[[int], None], longest: int = LONGEST_BYTES
 ) -> Iterator[bytes]:
     """Yield lines without their ends, each as soon as it has arrived. Only a line feed ends a line. Drop a
-    byte-order mark at the start. `read(n)` waits, and returns 1 to n bytes, or none at the end. A line over
-    `longest` bytes becomes empty, after `too_long` is called with its number, from 1."""
+    byte-order mark at the start. `read(n)` waits, and returns 1 to n bytes, or none at the end. For a line
+    over `longest` bytes, call `too_long` with its number, from 1, and yield an empty line."""
     # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []
     number, length, mark = 1, 0, BOM_UTF8

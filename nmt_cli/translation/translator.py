@@ -117,7 +117,7 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """Counts of masked placeholders: in the source, and those exactly once in the best candidate."""
+        """The number of placeholders in the source, and of those exactly once in the best candidate."""
         required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
         parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
         pairs = zip(required, parts, strict=False)
@@ -200,7 +200,7 @@ class Translator:
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
-        """Join translations of sentences, given the whitespace after each source sentence, as in `split`."""
+        """Join translations of sentences. `spaces` is the whitespace after each source sentence."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
     def _fitting(self, sentence: Prepared) -> list[Prepared]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nmt_cli.training.validation.selection import Trial
 
 LAST = 5
-"""The number of checkpoints that the paper averages for its base model."""
+"""The number of checkpoints that "Attention Is All You Need" averages for its base model."""
 
 
 @click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
@@ -83,8 +83,8 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return a line about the folder `out`: whether `out` is an average, one checkpoint or a moving average,
-    and the steps of `run` in it. If `run` is None, name the folders of `parts` instead."""
+    """Return a line about the folder `out`: an average, a moving average or, only with `run`, one checkpoint.
+    Name the steps of `parts` in `run`, or the folders of `parts` if `run` is None."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"

@@ -61,7 +61,7 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run nmt with `words` in a process, ended on an exception. Raise `UserError` unless its code is 0."""
+    """Run nmt with `words`. End its process on an exception. Raise `UserError` unless it exits with 0."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:

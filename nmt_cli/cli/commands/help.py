@@ -79,7 +79,7 @@ def _listed(context: click.Context, files: dict[str, Path]) -> str:
 
 
 def _show(file: Path, files: dict[str, Path]) -> None:
-    """Print `file` as Markdown, or on a terminal in a pager, with links to `files` as commands."""
+    """Print `file` as Markdown. On a terminal, show it in a pager, with links to `files` as commands."""
     page = _text(file)
     if sys.stdout.isatty():
         from rich.console import Console

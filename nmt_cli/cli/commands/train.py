@@ -31,8 +31,8 @@ SECONDS_OF_ECHO = 3.0
 
 
 class Stop:
-    """Handles the signals that end a run. A Ctrl-C later than `SECONDS_OF_ECHO` after the first signal raises
-    `KeyboardInterrupt`. Signals that the process was started to ignore, as by nohup, stay ignored."""
+    """Handles signals that end a run. `signal` is the first, or 0. A Ctrl-C over `SECONDS_OF_ECHO` later
+    raises `KeyboardInterrupt`. Signals that the process was started to ignore, as by nohup, stay ignored."""
 
     def __init__(self) -> None:
         """Install handlers for the signals in `EXIT_CODES`, except for those that are ignored."""

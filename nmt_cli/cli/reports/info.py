@@ -129,7 +129,7 @@ def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
 
 def _of_run(run: Path) -> Facts:
     """Return newest progress and scores, training loss, checkpoints, dataset, and a model. The model is the
-    best or else the newest. Without checkpoints, say "none yet"."""
+    best checkpoint, else the newest. Without checkpoints, say "none yet"."""
     folders = checkpoints(run)
     if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
@@ -171,7 +171,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
-    """Return languages, shape, subwords, averaged steps and corpora of a model folder, from headers."""
+    """Return languages, shape, subwords, averaged steps and corpora of a model, without its weights."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe

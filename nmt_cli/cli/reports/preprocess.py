@@ -51,7 +51,7 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
     """Yield a warning with the share of unknown tokens, if any. Yield a warning for each problem of each
-    corpus. The warning has the first line and the number of pairs, which were kept."""
+    corpus. The warning has the number of the first line, and the count of pairs, which were kept."""
     train = outcome.manifest["splits"][TRAIN]
     if train["source_unknowns"] or train["target_unknowns"]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (

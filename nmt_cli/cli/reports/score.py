@@ -26,8 +26,8 @@ SIGNIFICANT = 0.05
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print warnings and notes to stderr, and a table of scores to stdout. Scores of sentences take stdout as
-    tab-separated values, and move the table to stderr. `quiet` omits notes and a moved table."""
+    """Print warnings and notes to stderr, and a table of scores to stdout. Scores of sentences take stdout
+    instead, tab-separated, and the table goes to stderr. `quiet` omits notes, and a table on stderr."""
     _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
@@ -56,7 +56,7 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 def show_pair_scores(scores: "PairScores", as_json: bool, quiet: bool) -> None:
     """Print log-probabilities of lines to stdout. Unless `quiet`, print perplexities to stderr. With
-    `as_json`, instead print both and token scores as JSON to stdout. Warnings go to stderr."""
+    `as_json`, instead print both, tokens and token scores as JSON to stdout. Warnings go to stderr."""
     if scores.warning:
         warn(scores.warning)
     if as_json:

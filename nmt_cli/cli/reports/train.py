@@ -43,7 +43,7 @@ class Reporter:
             self._print(ending(run, complete))
 
     def _print(self, line: str) -> None:
-        """Print a line to stderr, unless `silent`. Ignore an `OSError`, as the terminal was closed."""
+        """Print a line to stderr, unless `silent`. Once the terminal is closed, print nothing any more."""
         if self._silent:
             return
         try:

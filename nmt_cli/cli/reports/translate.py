@@ -30,8 +30,8 @@ MAX_LINES_ON_PAGE = 100
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
     """Return a line in `form`, or for `n_best` > 1 a line "number ||| text ||| logprob= ... ||| score" per
-    candidate, with numbers from 0. `links`, unless None, are alignments for the last column. Without
-    candidates, return one line with an empty text."""
+    candidate. The number is that of the input line, from 0. `links`, unless None, has each candidate's
+    alignment for a last column. Without candidates, return a line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
@@ -97,8 +97,8 @@ class AttentionPage:
         return [pharaoh(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
 
     def add(self, translation: Translation) -> None:
-        """Add a translated line with candidates to the page, if any. Beyond `MAX_LINES_ON_PAGE` sentences,
-        only count the line as left out."""
+        """Add the sentences of a translated line to the page, if there is a page. Skip a line without
+        candidates. If the page has `MAX_LINES_ON_PAGE` sentences, only count the line as left out."""
         if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MAX_LINES_ON_PAGE:
@@ -162,8 +162,8 @@ class Reporter:
             click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
 
     def line(self, translation: Translation) -> None:
-        """Count a translated line and its problems, and update the bar. Warn of odd input and the first too
-        long line. Print an error if the line did not fit into memory."""
+        """Count a translated line and its problems, and update the bar. Warn of odd input, and of the first
+        line that is too long. Print an error if the line did not fit into memory."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)

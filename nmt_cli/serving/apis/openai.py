@@ -26,7 +26,7 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def complete(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v1/chat/completions` with the translation of the last user message, as events with
+    """Answer `POST /v1/chat/completions` with the translation of the last user message, in events if
     `stream`. The field `model` is a direction such as "en-de" or a model folder. Raise `Refused` for wrong
     fields (400), an unknown model (404), too much text (413), a busy server (429) or a failure (503)."""
     name, text = fields.text("model"), _last_message(fields)
@@ -71,7 +71,7 @@ def _direction(service: Service, name: str) -> Direction:
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the counts of source tokens, translation tokens and both. A pivot counts the last model only."""
+    """Return counts of source tokens, translation tokens and both. With a pivot, count the last model."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

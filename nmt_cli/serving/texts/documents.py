@@ -57,7 +57,7 @@ class Documents:
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one per sentence. Alternative n joins
-        candidate n of each sentence, or the sentence's last candidate. Markup has no alternatives."""
+        candidate n of each sentence, or the last if the sentence has fewer. Markup has none."""
         alternatives = 0 if self.job.markup else self.job.alternatives
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
@@ -99,7 +99,7 @@ class Documents:
 
 
 def cut(job: Job) -> Documents:
-    """Cut all texts into sentences, or into lines if the first model has `input.sentences=keep`."""
+    """Cut each text into sentences, or into lines if the first model has `input.sentences=keep`."""
     model = job.direction.models[0]
     by_line = model.config.input.sentences == "keep"
     documents = [
@@ -117,7 +117,7 @@ def cut(job: Job) -> Documents:
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
-    """Return the lines of `text`, and the whitespace after each, with blank lines. The last line has ""."""
+    """Return the lines of `text`, and the whitespace after each, blank lines included. The last has ""."""
     parts = [*LINE_BREAKS.split(text), ""]
     return parts[::2], parts[1::2]
 

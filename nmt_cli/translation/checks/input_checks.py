@@ -95,7 +95,7 @@ class OddInput:
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
         """Return a warning, once, if over `MAX_UNKNOWN` of the tokens in the first lines are unknown, or
-        None. Of fewer than `MIN_PIECES` tokens, take the share of `MIN_PIECES`."""
+        None. The fraction is of at least `MIN_PIECES` tokens, even if fewer were read."""
         if self._lines == FIRST_LINES:
             return None
         self._lines += 1

@@ -38,8 +38,8 @@ def agreed(
 
 
 def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Numbers:
-    """Return the probability of each hypothesis, [N], with sum 1. Samples have equal probabilities. Other
-    probabilities are proportional to e^log-probability, as if all had the length of the first."""
+    """Return the probability of each hypothesis, [N], with sum 1: equal for samples, else proportional to
+    e^log-probability. The length penalty is removed from scores as if all were as long as the first."""
     if search.sample:
         return np.full(len(hypotheses), 1 / len(hypotheses))
     scores_N = np.array([one.score for one in hypotheses])
@@ -53,7 +53,7 @@ def probabilities(hypotheses: Sequence[Hypothesis], search: SearchConfig) -> Num
 
 def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
     """Return the BLEU, 0 to 1, of each row of tokens with each row as the reference, [hypothesis, reference].
-    Matches and counts of two to four tokens are increased by one. Without a common token, BLEU is 0."""
+    Add one to matches and counts of n-grams of two to four tokens. Without a common token, BLEU is 0."""
     lengths_N = np.array([len(row) for row in rows], float)
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):

@@ -118,8 +118,8 @@ def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str
 
 
 def _best_end(body: str, start: int, end: int) -> int:
-    """Return the index, at most `end`, to end the part of `body` from `start`: after a sentence, else a
-    clause, else a space. Ignore punctuation in the first quarter."""
+    """Return the index, at most `end`, to end the part of `body` from `start`: after a sentence, else after a
+    clause, else at a space, else `end`. Ignore punctuation in the first quarter."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
@@ -133,7 +133,7 @@ def _best_end(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, position: int, last: int) -> int:
-    """Return the index where the word of `body` at `position` ends. Return 0 if the index is after `last`."""
+    """Return the first space's index in `body[position:last]`, else `len(body)` if at most `last`, else 0."""
     space = body.find(" ", position, last)
     if space < 0 and len(body) <= last:
         return len(body)

@@ -22,8 +22,8 @@ class Workers:
     process."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start a worker for each item of `models`, its ensemble. Items may share models. Several workers on
-        a CPU under Linux are processes. Raise `UserError` if the system refuses a process."""
+        """Start a worker for each item of `models`, an ensemble. Items may share models. Several workers on a
+        CPU under Linux are processes. Raise `UserError` if the system refuses a process."""
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []

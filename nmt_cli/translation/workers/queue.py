@@ -102,7 +102,7 @@ class RequestQueue:
             return done
 
     def poll(self, request: Request) -> Done | None:
-        """Return the next line and hypotheses, or None if unfinished, at once. Raise errors like `next`."""
+        """Return the next line and hypotheses, or None if unfinished. Never wait. Raise errors as `next`."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
@@ -214,8 +214,8 @@ class RequestQueue:
                 self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
-        """Return the indices in `running` of sentences of closed requests. Raise `Closed` if the queue is
-        closed."""
+        """Return the indices in `running` of the sentences whose requests are closed. Raise `Closed` if the
+        queue is closed."""
         with self._lock:
             self._refuse_closed()
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]

@@ -103,7 +103,7 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store hypotheses, None for too little memory. Wake the caller if `sentence` is of the next line."""
+        """Store hypotheses, None if memory was too small. Wake the caller if its next line has `sentence`."""
         self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
         if line_number(sentence) == self.returned + 1:

@@ -71,9 +71,9 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
 def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. For at
-    most `FEW_ROWS` rows and idle other workers, use `threads` of the compiled kernels. If these kernels
-    cannot do the step, use `threads` of PyTorch. Otherwise use 1."""
+    """Set the number of threads of the step in which `joining` join a batch of `running` sentences. Use
+    `threads` for at most `FEW_ROWS` rows while other workers are idle, else 1. The threads are those of the
+    compiled kernels, or of PyTorch if these kernels cannot do the step."""
     sentences = running + len(joining)
     rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)

@@ -202,7 +202,7 @@ class _TurnOfParent:
     """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return sentences to join the batch `running`, from the parent if its answer may have changed."""
+        """Return sentences to join `running`. Do not ask the parent if its last answer [] still holds."""
         # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
         # messages would be in vain, since no sentence has arrived or left the batch.
         state = (self.counts.arrivals.value, len(running))
