@@ -71,7 +71,7 @@ def grouped(layout: Layout, partner: Layout | None = None) -> Layout:
 
 
 def groups_of(q: Layout, k: Layout) -> Groups:
-    """Return the groups stored in `q`, or new ones. In self-attention, `q` and `k` share their `starts`."""
+    """Return the groups stored in `q`, or new ones. Only in self-attention, `q` and `k` share `starts`."""
     to_itself = q.starts is k.starts
     groups = q.groups if to_itself else q.pair_groups
     if groups is None:

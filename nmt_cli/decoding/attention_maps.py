@@ -79,7 +79,7 @@ def alignment(
 ) -> list[int]:
     """Return for each target token of a line the index of its source token, counted from the line's start.
 
-    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source are left out.
+    `sources` and `targets` are ids of the line's parts, without end marks. Parts without source add nothing.
     """
     aligned: list[int] = []
     offset = 0

@@ -66,8 +66,8 @@ class Ensemble:
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """Return [R, V]: log-probabilities in fp32 of the token after each of `tokens_R`. Extend the caches.
 
-        `rows_R` are the numbers of the tokens' slots. Each hypothesis in use has at most `longest` tokens
-        after the step. Several models are averaged as in `mean`.
+        `rows_R` has the number of each token's slot, ascending. Each hypothesis in use has at most `longest`
+        tokens after the step. Several models are averaged as in `mean`.
         """
         log_probs = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))

@@ -13,14 +13,14 @@ def cross_entropy(
     """Project T tokens of D features onto V entries. Return the summed cross-entropy with the targets.
 
     The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. IGNORED
-    targets have no loss and no gradient. Matrix products have the dtype of `x_TD`, also under autocast. Raise
+    targets have no loss and no gradient. Other targets outside of the vocabulary raise `RuntimeError` on a
+    CPU, and give NaN on a GPU. Matrix products have the dtype of `x_TD`, also under autocast. Raise
     `ValueError` if shapes do not fit, or if `smoothing` is not in [0, 1).
 
     The forward pass computes the gradients. The backward pass multiplies them by the incoming gradient. There
     are no second derivatives. `grad_scale` (0-d, on the device, not 0) is the expected incoming gradient: the
-    loss scale divided by the number of tokens. In the forward pass it multiplies the gradient of the logits,
-    so that small values do not become 0 in half precision. The backward pass divides by it again, unless the
-    incoming gradient is the same tensor.
+    loss scale divided by the number of tokens. The forward pass multiplies by it, so that half precision
+    keeps small gradients. The backward pass divides by it, unless the incoming gradient is the same tensor.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

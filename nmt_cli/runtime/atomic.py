@@ -79,9 +79,9 @@ def check_writable(out: Path) -> None:
 
 
 def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
-    """Raise `UserError` if `out` is a file, or a folder with entries of which none is named `marker`. Without
-    a `marker`, refuse every folder with entries. If `hidden` is False, a folder with only names that begin
-    with a dot counts as empty. The error says that `out` is not a `kind`."""
+    """Raise `UserError` if `out` is a file, or a folder that has entries, but none named `marker`. Without a
+    `marker`, refuse every folder with entries. If `hidden` is False, a folder with only names that begin with
+    a dot counts as empty. The error says that `out` is not a `kind`."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file. Choose another --out.")
     if not out.is_dir() or not any(hidden or not path.name.startswith(".") for path in out.iterdir()):

@@ -28,8 +28,8 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
     """Return [..., D]: layer norm(x + dropout(y)), in the dtype of x, computed in the dtype of the weights.
 
-    Use no fused kernel without gradients, or if x has the dtype of the weights. Then `torch.compile` is
-    faster, because it also writes the copy that matrix products need.
+    Use the fused kernel only with gradients, and if x has another dtype than the weights. For an equal dtype,
+    `torch.compile` is faster, because it also writes the copy that matrix products need.
     """
     exact = norm.weight.dtype
     if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():
