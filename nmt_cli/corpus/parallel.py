@@ -151,8 +151,8 @@ class Corpus:
         return scored if self.has_scores else (pair[:2] for pair in scored)
 
     def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield lists of sources, of targets and, if given, of scores, for `size` pairs at a time. Raise
-        `UserError` for a group of over `MOST_BYTES_HELD` bytes."""
+        """Yield lists of sources, of targets and, if given, of scores. Each has `size` items, the last
+        perhaps fewer. Raise `UserError` for a group of over `MOST_BYTES_HELD` bytes."""
         group, held_bytes = [], 0
         for number, pair in enumerate(pairs, start=1):
             group.append(pair)
@@ -191,8 +191,8 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
-    """Return the corpus of a pipe, file or folder. Return None for a missing path. Also return None for a
-    folder with neither rows nor files train.LANG. Raise `UserError` for an unknown ending."""
+    """Return the corpus of a pipe (read as .tsv), file or folder. Return None for a missing path, or a folder
+    with neither rows nor files train.LANG. Raise `UserError` for an unknown ending."""
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():

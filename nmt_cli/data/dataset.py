@@ -169,8 +169,8 @@ def _is_complete(manifest: Mapping[str, Any]) -> bool:
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """Return the raw lines of one side of a validation or test set. Replace invalid UTF-8. There may be more
-    lines than pairs. Raise `UserError` if there are fewer."""
+    """Return the raw lines of one side of a validation or test set, invalid UTF-8 as U+FFFD. There may be
+    more lines than pairs. Raise `UserError` if there are fewer."""
     path = side_path(dataset.folder, split.name, side, "raw.txt")
     lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
     # A split may be only the start of a set, so more lines are fine.

@@ -92,7 +92,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """Return two micro-batches, each with every other pair. From a single pair, return only one."""
+    """Return two micro-batches, each with every other pair. For a single pair, return one micro-batch."""
     # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]

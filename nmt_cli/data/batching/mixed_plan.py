@@ -70,7 +70,7 @@ class Stream:
         """Number of pairs that are not too long."""
 
     def taken(self, begin: int, end: int) -> Iterator[Indices]:
-        """Yield the pairs at positions [`begin`, `end`), one array per epoch. There must be at least one."""
+        """Yield the pairs at positions [`begin`, `end`), an array per epoch. There must be at least one."""
         borders = [begin, *range((begin // self.size + 1) * self.size, end, self.size), end]
         for first, last in pairwise(borders):
             epoch = first // self.size

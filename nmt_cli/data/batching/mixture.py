@@ -57,7 +57,7 @@ class Mixture:
     """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage at `time`. A stage begins at its first time."""
+        """Return the number, from 0, of the stage at `time`. At a border, this is the later stage."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:

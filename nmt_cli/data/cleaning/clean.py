@@ -157,7 +157,7 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return the score and the closeness of lengths of each pair. A missing score is minus infinity."""
+    """Return two arrays: each pair's score, minus infinity if missing, and its closeness of lengths."""
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
     return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]

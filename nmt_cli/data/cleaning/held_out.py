@@ -73,7 +73,7 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
     """Return the numbers, from 1 in the corpus, of held-out pairs in `block`. `by` is the side that must be
-    equal: "pair" (both), "source", "target" or "either". With "pair", a source may be empty, else no side."""
+    equal: "pair" (both), "source", "target" or "either". An empty key matches only as source of a "pair"."""
     sources_by_target, all_sources = _loaded(held_out)
     if not (sources_by_target or all_sources):
         return set()

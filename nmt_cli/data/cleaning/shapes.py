@@ -91,8 +91,7 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return "words" and "ratios" of kept and dropped pairs, final zeros cut, and sorted finite
-        "scores"."""
+        """Return "words" and "ratios" of kept and dropped pairs without final zeros, and sorted "scores"."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},

@@ -1,4 +1,4 @@
-"""Writes validation and test sets. Every line is kept, before preparation and encoded.
+"""Writes validation and test sets. Every line is kept, as text before preparation and as ids.
 
 The report only counts the pairs that the filters would drop from the training set.
 """

@@ -105,8 +105,8 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
 
 
 def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return why to leave out each cleaned pair, as a number in `SKIPPED`, or 0 to keep the pair. Return None
-    if no filter looks for repetitions. The array is mapped from a new file in the work folder."""
+    """Return why to leave out each cleaned pair, as a number in `SKIPPED` from 1, or 0 to keep the pair.
+    Return None if no filter looks for repetitions. The array is mapped from a new file in the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     if not any(needs):
         return None
@@ -170,7 +170,7 @@ def _count_drops(
     corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
     """Count the pairs of a block that are not `kept`, keep samples, and lower `corpus.kept`. `repeats` has
-    the reason of each pair, in `SKIPPED`. With reason 0, or if `repeats` is None, the pair is overlong."""
+    the reason of each pair, in `SKIPPED`. For reason 0, or if `repeats` is None, the pair is overlong."""
     for i in np.flatnonzero(~kept):
         skipped = 0 if repeats is None else int(repeats[i])
         reason = SKIPPED[skipped - 1] if skipped else SUBWORDS

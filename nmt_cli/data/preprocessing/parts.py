@@ -105,7 +105,7 @@ def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> N
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yield a new, empty folder. After the block, add checksums, flush to disk, and rename the folder to
-    `folder`. If `folder` exists by then, remove the new one. After an error, nothing is left."""
+    `folder`. If `folder` exists by then, keep it, and remove the new one. After an error, nothing is left."""
     staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)

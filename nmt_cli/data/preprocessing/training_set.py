@@ -93,8 +93,8 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 
 def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
-    """Encode the missing parts among `parts` in parallel. Do not leave out repeated or overlong pairs yet.
-    Workers load the tokenizers from `folder`, which are equal to `tokenizers`."""
+    """Encode the missing parts among `parts` in parallel, repeated and overlong pairs included. Workers load
+    the tokenizers from `folder`, which are equal to `tokenizers`."""
     work = run.work
     missing = [part for part in parts if not encoded_part(work, part).exists()]
     starts = {part: range(0, len(numbers_of(work, part)), BLOCK_PAIRS) for part in parts}
