@@ -263,6 +263,6 @@ def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor)
 
 
 def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
-    """Return a finished hypothesis. `length` includes the end mark, `totals` are cumulative scores."""
+    """Return a finished hypothesis. `length` includes the end mark. `totals` has the sum up to each token."""
     sums = [0.0, *islice(totals, length)]
     return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

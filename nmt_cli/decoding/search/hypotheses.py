@@ -77,7 +77,7 @@ class BatchItem:
 
     @property
     def room(self) -> int:
-        """Number of tokens that may still come before the end mark."""
+        """Number of tokens that may still come before the end mark. Negative after a step at the cap."""
         return self.cap - self.age
 
     def forced_token(self, end: int) -> int | None:

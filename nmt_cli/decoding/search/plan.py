@@ -88,7 +88,7 @@ class Planner:
         self._config, self._end, self._everywhere = config, end, everywhere
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
-        """Return the plan of the next step of `items`, the sentences of `beams`. Not all may be done."""
+        """Return the plan of the next step of `items`, the sentences of `beams`. At least one is not done."""
         config = self._config
         rows_R, newest_R = beams.rows(self._everywhere)
         # On a GPU, reading `rows_R` would wait for the device.
