@@ -62,8 +62,8 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
 
 
 def _weights_text(parts: Sequence[Part]) -> str:
-    """Return a text for the model card about the averaged weights: "step 5" or "mean of steps 1, 2". If a
-    step is unknown, use "mean of 2 models". For EMA files, use "moving average (EMA) of weights"."""
+    """Return a text for the card: "step 5", "mean of steps 1, 2", or without steps "mean of 2 models" or
+    "those of another model". For EMA files, "moving average (EMA) of weights" replaces "mean"."""
     kind = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
     steps = [part.step for part in parts if part.step is not None]
     if len(steps) < len(parts):

@@ -67,8 +67,8 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def _best_first(run: Path) -> list[int]:
-    """Return the steps of all validations up to the newest checkpoint, best score first. Of equal scores, put
-    the older step first. Include steps without a checkpoint. If the run has no checkpoints, return []."""
+    """Return the steps of all validations up to the newest checkpoint, best score first. The older step wins
+    a tie. Include steps whose checkpoint was removed. If the run has no checkpoints, return []."""
     for folder in reversed(checkpoints(run).values()):
         scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
         return sorted(scores, key=lambda step: (-scores[step], step))

@@ -202,8 +202,8 @@ def _warnings(
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
     """Yield a warning for each text with invalid UTF-8, and for each with carriage returns inside lines. For
-    paper-bleu, or bleu with a tokeniser, also yield a warning for each system with `LOOKS_TOKENIZED` or more
-    lines that end in a space and a full stop."""
+    paper-bleu, or bleu with a tokeniser, check systems too. Warn of each that looks tokenised: at least
+    `LOOKS_TOKENIZED` lines end in a space and a full stop."""
     for text in (*references, *systems):
         if text.invalid:
             yield (

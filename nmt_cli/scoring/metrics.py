@@ -22,7 +22,7 @@ Lines = Collection[str]
 """Lines of text that can be iterated several times. They need not be in memory."""
 
 Counts = list[float]
-"""Statistics of one line that a metric sums over lines. For BLEU: matching n-grams by length and others."""
+"""Statistics of one line that a metric sums over lines. For BLEU: numbers of n-grams and matches, lengths."""
 
 LINES_AT_ONCE = 1000
 """Lines whose n-grams are in memory at a time. A million lines would take gigabytes."""
@@ -212,7 +212,7 @@ def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for `metric`. With `for_sentences`, "bleu" ignores n-grams beyond a line."""
+    """Return sacrebleu's object for `metric`. With `for_sentences`, BLEU omits n-grams longer than a line."""
     from sacrebleu import CHRF, TER
 
     match metric:

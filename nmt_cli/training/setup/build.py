@@ -41,8 +41,8 @@ CORES_PER_WORKER = 4
 
 
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
-    """Return the identity of the model to train: settings, tokenisers and training record. The record has the
-    inputs, hashes, length ratio and maximum tokens of the training data."""
+    """Return the identity of the model to train: settings, tokenisers and training record. The record has
+    inputs, hashes, maximum tokens, length ratio and mixed corpora of the training data."""
     manifest = dataset.manifest
     trained_on = {
         "inputs": manifest.get("inputs"),
@@ -70,8 +70,8 @@ def build_trainer(
     *,
     fresh: bool,
 ) -> Trainer:
-    """Return a trainer of a new model, equal on all ranks. If `fresh` and start.model is set, copy its
-    weights. Freeze start.freeze. Report notes. Raise `UserError` for unfit start settings or precision."""
+    """Return a trainer of a new model, equal on all ranks. If `fresh`, copy weights of start.model, if set.
+    Freeze start.freeze. Report notes, warnings. Raise `UserError` for unfit start settings or precision."""
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)

@@ -34,8 +34,8 @@ SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the ne
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Copy the weights of `config.model`, a model or run, into `model`, and return a message. If vocabularies
-    differ, copy only rows of shared entries. Raise `UserError` if a parameter differs that no pattern in
-    `config.allow` matches, if a pattern matches none, or if settings use weights differently."""
+    differ, copy only rows of shared entries. Raise `UserError` if a differing parameter matches no pattern in
+    `config.allow`, if a pattern matches no such parameter, or if settings use weights differently."""
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
     parent = read_identity(folder, description)
@@ -73,7 +73,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 
 def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
-    """Raise `UserError` if `parent` and `identity` differ in a setting for the use of weights."""
+    """Raise `UserError` if `parent` and `identity` differ in a setting that changes how weights are used."""
     if differences := [
         f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
         for key in disagreements(parent.config, identity.config, "use")
@@ -86,7 +86,7 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return the tensors of `parent` by name. Fit those in `ROWS`, if equally wide, to the vocabulary of
+    """Return the tensors of `parent` by name. Fit parameters in `ROWS`, if equally wide, to the vocabulary of
     `own`. Take rows of entries that are not shared from `new`."""
     tensors = dict(parent)
     for name, side in ROWS.items():

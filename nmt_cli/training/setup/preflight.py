@@ -25,9 +25,9 @@ SENTENCES = 8
 def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, trial: Trial, report: Report
 ) -> None:
-    """Try a validation on a few sentences, and a checkpoint, which is removed. Report a note with the cost of
-    the checkpoint, of the longest batch (`trial`), and of the run. All ranks call this, but only the first
-    writes and reports. Raise `UserError` if the disk is too small for all checkpoints."""
+    """Try a validation on a few sentences, if enabled, and a checkpoint, which is removed. Report a note with
+    the cost of the checkpoint, of the longest batch (`trial`), and of the run. All ranks call this, but only
+    the first writes and reports. Raise `UserError` if the disk is too small for all checkpoints."""
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)

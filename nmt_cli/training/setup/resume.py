@@ -59,7 +59,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """Return the average in `checkpoint`, else a copy of the weights. If optimizer.ema is 0, return None."""
+    """Return the EMA in `checkpoint`, else a new one at the weights. Return None if optimizer.ema is 0."""
     if not trainer.config.optimizer.ema:
         return None
     ema = Ema(trainer.model, trainer.config.optimizer.ema)

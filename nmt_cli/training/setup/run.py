@@ -164,7 +164,7 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
     """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
-    run tries only the longest batch, if it must find how many tokens fit. Raise `UserError` if that fails."""
+    run tries at most the longest batch, to find how many tokens fit. Raise `UserError` if a trial fails."""
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
     cut, begins = first_cut(config, device, group.process), not snapshot.position.step

@@ -140,7 +140,7 @@ def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroB
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
-    """Return `cut`, which rounds micro-batches to few shapes only if the model is compiled."""
+    """Return `cut` with rounding of micro-batches to few shapes if the model is compiled, else without."""
     share = -(-2 * config.batch.tokens // cut.world)
     parts = -(-share // cut.max_tokens)
     return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)

@@ -84,7 +84,7 @@ class Trainer:
         group: Group,
         forward: Callable[..., Tensor],
     ) -> None:
-        """Allocate gradients, half copies and loss scale. `forward` is the model, compiled or not."""
+        """Allocate gradients, half-precision copies, loss scale. `forward` is the model, compiled or not."""
         self.model, self.optimizer, self.config = model, optimizer, config
         self.precision, self.group = precision, group
         self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None

@@ -83,7 +83,7 @@ class Recorder:
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """Return operations, hours and device hours of the run. Operations lack steps not yet flushed."""
+        """Return operations, hours and device hours of the run. Operations exclude unflushed steps."""
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent

@@ -30,8 +30,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """Return a checkpoint of the current state, equal on all ranks. All ranks call this. Write or copy
-        the tensors before the next step, since they are the live tensors."""
+        """Return a checkpoint of the current state, equal on all ranks. All ranks call this. The tensors are
+        live, so write or copy the tensors before the next step."""
         trainer = self.trainer
         tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}

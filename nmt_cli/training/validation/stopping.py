@@ -48,8 +48,8 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
 
 
 def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
-    """Return for each validation after step `after` whether it is the best of them so far, by
-    validation.metric. The first value counts as the best. An equal value or nan does not."""
+    """Return for each validation after step `after` whether its validation.metric is the best so far. Ignore
+    validations up to `after`. The first value counts as the best. An equal value or nan does not."""
     metric = config.validation.metric
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]

@@ -19,8 +19,8 @@ WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return an SVG with a legend, and charts of training loss, validation loss and BLEU if they have values.
-    `runs` have the format of `nmt report`. Validation curves are those of the first set."""
+    """Return an SVG with a legend, and charts of training loss, validation loss and BLEU. Omit charts without
+    values. `runs` have the format of `nmt report`. Validation curves are those of the first set."""
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
         "Training loss": [(run["curves"]["step"], run["curves"]["nll"]["mean"]) for run in runs],
