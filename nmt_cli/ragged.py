@@ -78,7 +78,7 @@ class Layout:
         )
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """Yield (token slice, layout) per `segments` consecutive segments. The last part may have fewer."""
+        """Yield (token slice, layout without plans) per `segments` segments. The last part may have fewer."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             part = Layout.of(self.lengths[first : first + segments].numpy())
@@ -94,7 +94,7 @@ class Layout:
 
 
 def starts_of(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return [segments + 1]: the first token of each segment, and the total number of tokens."""
+    """Return [segments + 1]: the index of each segment's first token, and the total number of tokens."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])
     return starts

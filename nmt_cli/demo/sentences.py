@@ -42,7 +42,7 @@ def hurry(draw: RandomPhrases) -> Pair:
 
 
 def action(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "she sold a book yesterday." in both languages. The participle is last."""
+    """Return a sentence like "she sold two books yesterday.". The German participle is last."""
     subject, verb, things, day = draw.subject(), draw.pick(lexicon.VERBS), draw.several_things(), draw.past()
     return Pair(
         f"{subject.en} {verb.en} {things.en} {day.en}.",
@@ -51,7 +51,7 @@ def action(draw: RandomPhrases) -> Pair:
 
 
 def present(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "he bought my brother a chair.". In German, the receiver is in the dative."""
+    """Return a sentence like "yesterday he bought my son a book.". The German receiver is in the dative."""
     day, subject, receiver = draw.past(), draw.person(), draw.receiver()
     thing, cost = draw.a_thing(), draw.price()
     return Pair(
@@ -61,7 +61,7 @@ def present(draw: RandomPhrases) -> Pair:
 
 
 def condition(draw: RandomPhrases) -> Pair:
-    """Return a sentence like "if it costs less, he will buy it.". German "it" has the thing's gender."""
+    """Return a sentence like "if the book costs less, he will buy it.". German "it" agrees in gender."""
     (noun, thing), cost, subject = draw.the_thing(), draw.price(), draw.subject()
     buys = subject.agree(("kaufe", "kauft", "kaufen"))
     return Pair(

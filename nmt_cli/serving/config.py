@@ -16,7 +16,7 @@ MAX_ALTERNATIVES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig:
-    """The limits of the server, the pivot language and the port."""
+    """The limits of the server, the pivot language, and whether the port is shared."""
 
     most_waiting: int = setting(2000, least=1, everyday=True)
     """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a

@@ -68,7 +68,7 @@ class Service:
     async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
         """Yield the translation of each sentence in order, each as soon as finished. Closing the generator
         drops the rest. Update metrics. Raise `Refused` for too many sentences (413), a busy server (429), or
-        a failure (503): failed workers, or too little memory for a sentence."""
+        a failure (503): failed workers, or a sentence that exceeds memory."""
         count = left = len(documents.sentences)
         self._check_sentences(count)
         start, ahead = time.monotonic(), self.waiting
@@ -99,8 +99,8 @@ class Service:
         return await asyncio.to_thread(self.detection.ranked, text)
 
     async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
-        """Return the result of `work` in a thread, one at a time. The `count` sentences of `work` count as
-        waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
+        """Run `work` in a thread, one at a time, and return its result. The `count` sentences of `work` count
+        as waiting. Raise `Refused` for too many sentences (413) or if the server is busy (429)."""
         self._check_sentences(count)
         self.waiting += count
         try:

@@ -12,7 +12,7 @@ from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
 SHORT_CHARACTERS = 2000
-"""Maximum number of characters that the event loop itself reads and joins. It takes less than 1 ms per
+"""Maximum number of characters to read and join in the event loop itself, which takes less than 1 ms per
 sentence. Threads would compete with the event loop and slow it down under many requests."""
 
 

@@ -276,8 +276,8 @@ def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 def _required(tokenizers: Tokenizers, ids: Sequence[int]) -> PlaceholdersWanted | None:
     """Return the rules for placeholders in a translation, or None if the model has no placeholders. `ids` are
-    the source tokens. `symbols` has the target symbols of all placeholders, and `wanted` those in `ids`, in
-    order. `join` is the target symbol of `JOINED`, and `joins` is its count in `ids`."""
+    the source tokens. The rules have the target symbols of all placeholders, those in `ids`, in order, the
+    target symbol of `JOINED`, and its count in `ids`."""
     if not tokenizers.recipe.placeholders:
         return None
     source, target = tokenizers.source.numbering.symbols, tokenizers.target.numbering.symbols

@@ -171,7 +171,7 @@ def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> 
 
 
 def _of_model(folder: Path) -> Facts:
-    """Return languages, shape, subwords, averaged steps and corpora of a model, without its weights."""
+    """Return languages, shape, subwords, averaged steps and corpora of a model. Weights are not read."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe

@@ -92,7 +92,7 @@ class LiveReporter:
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
-        """Return a row with the step, and with `progress` the last step, a bar and the time left."""
+        """Return a row with the step and, given `progress`, the number of steps, a bar and the time left."""
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         for ratio in (None, 1, None):
             row.add_column(ratio=ratio, no_wrap=True)

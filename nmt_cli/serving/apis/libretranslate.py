@@ -82,9 +82,9 @@ def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
 async def find_direction(
     service: Service, source: str, target: str, texts: Sequence[str]
 ) -> tuple[Direction, Guess | None]:
-    """Return the direction of a request and None. If `source` is "auto", return instead of None the likeliest
-    source language of `texts` that has `target`, with its probability. Raise `Refused` for an unknown
-    language or a direction without a model (400), and for texts too large to detect (413)."""
+    """Return the direction of a request, and None. If `source` is "auto", detect the likeliest language of
+    `texts` that has `target`, and return it with its probability instead of None. Raise `Refused` for an
+    unknown language or a direction without a model (400), and for texts too large to detect (413)."""
     served = service.directions
     for language in (source, target):
         if language != AUTO and not served.resolve(language):

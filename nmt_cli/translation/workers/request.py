@@ -32,7 +32,7 @@ class Queued(Sentence):
 
 @dataclass(slots=True)
 class Request:
-    """The unreturned lines of one caller. Callers of all methods hold the lock of the queue."""
+    """The unreturned lines of one caller. Hold the lock of the queue to call any method."""
 
     number: int
     search: SearchConfig
