@@ -45,7 +45,7 @@ class Checkpoint:
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     progress: Mapping[str, Any]
-    """Other state of the training loop: position in the data, scaler, scores."""
+    """Other state of the training loop: position in the data, times, scores."""
 
     ema: Mapping[str, Tensor] = field(default_factory=dict)
     """Moving average of the weights. Empty if the run has none."""

@@ -71,7 +71,7 @@ def build_trainer(
     fresh: bool,
 ) -> Trainer:
     """Return a trainer of a new model, equal on all ranks. If `fresh`, copy weights of start.model, if set.
-    Freeze start.freeze. Report notes, warnings. Raise `UserError` for unfit start settings or precision."""
+    Freeze start.freeze. Report notes and warnings. Raise `UserError` for bad start settings or precision."""
     device = group.device
     seed_everything(config.training.seed, "weights")  # drawn on the CPU, so they do not depend on the device
     model = identity.build().to(device)

@@ -72,7 +72,7 @@ class Progress:
     """Fraction of the tokens that were filler."""
 
     skipped: int
-    """Number of these steps that were left out because their loss or gradient was not finite."""
+    """Number of steps since the last event that were left out, as their loss or gradient was not finite."""
 
     memory: int
     """Peak memory in bytes: of the GPU, or of this process on a CPU."""

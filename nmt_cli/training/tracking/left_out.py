@@ -5,7 +5,7 @@ from nmt_cli.training.tracking.events import Report, Warned
 
 
 class LeftOut:
-    """Warns after an epoch about pairs that are too long, if their number differs from the last warning."""
+    """Warns after an epoch about too long pairs, if their number differs from that in the last warning."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
         limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
