@@ -29,7 +29,7 @@ def pages() -> dict[str, Path]:
 
 
 def summary(page: str) -> str:
-    """Return the title and first sentence of the Markdown text `page`, unmarked. A colon ends a sentence."""
+    """Return "TITLE. FIRST SENTENCE" of the Markdown `page`, without marks. A colon ends a sentence, too."""
     title, _, body = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE).partition("\n")
     prose = next((part for part in body.split("\n\n") if re.match(r"\s*[\w`*\[]", part)), "")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(prose.split()))
