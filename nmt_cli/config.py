@@ -242,7 +242,7 @@ def describe(config: type[object]) -> list[Setting]:
 def given_names(
     file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
 ) -> frozenset[str]:
-    """Return the full names of all settings that the user gave. Raise `UserError` if `file` is not TOML."""
+    """Return full names of the given settings. Skip texts without "=". Raise `UserError` for bad TOML."""
     # Invalid assignments are left to `read`.
     return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
 

@@ -145,7 +145,7 @@ def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:
-    """Return search settings of `model` for `alternatives` + 1 translations, or None for 0 alternatives."""
+    """Return `model`'s settings for `alternatives` + 1 results, if needed with a wider beam. None for 0."""
     if not alternatives:
         return None
     search, count = model.config.search, alternatives + 1

@@ -27,7 +27,7 @@ MAX_SHOWN = 40
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The fields of a request by name. Each method returns one field as one type. A value of another type or
-    not allowed raises `Refused` (400). None and "" count as missing. Texts are `clean`."""
+    not allowed raises `Refused` (400). None and "" count as missing. Texts become valid Unicode."""
 
     values: Mapping[str, Any]
 
