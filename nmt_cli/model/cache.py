@@ -128,7 +128,7 @@ class DecodingCache(TokenTree):
         return self.coverage / len(self.layers)
 
     def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
-        """Keep keys and values of nodes `order_BM` of `sentences`. Append zeros for `joining` sentences."""
+        """Keep nodes `order_BM` and SSRU states of `sentences`. Append zeros for `joining` sentences."""
         for layer in self.layers:
             layer.copy_nodes(sentences, order_BM, joining)
 

@@ -226,8 +226,8 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: b
 
 
 def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for "bleu" or "paper-bleu", which takes tokenised text. With `for_sentences`,
-    "bleu" ignores n-grams longer than a line. Raise `UserError` if the tokeniser cannot be used."""
+    """Return sacrebleu's object for "bleu" or "paper-bleu". The latter takes tokenised text. With
+    `for_sentences`, "bleu" ignores n-grams longer than a line. Raise `UserError` if the tokeniser fails."""
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":

@@ -87,8 +87,8 @@ class Recipe:
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """Return a raw pair. If `symbols` has symbols for placeholders, replace each placeholder that occurs
-        in both texts by a symbol."""
+        """Return both raw texts, with shared placeholders replaced by symbols. Change nothing if `symbols`
+        has no placeholder symbols."""
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 

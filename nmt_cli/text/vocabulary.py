@@ -133,9 +133,9 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """Return the numbering of an existing vocabulary. `pieces` has texts by number. A piece without an
-        entry, or spelt like a special token, is unknown. Entries of no piece or symbol are `foreign`. Raise
-        `UserError` if a symbol has no entry, or if no piece has an entry."""
+        """Return the numbering of `vocabulary`. `pieces` has texts by number. A piece without an entry, or
+        spelt like a special token, is unknown. Entries left over, except special tokens, are `foreign`. Raise
+        `UserError` if a symbol, or every piece, lacks an entry."""
         # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         id_of: dict[str | None, int] = {

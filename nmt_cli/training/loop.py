@@ -95,7 +95,7 @@ class Loop:
         return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
-        """Log the latest steps. Raise `UserError` if the run diverges or the dataset changed its size."""
+        """Check the dataset, then log the latest steps. Raise `UserError` for bad data or divergence."""
         self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)

@@ -91,7 +91,8 @@ def translate(
     first column is translated. With --n-best, each translation is a line
     "line number ||| text ||| logprob= ... ||| score".
 
-    The exit code is 1 if a line exceeds memory, or on stdin 64 MiB.
+    The exit code is 1 if a line needs too much memory, or a line on stdin
+    has over 64 MiB.
     """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")

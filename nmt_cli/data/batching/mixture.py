@@ -156,8 +156,8 @@ def _shares(
 
 
 def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which stage `number`, from 1, with shares `current`, ends. Raise `UserError` if the
-    corpus in `until` is unknown or has no share. Also raise it if the end is not after the stage's start."""
+    """Return the time at which `stage` ends. `current` has its shares. `number` is from 1. Raise `UserError`
+    if the corpus in `until` is unknown or has no share, or if the end is not after the start."""
     epochs, name = stage.end
     corpus = _named(name, names, "until")
     stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"

@@ -160,8 +160,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our tensors under transformers' names, with a padding row. Tied matrices appear once. Give
-    padding, and source entries in a matrix for both vocabularies, the output bias `EXCLUDED_BIAS`."""
+    """Return tensors by transformers' names, with a padding row, and position tables if pre-norm. Tied
+    matrices appear once. Padding, and source entries before the target's, get the bias `EXCLUDED_BIAS`."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))

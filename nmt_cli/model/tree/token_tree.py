@@ -66,8 +66,8 @@ class TokenTree:
     def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
         """Add a new node to the path of each row. Return its indices [R, H] and a mask of visible nodes.
 
-        The indices are among the cached keys [B x H x M]. The mask [B, N, `used`] is True for a slot's new
-        node and the `window` // 2 path nodes before it. A `window` of 0 shows the whole path.
+        The indices count in the flat keys [B x H x M]. The mask [B, N, `used`] shows a slot its new node and
+        the `window` // 2 path nodes before it. A `window` of 0 shows the whole path.
         """
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
@@ -115,7 +115,7 @@ class TokenTree:
             self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
 
     def _free_nodes(self) -> Tensor:
-        """Return [B, N]: for each slot a node that is on no path. One of the reserved steps is used up."""
+        """Return [B, N]: per slot a node on no path. If no step is reserved, reserve some. Use up one."""
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
         # False sorts before True, so free nodes come first.

@@ -27,7 +27,7 @@ def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """Yield (text, result) for each character, or its decomposed spelling, that `normalize` changes.
+    """Yield (text, result) for each character, and each decomposed character, that `normalize` changes.
     Whitespace becomes a space. Leave out unassigned codes, surrogates and private use."""
     for code in range(1, 0x110000):
         character = chr(code)

@@ -119,9 +119,9 @@ class BpeDropout:
         return count - len(path.course), path.end
 
     def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
-        """Choose the merges of a state that are done, in order of rank, up to the first rank with any. The
-        next `count` merges are not omitted. Return the number of merges until the next omitted one. Also
-        return the choice, bit i for merge i, a key of `_State.branches`. 0 means that all are omitted."""
+        """Choose the merges to do in a state: the kept merges of the first rank that has any. Keep `count`
+        merges, omit the next one, draw a new `count`, and repeat. Return the merges until the next omission.
+        Also return the choice, a key of `_State.branches`: bit i for merge i, 0 if none is kept."""
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // POSITIONS != rank:

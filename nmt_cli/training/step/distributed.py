@@ -70,8 +70,8 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
-    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. Set a missing MASTER_ADDR to
-    the first host, a missing MASTER_PORT by the job. Raise `UserError` for other missing or bad ones."""
+    """Return the rank from Slurm's variables. SLURM_STEP_NODELIST must be set. If missing, set MASTER_ADDR to
+    the first host and MASTER_PORT from the job id. Raise `UserError` if others are missing or bad."""
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm sets no port. The number of the job spreads the jobs of a machine over several.

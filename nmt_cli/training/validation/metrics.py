@@ -92,8 +92,8 @@ class Judge:
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Return the loss and scores of `model` on a set. All ranks call this. Compute all pairs' loss, and
-        translate the first validation.sentences (0: all). With `only`, use only pairs with these indices."""
+        """Return the loss and scores of `model` on a set. All ranks call this. Compute the loss of all pairs,
+        and translate the first validation.sentences (0: all). With `only`, do both for just these indices."""
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []

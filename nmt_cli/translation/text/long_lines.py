@@ -58,8 +58,8 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts of a prepared `text` to translate, in order, each with at most `longest` tokens. The
-    setting `input.too_long`, `rule`, gives all parts for "split", the first for "cut", none for "skip"."""
+    """Return the parts to translate of a prepared `text` of over `longest` tokens, in order. Each part fits.
+    `rule` is `input.too_long`: all parts for "split", the first for "cut", none for "skip"."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
