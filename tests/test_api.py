@@ -389,7 +389,7 @@ def test_a_short_request_of_an_event_loop_starts_no_thread(
 @linux
 def test_a_killed_idle_worker_is_replaced(folder: Path) -> None:
     with load(folder, device="cpu", threads=2) as model:
-        for _ in range(3):
+        for _ in range(2):  # a third death before a process asks for work counts as a fault of the machine
             assert model.translate(["abc", "de"] * 20) == ["abc", "de"] * 20
             assert model._workers
             for process in model._workers.processes:
