@@ -91,8 +91,7 @@ def translate(
     first column is translated. With --n-best, each translation is a line
     "line number ||| text ||| logprob= ... ||| score".
 
-    The exit code is 1 if a line needs too much memory, or a line on stdin
-    has over 64 MiB.
+    The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
