@@ -71,7 +71,7 @@ format: install
 	$(VENV)/ruff check --fix .
 
 site: install  ## the documentation as a static site, in build/site
-	$(VENV)/pip install --quiet --editable '.[site]'
+	$(VENV)/pip install --quiet --config-settings editable_mode=compat --editable '.[site]'
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --quiet --strict --config-file .github/mkdocs.yml
 
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
