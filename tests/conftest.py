@@ -67,7 +67,7 @@ SLOW = (
     *("cli/commands/test_score_model.py", "text/test_sampling.py", "text/test_normalize.py"),
     *("text/subword_models/test_learn.py", "training/validation/", "model/test_torch_compile.py"),
     *("training/test_compiled.py", "loss/test_fused.py", "model/pointwise/test_fused.py"),
-    *("decoding/next_token/test_fused.py", "decoding/search/test_search_on_a_gpu.py"),
+    "decoding/search/test_search_on_a_gpu.py",
 )
 """Folders and files in which all tests are slow. Other slow tests have a mark."""
 

@@ -141,7 +141,7 @@ class Command(click.Command):
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
         """Return `suggestion`, a name and perhaps a value, as the user would type it. A setting, by name in
         `settings`, becomes "--set NAME=VALUE", after an assignment that the setting needs. The value is the
-        suggested one if valid, else the user's `value` if valid, else an example with the bounds behind. An
+        suggested one if valid, else the user's `value` if valid, else an example, followed by its bounds. An
         option loses a value that is not among its choices."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:

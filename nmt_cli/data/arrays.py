@@ -48,7 +48,7 @@ class ArrayWriter:
 
 
 class OffsetsWriter(ArrayWriter):
-    """Writes where each sentence or line of another file starts, from 0, and last where that file ends."""
+    """Writes the offset of each sentence or line in another file, from 0, and then the size of that file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, np.int64)

@@ -235,8 +235,8 @@ def blocks_of(weight: Tensor, packed: Tensor) -> int:
     """Return the address of the weights in `packed`, oneDNN's layout of `weight`, or 0 for another layout.
 
     The expected layout has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT`
-    bytes of each output, for one input (fp32) or four (int8). A block has as many rows as the inputs need,
-    rounded up to a multiple of `ROWS_ROUNDED_TO`. After all int8 blocks follow, as int32, the negated sums of
+    bytes of each output, for one input (fp32) or four (int8). The number of rows is rounded up to a
+    multiple of `ROWS_ROUNDED_TO`. After all int8 blocks follow, as int32, the negated sums of
     weights of each output. oneDNN does not document this. So the size and a random sample are verified.
     """
     is_readable = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")

@@ -98,9 +98,8 @@ def loops(text: str) -> bool:
 def _copies(source: str, translation: str) -> bool:
     """Return whether the translation has at least `COPIED_SHARE` of the distinct words of the source.
     Capitalised words do not count, since names are equal in many languages. Return False for fewer than
-    `MIN_WORDS` counted words, or a translation with over 1.25 times as many words as the source."""
+    `MIN_WORDS` counted words, or if the translation has over 1.25 times the words of the source."""
     words, translated = WORD.findall(source), WORD.findall(translation)
-    # Capitalised words do not count, since names are equal in many languages.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
     if len(ordinary) < MIN_WORDS or COPIED_SHARE * len(translated) > len(words):
         return False
