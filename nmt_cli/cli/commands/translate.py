@@ -98,7 +98,6 @@ def translate(
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, quiet)
-        _load_pytorch(models, device)
         from nmt_cli.api import load
         from nmt_cli.cli.reports.translate import AttentionPage, Reporter
 
@@ -122,20 +121,13 @@ def translate(
             sys.exit(1)
 
 
-def _load_pytorch(models: Sequence[Path], device: str) -> None:
-    """Raise `UserError` for a folder without a model. Then import PyTorch, unless `device` is "cuda"."""
-    from nmt_cli.runtime.torch_start import load_for_cpu
-
-    for folder in models:
-        find_model(folder)
-    if device != "cuda":
-        load_for_cpu()
-
-
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
     """Return the settings. Search settings of the first model replace defaults, but no typed settings. Unless
-    `quiet`, print the model's settings. With sampling, skip settings without effect."""
+    `quiet`, print the model's settings. With sampling, skip settings without effect. Raise `UserError` for a
+    folder without a model, before PyTorch is imported."""
     config = chosen(TranslateConfig)
+    for folder in models:
+        find_model(folder)
     from nmt_cli.checkpoints.finding import own_search
 
     # With sampling these have no effect, which would be an error that the user did not make.

@@ -322,8 +322,7 @@ def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> No
 
 def test_private_names_of_pytorch_are_used_in_one_file() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
-    # torch_start must work before PyTorch is imported
-    assert users == {"torch_private.py", "torch_start.py"}
+    assert users == {"torch_private.py"}
 
 
 GROWTH = """
