@@ -23,7 +23,6 @@ from nmt_cli.data.config import (
     FilterConfig,
     MixingConfig,
     PreprocessConfig,
-    StageConfig,
 )
 from nmt_cli.decoding.config import BeamConfig, InputConfig, OutputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
@@ -75,7 +74,7 @@ __all__ += ["Alignment", "AttentionMaps", "Candidate", "Outcome", "Score", "Scor
 __all__ += ["AugmentConfig", "BatchConfig", "BeamConfig", "CheckpointConfig", "CorporaConfig", "CorpusConfig"]
 __all__ += ["FilterConfig", "InputConfig", "LossConfig", "MixingConfig", "ModelConfig", "OptimizerConfig"]
 __all__ += ["OutputConfig", "PreprocessConfig", "SamplingConfig", "ScheduleConfig", "SearchConfig"]
-__all__ += ["StageConfig", "StartConfig", "TextConfig", "TokenizerConfig", "TrainConfig", "TrainingConfig"]
+__all__ += ["StartConfig", "TextConfig", "TokenizerConfig", "TrainConfig", "TrainingConfig"]
 __all__ += ["TranslateConfig", "ValidationConfig"]
 
 

@@ -1,11 +1,10 @@
 """Settings for the corpora, their filters, and the batches made of them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from nmt_cli.config import check, setting
+from nmt_cli.config import Gone, check, setting
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import converted
@@ -186,34 +185,6 @@ class BatchConfig:
         check(self)
 
 
-UNTIL = re.compile(r"(\d+(?:\.\d+)?) epochs? of (.+)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageConfig:
-    """A stage of a run with its own mixture."""
-
-    weights: Mapping[str, float] = setting({})
-    """Weights of this stage, in place of `mixing.weights`."""
-
-    temperature: float = setting(0.0, least=0)
-    """Temperature of this stage. 0 means `mixing.temperature`."""
-
-    until: str = ""
-    """End of the stage, such as "3 epochs of bitext". Epochs count from the first step of the run."""
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.until and not UNTIL.fullmatch(self.until):
-            raise UserError(f'until is {self.until!r}. Write it as "3 epochs of CORPUS".')
-
-    @property
-    def end(self) -> tuple[str, str]:
-        """The number of epochs, as text, and the corpus in `until`, or ("", "") without `until`."""
-        match = UNTIL.fullmatch(self.until)
-        return (match[1], match[2]) if match else ("", "")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixingConfig:
     """How corpora are mixed. With the defaults, each epoch has every pair of the dataset once."""
@@ -231,21 +202,16 @@ class MixingConfig:
     one language. In a group, weight and size decide."""
 
     epoch: str = setting("", kind="whole run")
-    """Corpus whose epochs are counted. Used by training.max_epochs and others. If empty, the first corpus of
-    the last stage."""
+    """Corpus whose epochs are counted. Used by training.max_epochs and others. If empty, the first corpus
+    with a share."""
 
-    stage: tuple[StageConfig, ...] = setting((), kind="whole run")
-    """Stages of the run, each a [[mixing.stage]] section. Its settings are weights, temperature and until.
-    The last stage has no end."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "stage": Gone("a run has one mixture. Train the next stage with --init-from and other weights", [])
+    }
 
     def __post_init__(self) -> None:
         check(self)
-        for number, stage in enumerate(self.stage, start=1):
-            if bool(stage.until) == (number == len(self.stage)):
-                problem = "is the last, so it has no end. Remove its until" if stage.until else "needs until"
-                raise UserError(f"stage {number} of {len(self.stage)} {problem}.")
-        for weights in (self.weights, *(stage.weights for stage in self.stage)):
-            if wrong := [f"{name} = {weight}" for name, weight in weights.items() if weight < 0]:
-                raise UserError(f"weights has {wrong[0]}, but the minimum is 0.")
-        if self.over == "tag" and not (self.temperature or any(stage.temperature for stage in self.stage)):
+        if wrong := [f"{name} = {weight}" for name, weight in self.weights.items() if weight < 0]:
+            raise UserError(f"weights has {wrong[0]}, but the minimum is 0.")
+        if self.over == "tag" and not self.temperature:
             raise UserError("over has no effect without temperature. Set temperature, or remove over.")

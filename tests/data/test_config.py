@@ -53,20 +53,11 @@ def test_invalid_corpora_are_refused(corpora: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("mixing", "message"),
     [
-        ('stage=[{until="3 epochs"}, {}]', "until is '3 epochs'. Write it as \"3 epochs of CORPUS\""),
-        ('stage=[{until="1 epoch of a"}]', "stage 1 of 1 is the last, so it has no end. Remove its until"),
-        ("stage=[{}, {}]", "stage 1 of 2 needs until"),
         ("weights={a=-1}", "weights has a = -1.0, but the minimum is 0"),
-        ("stage=[{weights={a=-1}}]", "weights has a = -1.0, but the minimum is 0"),
+        ('stage=[{until="1 epoch of a"}]', "mixing.stage = .* was removed: a run has one mixture"),
         ('over="tag"', "mixing.over has no effect without mixing.temperature"),
     ],
 )
 def test_invalid_mixtures_are_refused(mixing: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read(TrainConfig, None, [f"mixing.{mixing}"])
-
-
-def test_a_stage_can_end_after_epochs_of_a_corpus_with_any_name() -> None:
-    stages = '[{until="2.5 epochs of clean news"}, {until="3 epochs of b"}, {}]'
-    config = read(TrainConfig, None, [f"mixing.stage={stages}"])
-    assert [stage.end for stage in config.mixing.stage] == [("2.5", "clean news"), ("3", "b"), ("", "")]

@@ -1,9 +1,8 @@
-"""Runs on mixed corpora: resumed in any stage, with the epochs of one corpus."""
+"""Runs on mixed corpora: resumed at any step, with the epochs of one corpus."""
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,6 @@ from tests.training.runs import Complaint, Go, lines_of, notes, tensors_of
 
 Pairs = Sequence[tuple[str, str]]
 
-STAGES = (
-    'mixing.stage=[{weights={bitext=1, synthetic=1}, until="1 epoch of bitext"}, '
-    '{weights={synthetic=1}, until="1 epoch of synthetic"}, {weights={bitext=3, synthetic=1}}]'
-)
 LIMITS = ("training.max_steps=26", "batch.tokens=300", "checkpoints.every_steps=5")
 
 
@@ -38,20 +33,16 @@ def two(
 
 
 @pytest.mark.slow
-def test_a_run_stopped_in_any_stage_or_at_a_border_ends_bit_for_bit_the_same(
-    go: Go, two: Path, tmp_path: Path
-) -> None:
-    go(STAGES, *LIMITS, dataset=two, out=tmp_path / "whole")
+def test_a_run_stopped_at_any_step_ends_bit_for_bit_the_same(go: Go, two: Path, tmp_path: Path) -> None:
+    settings = ("mixing.weights={bitext=3, synthetic=1}", *LIMITS)
+    go(*settings, dataset=two, out=tmp_path / "whole")
     whole = lines_of(tmp_path / "whole")
-    stages = [line["stage"] for line in whole]
-    assert sorted(set(stages)) == [1, 2, 3] and stages == sorted(stages)
-    borders = [number for number, (a, b) in enumerate(pairwise(stages), 1) if a != b]
-    stops = sorted({3, *borders, borders[0] + 1, borders[0] + 3, 25})
-    for step in stops:
-        go(STAGES, *LIMITS, dataset=two, out=tmp_path / "parts", stop_at=step)
+    border = [line["epoch"] for line in whole].index(1)
+    for step in (3, border, border + 1, 25):
+        go(*settings, dataset=two, out=tmp_path / "parts", stop_at=step)
         assert len(lines_of(tmp_path / "parts")) == step
-    go(STAGES, *LIMITS, dataset=two, out=tmp_path / "parts")
-    for key in ("epoch", "stage", "corpus_pairs", "corpus_epochs", "pairs", "loss"):
+    go(*settings, dataset=two, out=tmp_path / "parts")
+    for key in ("epoch", "corpus_pairs", "corpus_epochs", "pairs", "loss"):
         assert [line[key] for line in lines_of(tmp_path / "parts")] == [line[key] for line in whole]
     assert not differing(tensors_of(tmp_path / "parts"), tensors_of(tmp_path / "whole"))
 
@@ -68,14 +59,12 @@ def test_epochs_count_for_the_corpus_that_is_named(go: Go, two: Path, run: Path)
     assert lines[-1]["corpus_epochs"] == {"bitext": 2.0, "synthetic": pytest.approx(200 / 3 / 200, abs=0.01)}
     assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
     assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
-    assert [text for text in notes(events) if "mixture" in text] == [
-        "step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"
-    ]
+    assert "shares of the pairs: bitext 0.75, synthetic 0.25" in notes(events)
 
 
 def test_without_a_mixture_the_log_names_no_corpora(go: Go, two: Path, run: Path) -> None:
     go(dataset=two)
-    assert not {"stage", "epoch_of", "corpus_pairs"} & set(lines_of(run)[0])
+    assert not {"epoch_of", "corpus_pairs"} & set(lines_of(run)[0])
 
 
 def test_a_mixture_that_does_not_fit_the_dataset_is_refused_at_once(

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.batching.mixture import Mixture, is_mixed, mixture
+from nmt_cli.data.batching.mixture import Mixture, mixture
 from nmt_cli.data.batching.plan import (
     BLOCK,
     Indices,
@@ -42,10 +42,6 @@ class Mixed:
 
     counted: str
     """The corpus whose epochs are counted."""
-
-    stage: int
-    shares: Mapping[str, float]
-    """The share of each corpus in the settings of the stage."""
 
     pairs: Mapping[str, int]
     """The number of pairs in this batch, by corpus."""
@@ -146,8 +142,7 @@ class MixedPlan:
     def reports(self, epoch: int, number: int, shard: Shard, batch: int) -> Iterator[Mixed]:
         """Yield a report for batch `batch` and for each later batch. `shard` has all batches of the round."""
         begin, _ = self.mixture.rounds(epoch, self._config.shard_pairs)[number]
-        stage, names = self.mixture.stage_at(begin), self.mixture.names
-        shares, counted = self.mixture.shares(stage), names[self.mixture.counted]
+        names = self.mixture.names
         seen = self.mixture.taken(begin) + self._counts(shard.pairs[: shard.bounds[batch]])
         for index in range(batch, len(shard)):
             counts = self._counts(shard.batch(index))
@@ -155,7 +150,7 @@ class MixedPlan:
             pairs = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
             sizes = zip(names, seen.tolist(), self.mixture.sizes, strict=True)
             epochs = {name: round(taken / size, 4) for name, taken, size in sizes if taken}
-            yield Mixed(counted, stage, shares, pairs, epochs)
+            yield Mixed(names[self.mixture.counted], pairs, epochs)
 
     def _counts(self, pairs: Indices) -> NDArray[np.int64]:
         """Return how many of the pair numbers `pairs` belong to each corpus, in the dataset's order."""
@@ -191,7 +186,9 @@ class MixedPlan:
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
-    """Return the plan of a mixture on `dataset`. Return None if neither settings nor dataset ask to mix.
-    Raise the errors of `train_corpora` and `mixture`."""
+    """Return the plan of a mixture on `dataset`. Return None if all settings are the defaults, and no corpus
+    of the dataset has a weight. Raise the errors of `train_corpora` and `mixture`."""
     corpora = train_corpora(dataset)
-    return MixedPlan(dataset, corpora, batch, mixing, seed) if is_mixed(corpora, mixing) else None
+    if mixing == MixingConfig() and not any(corpus.weight for corpus in corpora):
+        return None
+    return MixedPlan(dataset, corpora, batch, mixing, seed)

@@ -1,18 +1,15 @@
 """Computes how many pairs of each corpus a run has taken at any time, without reading pairs.
 
-A run has stages. Each stage has a share of the pairs for every corpus. Time is counted in pairs. In a stage,
-a corpus with share p has floor(p * t) of the first t pairs. A share is an exact integer, in units of 1 /
-`ONE`.
+Time is counted in pairs. A corpus with share p has floor(p * t) of the first t pairs. A share is an exact
+integer, in units of 1 / `ONE`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
-from math import ceil
 
-from nmt_cli.data.config import MixingConfig, StageConfig
+from nmt_cli.data.config import MixingConfig
 from nmt_cli.data.dataset import TrainCorpus
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import nearest
@@ -23,100 +20,59 @@ unit makes them equal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """The shares of all corpora, in units of 1 / `ONE`, from time `begin` to the next stage."""
-
-    shares: tuple[int, ...]
-    begin: int
-    before: tuple[int, ...]
-    """The pairs taken of each corpus before the stage."""
-
-    def taken(self, time: int) -> tuple[int, ...]:
-        """Count each corpus's pairs in the run's first `time`, rounded down. `time` is in this stage."""
-        return tuple(
-            count + (time - self.begin) * share // ONE
-            for count, share in zip(self.before, self.shares, strict=True)
-        )
-
-    def time_of(self, corpus: int, count: int) -> int:
-        """Return the first time at which the run has taken `count` pairs of corpus number `corpus`. The
-        corpus needs a share above 0. The result is right only if this stage lasts until that time."""
-        return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
-
-
-@dataclass(frozen=True, slots=True)
 class Mixture:
-    """The stages of a run, and the corpus whose epochs are counted."""
+    """The corpora of a run with their shares of the pairs, and the corpus whose epochs are counted."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     """Pairs of each corpus that are short enough for training."""
 
-    stages: tuple[Stage, ...]
-    counted: int
-    """The number of the corpus whose epochs are counted."""
+    shares: tuple[int, ...]
+    """The share of each corpus, in units of 1 / `ONE`."""
 
-    def stage_at(self, time: int) -> int:
-        """Return the number, from 0, of the stage at `time`. At a border, this is the later stage."""
-        return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
+    counted: int
+    """The number of the corpus whose epochs are counted. Its share is above 0."""
 
     def taken(self, time: int) -> tuple[int, ...]:
         """Return how many of the run's first `time` pairs each corpus has, rounded down."""
-        return self.stages[self.stage_at(time)].taken(time)
-
-    def shares(self, stage: int) -> dict[str, float]:
-        """Return the share of each corpus in a stage, from 0 to 1, without corpora of share 0."""
-        shares = zip(self.names, self.stages[stage].shares, strict=True)
-        return {name: share / ONE for name, share in shares if share}
+        return tuple(time * share // ONE for share in self.shares)
 
     def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
         """Return the begin and exclusive end of each round of an epoch, counted in pairs from the run's
-        start. A round is planned at once, is within one stage, and has at most `limit` pairs."""
+        start. A round is planned at once. An epoch has the fewest equal rounds of at most `limit` pairs."""
         begin, end = self._begin(epoch), self._begin(epoch + 1)
-        borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
-        return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
+        count = -(-(end - begin) // limit)
+        return [*pairwise(begin + (end - begin) * number // count for number in range(count + 1))]
 
     def _begin(self, epoch: int) -> int:
         """Return the first time at which `epoch` epochs of the counted corpus are complete."""
-        count = epoch * self.sizes[self.counted]
-        for number, stage in enumerate(self.stages):
-            last = number + 1 == len(self.stages)
-            if last or self.stages[number + 1].before[self.counted] >= count:
-                return stage.time_of(self.counted, count) if stage.shares[self.counted] else stage.begin
-        raise AssertionError("the last stage has no end")
+        return -(-epoch * self.sizes[self.counted] * ONE // self.shares[self.counted])
+
+    def fractions(self) -> dict[str, float]:
+        """Return the share of each corpus, from 0 to 1, without corpora of share 0."""
+        return {name: share / ONE for name, share in zip(self.names, self.shares, strict=True) if share}
 
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
     """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
-    `UserError` for unknown names, weights all 0, or a weight with size 0. Also raise it if `until` names a
-    corpus without share or is not after its stage's start, or the last stage lacks the counted corpus."""
+    `UserError` for unknown names, weights all 0, a weight with size 0, or no pairs of `mixing.epoch`."""
     names = [corpus.name for corpus in corpora]
-    shares = [_shares(stage, corpora, sizes, config) for stage in config.stage or (StageConfig(),)]
-    stages = [Stage(shares[0], 0, (0,) * len(names))]
-    for number, (stage, following) in enumerate(zip(config.stage, shares[1:], strict=False), start=1):
-        end = _end(stages[-1], stage, number, names, sizes)
-        stages.append(Stage(following, end, stages[-1].taken(end)))
-    last = shares[-1]
-    first = next(number for number, share in enumerate(last) if share)
+    shares = _shares(corpora, sizes, config)
+    first = next(number for number, share in enumerate(shares) if share)
     counted = _named(config.epoch, names, "epoch") if config.epoch else first
-    if not last[counted]:
+    if not shares[counted]:
         raise UserError(
-            f"The last stage has no pairs of {names[counted]}, whose epochs are counted. "
-            "Set mixing.epoch to a corpus of that stage."
+            f"The mixture has no pairs of {names[counted]}, whose epochs are counted. "
+            "Set mixing.epoch to a corpus with a weight."
         )
-    return Mixture(tuple(names), tuple(sizes), tuple(stages), counted)
+    return Mixture(tuple(names), tuple(sizes), shares, counted)
 
 
-def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Return whether to mix: if a setting is not the default, or a dataset's corpus has a weight."""
-    return config != MixingConfig() or any(corpus.weight for corpus in corpora)
-
-
-def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus, from `stage`, else `config`, else the dataset, else 1. If the weights
-    do not name a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0."""
+def _weights(corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
+    """Return the weight of each corpus, from `config`, else the dataset, else 1. If `config` has weights, but
+    not of a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0."""
     names = [corpus.name for corpus in corpora]
-    weights: Mapping[str, float] = stage.weights or config.weights
+    weights: Mapping[str, float] = config.weights
     for name in weights:
         _named(name, names, "weights")
     if not weights:
@@ -128,14 +84,12 @@ def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingC
     return [weights.get(name, 0.0) for name in names]
 
 
-def _shares(
-    stage: StageConfig, corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig
-) -> tuple[int, ...]:
+def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> tuple[int, ...]:
     """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. A
     temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
     corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
     a group. Raise `UserError` as `_weights` does, and for a weight with size 0."""
-    weights, temperature = _weights(stage, corpora, config), stage.temperature or config.temperature
+    weights = _weights(corpora, config)
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
             raise UserError(
@@ -143,34 +97,16 @@ def _shares(
                 "Raise batch.longest and batch.tokens, or set its weight to 0."
             )
     values = list(weights)
-    if temperature:
+    if config.temperature:
         groups = [corpus.tag if config.over == "tag" else corpus.name for corpus in corpora]
         group_sizes: Counter[str] = Counter()
         for group, size, weight in zip(groups, sizes, weights, strict=True):
             group_sizes[group] += size if weight else 0
         values = [
-            weight * size * group_sizes[group] ** (1 / temperature - 1) if weight else 0.0
+            weight * size * group_sizes[group] ** (1 / config.temperature - 1) if weight else 0.0
             for weight, size, group in zip(weights, sizes, groups, strict=True)
         ]
     return tuple(round(value / sum(values) * ONE) for value in values)
-
-
-def _end(current: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """Return the time at which `stage` ends. `current` has its shares. `number` is from 1. Raise `UserError`
-    if the corpus in `until` is unknown or has no share, or if the end is not after the start."""
-    epochs, name = stage.end
-    corpus = _named(name, names, "until")
-    stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"
-    if not current.shares[corpus]:
-        raise UserError(f"{stage_end}, but has no pairs of it. Name a corpus of the stage.")
-    count = ceil(Fraction(epochs) * sizes[corpus])
-    if count <= current.before[corpus]:
-        epochs_before = current.before[corpus] / sizes[corpus]
-        raise UserError(
-            f"{stage_end}, but began after {epochs_before:.3g}. "
-            "Epochs are counted from the first step of the run, so raise the number."
-        )
-    return current.time_of(corpus, count)
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
@@ -180,10 +116,3 @@ def _named(name: str, names: Sequence[str], setting: str) -> int:
             f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
         )
     return names.index(name)
-
-
-def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (begin, exclusive end) of the fewest equal parts of [`begin`, `end`), each up to `limit`."""
-    count = -(-(end - begin) // limit)
-    for number in range(count):
-        yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

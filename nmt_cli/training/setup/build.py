@@ -130,20 +130,25 @@ def build_loader(
     cut: Cut,
     group: Group,
     position: Position,
+    report: Report,
     stack: ExitStack,
 ) -> Loader:
-    """Return a loader of this rank's batches from `position` on, which `stack` closes. All ranks call this.
-    The first process of a machine writes the order of each epoch for the others."""
+    """Return a loader of this rank's batches from `position` on, which `stack` closes. Report the shares of a
+    mixture. All ranks call this. The first process of a machine writes each epoch's order for the others."""
     process = group.process
     planner = process.local_rank == 0
     own_folder = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
     host = socket.gethostname()  # the ranks of a machine read the plan of its first process
     folders = group.gather((host, own_folder))
     folder = Path(next(path for machine, path in folders if path and machine == host))
+    mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+    if mixed:
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.mixture.fractions().items())
+        report(Note(f"shares of the pairs: {shares}"))
     batches = Batches(
         *(dataset.splits[TRAIN], config.batch, config.training.seed, folder),
         planner=planner,
-        mixed=mixed_plan(dataset, config.batch, config.mixing, config.training.seed),
+        mixed=mixed,
         resegmented=_resegmented(dataset, config, folder, planner),
         planner_at_work=lambda: is_locked(folder),
     )

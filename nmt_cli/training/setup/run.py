@@ -75,7 +75,7 @@ def train(
         validator = _validator(dataset, snapshot, report)
         try:
             cut = _tried_cut(run, dataset, snapshot, validator, report)
-            loader = build_loader(dataset, guard, config, cut, group, snapshot.position, stack)
+            loader = build_loader(dataset, guard, config, cut, group, snapshot.position, report, stack)
             loop = _loop(run, snapshot, loader, validator, log, history, guard, report, stop_wanted)
             return loop.train()
         except LostContact:

@@ -107,8 +107,7 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
         "filler": _filler(batch),
     }
     if mixed := batch.mixed:
-        facts |= {"epoch_of": mixed.counted, "stage": mixed.stage + 1}
-        facts |= {"corpus_pairs": mixed.pairs, "corpus_epochs": mixed.epochs}
+        facts |= {"epoch_of": mixed.counted, "corpus_pairs": mixed.pairs, "corpus_epochs": mixed.epochs}
     return facts
 
 

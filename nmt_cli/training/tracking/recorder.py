@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batching.loader import LocalBatch
-from nmt_cli.data.batching.mixed_plan import Mixed
 from nmt_cli.model.cost import training_flops
 from nmt_cli.runtime.memory import peak_memory
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
-from nmt_cli.training.tracking.events import Logged, Note, Progress, Report, Spent, Standing, State, Validated
+from nmt_cli.training.tracking.events import Logged, Progress, Report, Spent, Standing, State, Validated
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.validation.metrics import Judgement
@@ -41,7 +40,6 @@ class Recorder:
         self._device, self._vocabulary = device, vocabulary
         self._report = report
         self._waited = 0.0
-        self._stage = -1
 
     @property
     def late(self) -> bool:
@@ -49,9 +47,7 @@ class Recorder:
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Keep a step, `measured` by `Trainer.step`, for `flush`. Report a note if a mixture stage starts."""
-        if batch.mixed and batch.mixed.stage != self._stage:
-            self._report_stage(batch.mixed)
+        """Keep a step, `measured` by `Trainer.step`, for `flush`."""
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
@@ -92,13 +88,6 @@ class Recorder:
     def restart_clock(self) -> None:
         """Restart the measurement of speed, so that validation and saving do not count."""
         self._log.restart_clock()
-
-    def _report_stage(self, mixed: Mixed) -> None:
-        """Report and store the new stage of the mixture, with the share of each corpus."""
-        self._stage = mixed.stage
-        shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
-        stage = f"stage {mixed.stage + 1} of the mixture"
-        self._report(Note(f"step {self._position.step:,}: {stage}; shares of the pairs: {shares}"))
 
     def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
         """Add lines of the log to the history and report them."""

@@ -1,4 +1,4 @@
-"""The plan of a mixture has the right shares, epochs of each corpus, and stages."""
+"""The plan of a mixture has the right shares and epochs of each corpus."""
 
 import hashlib
 from collections import Counter
@@ -25,6 +25,8 @@ from tests.data.corpora import Lengths, SplitOf, batches_of
 
 CONFIG = BatchConfig(tokens=600, longest=28)
 NAMES = ("bitext", "synthetic", "web", "news")
+SHORT = [500, 700, 300]
+"""Sizes of three small corpora."""
 
 
 def dataset_of(split: Split, sizes: Sequence[int], **fields: Sequence[Any]) -> Dataset:
@@ -132,25 +134,6 @@ def test_batches_are_as_full_as_without_mixing_and_have_pairs_of_similar_length(
     assert np.mean(spreads) < np.std([sum(pair) for pair in natural_lengths]) * 0.6
 
 
-STAGES = '[{weights={bitext=1, synthetic=1}, until="3 epochs of bitext"}, {weights={bitext=2, web=1}, until="2 epochs of web"}, {weights={bitext=1}}]'  # noqa: E501
-
-
-def test_stages_end_exactly_at_the_last_pair_of_the_epoch(split_of: SplitOf) -> None:
-    sizes = [500, 700, 300]
-    lengths = [(1 + n % 20, 1 + n % 19) for n in range(sum(sizes))]
-    split, corpus = split_of(lengths), corpus_of(sizes)
-    plan = plan_of(dataset_of(split, sizes), mixing(stage=STAGES))
-    batches = [Counter(map(corpus, batch)) for batch in planned(plan, split, *range(6))]
-    first = next(n for n, counts in enumerate(batches) if counts[2])
-    last = max(n for n, counts in enumerate(batches) if counts[2])
-    total = [
-        sum(part, Counter()) for part in (batches[:first], batches[first : last + 1], batches[last + 1 :])
-    ]
-    assert total[0] == {0: 1500, 1: 1500}
-    assert total[1] == {0: 1200, 2: 600}
-    assert total[2] == {0: 6 * 500 - 2700}
-
-
 @pytest.mark.parametrize(
     ("temperature", "over", "shares"),
     [
@@ -167,7 +150,7 @@ def test_temperature_weighs_by_size_of_corpora_or_tags(
     split = split_of([(5, 5)] * 1000)
     dataset = dataset_of(split, sizes, tag=["<2de>", "<2fr>", "<2fr>"])
     plan = plan_of(dataset, mixing(temperature=str(temperature), over=over))
-    actual = [*plan.mixture.shares(0).values()]
+    actual = [*plan.mixture.fractions().values()]
     assert actual == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
 
 
@@ -177,7 +160,7 @@ def test_settings_override_the_weights_of_the_dataset(split_of: SplitOf) -> None
         (MixingConfig(), {"bitext": 0.25, "synthetic": 0.75}),
         (mixing(weights="{bitext=1}"), {"bitext": 1.0}),
     ):
-        assert plan_of(dataset, config).mixture.shares(0) == shares
+        assert plan_of(dataset, config).mixture.fractions() == shares
 
 
 def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> None:
@@ -196,16 +179,7 @@ def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> Non
         ),
         ({"weights": "{bitext=0}"}, "All weights of [mixing] are 0"),
         ({"epoch": "news", "temperature": "1"}, "epoch names news"),
-        ({"epoch": "synthetic", "weights": "{bitext=1}"}, "The last stage has no pairs of synthetic"),
-        ({"stage": '[{until="1 epoch of web"}, {}]'}, "until names web"),
-        (
-            {"stage": '[{weights={bitext=1}, until="1 epoch of synthetic"}, {}]'},
-            "Stage 1 of [mixing] ends after 1 epochs of synthetic, but has no pairs of it",
-        ),
-        (
-            {"stage": '[{until="2 epochs of bitext"}, {until="1.5 epochs of bitext"}, {}]'},
-            "Stage 2 of [mixing] ends after 1.5 epochs of bitext, but began after 2",
-        ),
+        ({"epoch": "synthetic", "weights": "{bitext=1}"}, "The mixture has no pairs of synthetic"),
     ],
 )
 def test_settings_that_do_not_fit_the_dataset_are_refused(
@@ -222,15 +196,13 @@ def test_a_corpus_of_long_pairs_cannot_have_a_weight(split_of: SplitOf) -> None:
 
 
 @pytest.fixture(scope="module")
-def staged(split_of: SplitOf) -> Dataset:
-    """Return a dataset of the three corpora in `STAGES`."""
-    sizes = [500, 700, 300]
-    return dataset_of(split_of(lengths_of(sizes)), sizes)
+def mixed(split_of: SplitOf) -> Dataset:
+    return dataset_of(split_of(lengths_of(SHORT)), SHORT)
 
 
 def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int = 1) -> Batches:
     config = BatchConfig(tokens=600, longest=28, shard_pairs=400)
-    plan = mixed_plan(dataset, config, mixing(stage=STAGES), seed)
+    plan = mixed_plan(dataset, config, mixing(weights="{bitext=2, synthetic=1, web=1}"), seed)
     return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
 
 
@@ -238,32 +210,30 @@ def first_batches(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any
     return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, number)]
 
 
-def test_a_run_resumes_at_any_batch_of_any_stage_as_if_never_stopped(tmp_path: Path, staged: Dataset) -> None:
-    with closing(batches(staged, tmp_path)) as schedule:
+def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, mixed: Dataset) -> None:
+    with closing(batches(mixed, tmp_path)) as schedule:
         expected = first_batches(schedule.starting(), 130)
         for done in range(1, 125, 3):
             epoch, number = expected[done - 1][:2]
             assert first_batches(schedule.starting(epoch, number + 1), 4) == expected[done : done + 4]
-    assert {batch[-1].stage for batch in expected} == {0, 1, 2}
 
 
-def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, staged: Dataset) -> None:
+def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, mixed: Dataset) -> None:
     with (
-        closing(batches(staged, tmp_path)) as one,
-        closing(batches(staged, tmp_path, planner=False)) as other,
+        closing(batches(mixed, tmp_path)) as one,
+        closing(batches(mixed, tmp_path, planner=False)) as other,
     ):
         assert first_batches(one.starting(), 60) == first_batches(other.starting(), 60)
 
 
-def test_batches_report_how_often_each_corpus_was_seen(tmp_path: Path, staged: Dataset) -> None:
-    sizes = Counter(
-        corpus_of([500, 700, 300])(n) for n, pair in enumerate(lengths_of([500, 700, 300])) if max(pair) <= 28
-    )
+def test_batches_report_how_often_each_corpus_was_seen(tmp_path: Path, mixed: Dataset) -> None:
+    corpus = corpus_of(SHORT)
+    sizes = Counter(corpus(n) for n, pair in enumerate(lengths_of(SHORT)) if max(pair) <= 28)
     seen: Counter[str] = Counter()
-    with closing(batches(staged, tmp_path)) as running:
+    with closing(batches(mixed, tmp_path)) as running:
         for batch in islice(running.starting(), 130):
             assert batch.mixed and batch.mixed.counted == "bitext"
-            counts = Counter(NAMES[corpus_of([500, 700, 300])(pair)] for pair in batch.pairs)
+            counts = Counter(NAMES[corpus(pair)] for pair in batch.pairs)
             assert batch.mixed.pairs == counts
             seen += counts
             expected = {name: seen[name] / sizes[NAMES.index(name)] for name in seen}
