@@ -220,13 +220,14 @@ def browser() -> str:
 
 
 @pytest.fixture
-def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path], str]:
-    """Return a function that returns the HTML of a page after its scripts have run in a browser."""
+def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path | str], str]:
+    """Return a function that returns the HTML of a page, a file or an address, after its scripts have run."""
 
-    def shown(page: Path) -> str:
+    def shown(page: Path | str) -> str:
         options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
         profile = f"--user-data-dir={tmp_path}/profile"
-        command = [browser, *options, profile, "--virtual-time-budget=3000", "--dump-dom", f"file://{page}"]
+        address = f"file://{page}" if isinstance(page, Path) else page
+        command = [browser, *options, profile, "--virtual-time-budget=3000", "--dump-dom", address]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
     return shown

@@ -16,8 +16,8 @@ from nmt_cli.serving.service import Service
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the application with all routes for `service`. `/translate`, `/detect`, `/align`, `/attention`
-    and all routes of DeepL and OpenAI need a key, if `keys` has keys."""
+    """Return the application with all routes for `service`. If `keys` has keys, `/translate`, `/detect`,
+    `/attention` and all routes of DeepL and OpenAI need one."""
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)
@@ -28,14 +28,10 @@ def application(service: Service, keys: Keys) -> Middleware:
         route("/translate", "POST", libretranslate.translate),
         route("/detect", "POST", libretranslate.detect),
         route("/languages", "GET", libretranslate.languages, Keys()),
-        route("/align", "POST", page.align),
         route("/attention", "POST", page.attention),
         route("/v2/translate", "POST", deepl.translate),
         route("/v2/languages", "GET", deepl.languages),
-        route("/v2/glossary-language-pairs", "GET", deepl.glossary_pairs),
         route("/v2/usage", "GET", deepl.usage),
-        route("/v2/glossaries", "GET", deepl.glossaries),
-        route("/v3/glossaries", "GET", deepl.glossaries),
         route("/v1/chat/completions", "POST", openai.complete),
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{model:path}", "GET", openai.model),
@@ -46,7 +42,7 @@ def application(service: Service, keys: Keys) -> Middleware:
 
 
 def _public_routes(service: Service, keys: Keys) -> list[Route]:
-    """Return the GET routes that need no key: start page, health, metrics and settings."""
+    """Return the GET routes that need no key: start page, health and metrics."""
     html = page.start_page(service, keys.needed)
 
     async def index(_: Request) -> Response:
@@ -60,10 +56,7 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
         text = service.metrics.as_text(service.waiting, restarts)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def settings(_: Request) -> Response:
-        return JSONResponse(libretranslate.settings(service, keys.needed))
-
-    endpoints = {"/": index, "/health": health, "/metrics": metrics, "/frontend/settings": settings}
+    endpoints = {"/": index, "/health": health, "/metrics": metrics}
     return [Route(path, respond, methods=["GET"]) for path, respond in endpoints.items()]
 
 

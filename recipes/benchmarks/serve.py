@@ -106,17 +106,16 @@ def equality(bench: Bench) -> Iterator[Row]:
     best = bench.translated(lines)[0].decode().split("\n")[:-1]
     lists = bench.translated(lines, "--n-best", "3", "--format", "json")[0].decode().splitlines()
     others = [[one["text"] for one in json.loads(line)["hypotheses"]] for line in lists]
-    kinds: list[dict[str, Any]] = [{}, {"stream": True}, {"alternatives": 2}, {"format": "text"}]
-    bodies = [bench.fields(line, **kinds[number % 4]) for number, line in enumerate(lines)]
+    kinds: list[dict[str, Any]] = [{}, {"alternatives": 2}]
+    bodies = [bench.fields(line, **kinds[number % 2]) for number, line in enumerate(lines)]
     with server([bench.model], bench.threads) as served:
         answers, _ = asyncio.run(all_of(served, CLIENTS, bodies))
         groups = [[*range(start, min(start + 16, len(lines)))] for start in range(0, len(lines), 16)]
         whole, _ = asyncio.run(all_of(served, CLIENTS, [bench.fields([lines[i] for i in g]) for g in groups]))
     different = 0
     for number, answer in enumerate(answers):
-        events = answer.body.decode().strip().split("\n\n")
-        result = json.loads(events[-1].removeprefix("data: ")) if number % 4 == 1 else answer.json()
-        if number % 4 == 2:
+        result = answer.json()
+        if number % 2:
             first, *rest = others[number]
             unlike_first = [text for text in dict.fromkeys(rest) if text and text != first]
             different += result.get("translatedText") != first or result.get("alternatives") != unlike_first
@@ -124,7 +123,7 @@ def equality(bench: Bench) -> Iterator[Row]:
             different += result.get("translatedText") != best[number]
     for group, answer in zip(groups, whole, strict=True):
         different += sum(a != best[i] for a, i in zip(answer.json()["translatedText"], group, strict=True))
-    kinds_of_requests = "texts, lists, streams, alternatives"
+    kinds_of_requests = "texts, lists, alternatives"
     measured = f"{different} of {2 * len(lines):,} lines differ, {CLIENTS} clients: {kinds_of_requests}"
     yield "equal to nmt translate line for line", measured, verdict(not different)
 

@@ -76,16 +76,13 @@ def test_deepl_translates_with_options(translator: deepl.DeepLClient, options: d
     assert str(result) == text
 
 
-def test_deepl_lists_languages_and_no_glossaries(translator: deepl.DeepLClient) -> None:
+def test_deepl_lists_languages(translator: deepl.DeepLClient) -> None:
     assert [str(one) for one in translator.get_source_languages()] == ["EN", "FR"]
     targets = translator.get_target_languages()
     assert [(str(one), one.name, one.supports_formality) for one in targets] == [
         ("DE", "German", False),
         ("EN", "English", False),
     ]
-    assert translator.get_glossary_languages() == []
-    assert translator.list_glossaries() == []
-    assert translator.list_multilingual_glossaries() == []
 
 
 def test_deepl_counts_characters(translator: deepl.DeepLClient) -> None:

@@ -33,16 +33,15 @@ def test_a_key_is_accepted_in_the_body_and_in_headers(guarded: Client) -> None:
 
 @pytest.mark.parametrize("key", ["", "othe", "others", "# Anna's", "\ud800", "schlussel"], ids=ascii)
 def test_requests_with_a_wrong_key_are_refused(guarded: Client, key: str) -> None:
-    for path in ("/translate", "/detect", "/align", "/attention", "/v2/translate"):
+    for path in ("/translate", "/detect", "/attention", "/v2/translate"):
         assert guarded.post(path, {**BASIC, "api_key": key}).status == 403
     assert guarded.post("/v1/chat/completions", {**BASIC, "api_key": key}).status == 401
     assert guarded.service.metrics.sentences == 0 or guarded.service.waiting == 0
 
 
 def test_languages_and_metrics_need_no_key(guarded: Client) -> None:
-    for path in ("/", "/health", "/languages", "/metrics", "/frontend/settings"):
+    for path in ("/", "/health", "/languages", "/metrics"):
         assert guarded.get(path).status == 200
-    assert guarded.get("/frontend/settings").json()["keyRequired"] is True
 
 
 def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,14 @@ from nmt_cli.api import Model, load
 from tests.serving.conftest import JSON, PATIENCE, Client, Serving, ask
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
-MANY = {**BASIC, "q": ["One dog runs here and there."] * 500}
+MANY: dict[str, object] = {
+    **BASIC,
+    "q": ["One dog runs here and there."] * 500,
+    "model": "en-de",
+    "messages": [{"role": "user", "content": "One dog runs here. " * 500}],
+}
+PATHS = [("/translate", False), ("/v1/chat/completions", False), ("/v1/chat/completions", True)]
+"""Paths of requests, and whether the response is a stream."""
 
 
 def test_a_busy_server_sends_retry_after(german: Model, serving: Serving) -> None:
@@ -50,10 +57,10 @@ def test_more_sentences_than_the_limit_are_refused(german: Model, serving: Servi
     assert answer.status == 413 and "11 sentences" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
-def test_slow_requests_are_dropped(german: Model, serving: Serving, stream: bool) -> None:
+@pytest.mark.parametrize(("path", "stream"), PATHS)
+def test_slow_requests_are_dropped(german: Model, serving: Serving, path: str, stream: bool) -> None:
     client = serving({"copies": german}, most_seconds=0.02)
-    answer = client.post("/translate", {**MANY, "stream": stream})
+    answer = client.post(path, {**MANY, "stream": stream})
     body = answer.body.decode()
     assert "takes more than 0.02 s" in body
     assert answer.status == 504 or stream  # the beginning of a stream may be in time
@@ -62,15 +69,13 @@ def test_slow_requests_are_dropped(german: Model, serving: Serving, stream: bool
     assert _soon(lambda: german.queued == 0)
 
 
-@pytest.mark.parametrize("path", ["/translate", "/v1/chat/completions"])
-@pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
+@pytest.mark.parametrize(("path", "stream"), PATHS)
 def test_sentences_of_a_disconnected_client_are_dropped(
     german: Model, serving: Serving, path: str, stream: bool
 ) -> None:
     client = serving({"copies": german})
-    message = [{"role": "user", "content": "One dog runs here. " * 500}]
-    fields: dict[str, object] = {**MANY, "stream": stream, "model": "en-de", "messages": message}
-    client.send("POST", path, json.dumps(fields).encode(), {"content-type": JSON}, stays=False)
+    body = json.dumps({**MANY, "stream": stream}).encode()
+    client.send("POST", path, body, {"content-type": JSON}, stays=False)
     assert client.service.waiting == 0
     assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
     assert _soon(lambda: german.queued == 0)

@@ -1,4 +1,4 @@
-"""The part of DeepL's API that clients need: translation, languages, usage and empty glossary lists."""
+"""The part of DeepL's API that clients need: translation, languages and usage."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,16 +50,6 @@ async def languages(service: Service, fields: Fields) -> Response:
     return JSONResponse(
         [{"language": one.upper(), "name": name_of(one), "supports_formality": False} for one in listed]
     )
-
-
-async def glossary_pairs(_: Service, __: Fields) -> Response:
-    """Answer `GET /v2/glossary-language-pairs`, which some clients request first, with an empty list."""
-    return JSONResponse({"supported_languages": []})
-
-
-async def glossaries(_: Service, __: Fields) -> Response:
-    """Answer `GET /v2/glossaries` and `GET /v3/glossaries` with an empty list."""
-    return JSONResponse({"glossaries": []})
 
 
 async def usage(service: Service, _: Fields) -> Response:

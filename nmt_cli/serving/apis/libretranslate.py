@@ -1,19 +1,16 @@
-"""The API of LibreTranslate. In addition, the field `stream` requests one event per sentence."""
+"""The API of LibreTranslate."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText
-from nmt_cli.translation.translator import Translation
+from nmt_cli.serving.texts.documents import Job, TranslatedText
 
 AUTO = "auto"
 Guess = tuple[str, float]
@@ -26,20 +23,15 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /translate`. With the field `stream`, answer with events: one per sentence, then the
-    complete response. Raise `Refused` for wrong fields or languages (400), too much text (413), a busy server
-    (429), or a failed translation (503)."""
+    """Answer `POST /translate`. Raise `Refused` for wrong fields or languages (400), too much text (413), a
+    busy server (429), or a failed translation (503)."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup = fields.chosen("format", ("text", "html")) == "html"
     direction, guess = await find_direction(service, source, target, texts)
-    job = Job(direction, texts, alternatives, markup)
-    if fields.yes("stream"):
-        documents = await service.documents(job)
-        return EventStream(service, _events(service, documents, is_list, guess), error_body)
-    translated, _ = await service.translate(job)
+    translated, _ = await service.translate(Job(direction, texts, alternatives, markup))
     return JSONResponse(_body(translated, is_list, alternatives, guess))
 
 
@@ -58,25 +50,6 @@ async def languages(service: Service, _: Fields) -> Response:
     return JSONResponse(
         [{"code": one, "name": name_of(one), "targets": served.targets(one)} for one in served.languages]
     )
-
-
-def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
-    """Return the body of `GET /frontend/settings`. `needs_key` means that requests need an API key."""
-    first = service.directions.first
-    return {
-        "apiKeys": needs_key,
-        "keyRequired": needs_key,
-        "charLimit": service.config.most_characters,
-        "alternativesLimit": MAX_ALTERNATIVES,
-        "frontendTimeout": 500,
-        "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
-        "language": {
-            "source": {"code": first.source, "name": name_of(first.source)},
-            "target": {"code": first.target, "name": name_of(first.target)},
-        },
-    }
 
 
 async def find_direction(
@@ -119,23 +92,3 @@ def _body(
 def _detected(language: str, probability: float) -> Mapping[str, Any]:
     """Return a detected language as JSON data. The confidence is in percent, with one decimal."""
     return {"confidence": round(100 * probability, 1), "language": language}
-
-
-async def _events(
-    service: Service, documents: Documents, is_list: bool, guess: Guess | None
-) -> AsyncGenerator[str]:
-    """Yield an event as JSON for each sentence, in order, then the complete response of `_body`."""
-    translations: list[Translation] = []
-    async with aclosing(service.stream(documents)) as stream:
-        async for translation in stream:
-            number = len(translations)
-            translations.append(translation)
-            yield as_json(
-                {
-                    "sentence": number,
-                    "source": documents.sentences[number],
-                    "translatedText": translation.text,
-                    "blanks": documents.spaces[number],
-                }
-            )
-    yield as_json(_body(documents.translated(translations), is_list, documents.job.alternatives, guess))

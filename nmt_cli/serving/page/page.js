@@ -1,10 +1,10 @@
 "use strict";
-// The page: it translates the typed text, one sentence after the other.
+// The page: it translates the typed text. Addresses are relative, so that a proxy may add a prefix.
 
 const { languages, targets, maxCharacters, needsKey } = pageData();
 const ALTERNATIVES = 3;
 const TYPING_PAUSE = 350; // milliseconds without a key press before the text is translated
-const state = { sentences: [], translation: "", source: "", request: null, timer: 0, alternatives: false };
+const state = { translation: "", source: "", request: null, timer: 0, alternatives: false };
 
 const named = (code) => element("option", { value: code }, languages[code] ?? code);
 
@@ -55,7 +55,6 @@ function fit() {
 function typed(after = TYPING_PAUSE) {
   clearTimeout(state.timer);
   state.request?.abort();
-  byId("mirror").replaceChildren();
   byId("translation").classList.add("old");
   fit();
   state.timer = setTimeout(translate, after);
@@ -71,100 +70,51 @@ function showAlternativesButton() {
   byId("more").replaceChildren(button("Alternatives", state.alternatives, toggle));
 }
 
-/** Return the fields of a translation request. */
-function fields() {
+/** Return the fields of a request for a translation from the language `source`. */
+function fields(source) {
   const alternatives = state.alternatives ? ALTERNATIVES : 0;
   const key = needsKey ? { api_key: byId("key").value } : {};
-  const [source, target] = [byId("from").value, byId("to").value];
-  return { q: byId("text").value, source, target, alternatives, stream: true, ...key };
+  return { q: byId("text").value, source, target: byId("to").value, alternatives, ...key };
 }
 
-/** Clear the translation. */
-function begin() {
-  Object.assign(state, { sentences: [], translation: "" });
-  byId("translation").replaceChildren();
-  byId("translation").classList.remove("old");
-  byId("mirror").replaceChildren();
-  byId("alternatives").hidden = true;
-  for (const id of ["copy", "look"]) byId(id).disabled = true;
-}
-
-/** Show a translated sentence. */
-function add(sentence) {
-  sentence.shown = element("span", { lang: byId("to").value }, sentence.translatedText);
-  sentence.mirrored = element("span", {}, sentence.source);
-  byId("translation").append(sentence.shown, sentence.blanks);
-  byId("mirror").append(sentence.mirrored, sentence.blanks);
-  state.sentences.push(sentence);
-}
-
-/** Show the complete translation. */
-function end(answer) {
-  state.translation = answer.translatedText;
-  const guess = answer.detectedLanguage;
+/** Show a response of the server. */
+function show({ translatedText, detectedLanguage: guess, alternatives = [] }) {
+  state.translation = translatedText;
   if (guess) state.source = guess.language;
   showStatus(guess ? `Detected ${languages[guess.language]} (${guess.confidence} %)` : "");
-  const alternatives = answer.alternatives ?? [];
+  const translation = byId("translation");
+  translation.classList.remove("old");
+  translation.replaceChildren(element("span", { lang: byId("to").value }, translatedText));
   byId("alternatives").hidden = !alternatives.length;
   byId("list").replaceChildren(
     ...alternatives.map((text) => element("li", { lang: byId("to").value }, text)),
   );
-  byId("copy").disabled = !state.translation;
+  for (const id of ["copy", "look"]) byId(id).disabled = !translatedText;
   byId("swap").disabled = !swapTarget();
 }
 
+/** Translate the text. `typed` aborts the request, which drops its sentences on the server. */
 async function translate() {
-  if (!byId("text").value.trim()) {
-    begin();
-    return showStatus("");
-  }
-  const request = (state.request = new AbortController());
+  if (!byId("text").value.trim()) return show({ translatedText: "" });
+  const { signal } = (state.request = new AbortController());
+  const headers = { "Content-Type": "application/json" };
+  const body = JSON.stringify(fields(byId("from").value));
   showStatus("…");
   try {
-    const response = await post("translate", fields(), request.signal);
-    let begun = false;
-    for await (const event of events(response)) {
-      if (request.signal.aborted) return;
-      if (event.error) throw new Error(event.error);
-      if (!begun) begin();
-      begun = true;
-      if ("sentence" in event) add(event);
-      else end(event);
-    }
-    await colour(request);
+    const response = await fetch("translate", { method: "POST", headers, body, signal });
+    const answer = await response.json().catch(() => ({}));
+    if (signal.aborted) return;
+    if (!response.ok) throw new Error(answer.error ?? `The server responded with status ${response.status}.`);
+    show(answer);
   } catch (error) {
     if (error.name !== "AbortError") showStatus(error.message, true);
   }
 }
 
-/** Return the sentences with words, and the fields of a request for their alignment or attention. */
-function pairs() {
-  const worded = state.sentences.filter(({ source, translatedText }) =>
-    source.trim() && translatedText.trim()
-  );
-  const key = needsKey ? { api_key: byId("key").value } : {};
-  const sentences = worded.map((one) => [one.source, one.translatedText]);
-  return { worded, fields: { source: source(), target: byId("to").value, pairs: sentences, ...key } };
-}
-
-/** Colour aligned words. */
-async function colour(request) {
-  const { worded, fields } = pairs();
-  if (!worded.length) return;
-  const response = await post("align", fields, request.signal);
-  if (!response.ok) return; // translated through a pivot language, so there is no alignment
-  const aligned = await response.json();
-  if (request.signal.aborted) return;
-  worded.forEach((sentence, number) => colourSentence(sentence, aligned[number]));
-  byId("look").disabled = false;
-}
-
 /** Open the attention page. A form keeps the text out of the address, which browsers and proxies store. */
 function openAttention() {
-  const values = { ...pairs().fields };
-  values.pairs = JSON.stringify(values.pairs.slice(0, 20));
   const hidden = ([name, value]) => element("input", { type: "hidden", name, value });
-  byId("attention").replaceChildren(...Object.entries(values).map(hidden));
+  byId("attention").replaceChildren(...Object.entries(fields(source())).map(hidden));
   byId("attention").submit();
 }
 
