@@ -21,7 +21,6 @@ from triton.compiler import ASTSource
 
 from nmt_cli.attention import fused as attention
 from nmt_cli.attention.groups import groups_of
-from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.streaming import fused as streaming
@@ -64,8 +63,6 @@ def of_attention() -> Iterator[Resources]:
     launches += [
         (k, blocks.options) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
     ]
-    step_options = [one_step.options(slots, 64, 64, x.element_size()) for slots in (4, 64)]
-    launches += [(one_step.attend, options | {"num_warps": 4}) for options in step_options]
     for kernel, options in launches:
         yield {**options, **_resources(kernel, constants | options, ATTENTION_TYPES, STRIDES)}
 

@@ -151,16 +151,20 @@ class Masked:
     """[B, 1, N, M], added to scores: 0 for seen nodes, very negative for others. N may be 1 for all slots."""
 
     parts: Sequence[tuple[slice, int]]
-    """Ranges of sentences to compute at once, and for each the number of leading nodes to read."""
+    """Ranges of sentences to compute at once, and for each the number of leading nodes to read. If empty, one
+    call of PyTorch's own attention computes all."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """Return the mask for scores in `dtype`. Compute `part` sentences at once, or all if `part` is 0."""
+        """Return the mask for scores in `dtype`. Compute `part` sentences at once. If `part` is 0, use one
+        call of PyTorch's own attention instead of six operations."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
         bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
-        if not part or sentences <= part or not nodes:
+        if not part:
+            return Masked(rows, bias[:, None], [])
+        if sentences <= part or not nodes:
             return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
         last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
         starts = range(0, sentences, part)
@@ -169,6 +173,13 @@ class Masked:
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """Return [R, H x V]: the attention of each row over its nodes, by products with all nodes."""
+        if not self.parts:
+            query_BHNK = self.rows.spread(query_RHK).transpose(1, 2)
+            keys, values = (
+                x[:, :, : self.bias.shape[3]].to(query_RHK.dtype) for x in (keys_BHMK, values_BHMV)
+            )
+            mixed_BHNV = F.scaled_dot_product_attention(query_BHNK, keys, values, attn_mask=self.bias)
+            return self.rows.gathered(mixed_BHNV.transpose(1, 2))
         query_BNHK = self.rows.spread(query_RHK * query_RHK.shape[-1] ** -0.5)
         mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
         for part, longest in self.parts:

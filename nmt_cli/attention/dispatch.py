@@ -85,18 +85,12 @@ def implementation(device: torch.device, key_width: int, value_width: int, dtype
     return "fused" if device.type == "cuda" and fits else "padded"
 
 
-def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
-    """Return the nodes that each row of a step attends to, for the fused kernel or for matrix products.
+def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
+    """Return the nodes that each row of a step attends to, for matrix products in `dtype`.
 
-    The fused kernel needs a row for every slot. `seen_BNM` is a mask of the first M cached nodes. N may be 1
-    for all slots. `dtype` and `widths` are as in `implementation`.
+    `seen_BNM` is a mask of the first M cached nodes. N may be 1 for all slots.
     """
-    device = seen_BNM.device
-    if rows.full and implementation(device, *widths, dtype) == "fused":
-        from nmt_cli.attention.one_step import fused
-
-        return fused.Tiled.of(rows, seen_BNM)
-    return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
+    return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0))
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:

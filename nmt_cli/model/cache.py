@@ -87,9 +87,8 @@ class DecodingCache(TokenTree):
             source = self._source_paths(rows, kernels)
         else:
             nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)
-            widths = self.layers[0].widths
-            own = seen_by(rows, seen_BNM, dtype, widths)
-            source = seen_by(rows, self.source_seen[:, None], dtype, widths)
+            own = seen_by(rows, seen_BNM, dtype)
+            source = seen_by(rows, self.source_seen[:, None], dtype)
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:

@@ -29,11 +29,6 @@ class LayerCache:
         """Own keys, own values, source keys, source values. Keys and values are always replaced together."""
         return self.own_keys, self.own_values, self.source_keys, self.source_values
 
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Channels of a head's keys and values."""
-        return self.source_keys.shape[3], self.source_values.shape[3]
-
     def reorder(self, parents_BN: Tensor) -> None:
         """Replace the SSRU state of each slot, if any, by its parent slot's state. Keys and values stay."""
         if self.states is not None:

@@ -12,15 +12,14 @@ from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.dispatch import FEW_ROWS, follower
 from nmt_cli.attention.projections import Heads
-from nmt_cli.decoding import engine
-from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.model.config import ModelConfig
-from tests.model.models import model_of
-from tests.searching import translate_ids
 
 
 def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
     return Masked.of(rows, seen_BNM, dtype, part=2)
+
+
+def at_once(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+    return Masked.of(rows, seen_BNM, dtype, part=0)
 
 
 def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
@@ -52,6 +51,9 @@ def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, see
         (plain, torch.float64, torch.float64, 1e-12),
         (plain, torch.float32, torch.bfloat16, 1e-5),
         (plain, torch.bfloat16, torch.bfloat16, 0.1),
+        (at_once, torch.float64, torch.float64, 1e-12),
+        (at_once, torch.float32, torch.bfloat16, 1e-5),
+        (at_once, torch.bfloat16, torch.bfloat16, 0.1),
         (compiled, torch.float32, torch.float32, 1e-5),
         (compiled, torch.float32, torch.bfloat16, 1e-5),
         (compiled, torch.bfloat16, torch.bfloat16, 0.02),
@@ -103,74 +105,6 @@ def test_kernels_are_used_with_one_thread_or_for_few_rows(
         assert follower(rows, torch.float32) and not follower(many, torch.float32)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
     assert not follower(rows, torch.float32)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    ("shape", "widths"),
-    [
-        ((3, 4, 2, 70), (16, 16)),
-        ((2, 1, 3, 5), (8, 24)),
-        ((1, 70, 1, 9), (64, 64)),
-        ((2, 5, 1, 33), (136, 8)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("alone", [False, True], ids=["paths", "source"])
-def test_the_kernel_of_a_step_errs_at_most_twice_as_much_as_plain_pytorch(
-    alone: bool, shape: tuple[int, ...], widths: tuple[int, int], dtype: torch.dtype, device: str
-) -> None:
-    """Compare both with float64. `alone`: all hypotheses of a sentence see the same nodes, as of a source."""
-    from nmt_cli.attention.one_step.fused import Tiled
-
-    sentences, slots, heads, nodes = shape
-    draw = torch.Generator().manual_seed(1)
-    query, keys, values = (
-        torch.randn(*size, generator=draw, dtype=torch.float64).to(device, dtype)
-        for size in (
-            (sentences * slots, heads, widths[0]),
-            (sentences, heads, nodes, widths[0]),
-            (sentences, heads, nodes, widths[1]),
-        )
-    )
-    # The mask is part of a larger tensor, as if more nodes were cached.
-    wide = torch.rand(sentences, 1 if alone else slots, nodes + 3, generator=draw).to(device) < 0.5
-    seen = wide[:, :, :nodes]
-    seen[:, :, nodes // 2] = True
-    rows = Rows.at(torch.arange(sentences * slots, device=device), sentences, slots, rounded=False)
-    ours = Tiled.of(rows, seen).attend(query, keys, values)
-    plain = Masked.of(rows, seen, dtype, 0).attend(query, keys, values)
-    every = seen.expand(sentences, slots, nodes)
-    exact = by_definition(query.double(), keys.double(), values.double(), every)
-    assert ours.dtype == dtype and ours.shape == plain.shape
-    assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-6
-
-
-def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) -> None:
-    from nmt_cli.attention.one_step.fused import Tiled
-
-    rows = Rows.at(torch.arange(2, device=device), 1, 2, rounded=False)
-    seen = torch.tensor([[[True, False], [False, False]]], device=device)
-    keys = torch.ones(1, 1, 2, 8, device=device)
-    mixed = Tiled.of(rows, seen).attend(torch.ones(2, 1, 8, device=device), keys, keys)
-    assert mixed.tolist() == [[1.0] * 8, [0.0] * 8]
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_search_by_the_kernel_has_the_same_results(
-    beam: int, monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
-    shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
-    torch.manual_seed(5)
-    model = model_of(shape, 12).eval().to(device)
-    config = SearchConfig(beam=beam, cap_extra=3, min_length=2)
-    usual = translate_ids([model], [[5, 3, 8], [2]], config)
-    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
-    monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
-    by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
-    for one, other in zip(usual, by_kernel, strict=True):
-        assert [each.tokens for each in one] == [each.tokens for each in other]
-        assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-5)
 
 
 @pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16], ids=str)

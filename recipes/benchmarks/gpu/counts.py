@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, cast
 from unittest.mock import patch
 
@@ -25,7 +24,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
-from nmt_cli.attention.cached import Masked, Rows, Seen
 from nmt_cli.attention.groups import groups_of
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import Loader
@@ -35,7 +33,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.next_token import dispatch as next_token
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.model import cache, embedding, layers
+from nmt_cli.model import embedding, layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.pointwise import dispatch as pointwise
 from nmt_cli.model.transformer import Transformer
@@ -161,12 +159,12 @@ def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
     """Return counts for a step of beam search with six layers in bf16, as on a CPU and as on a GPU. A narrow
     model has the same number of operations as a wide model, and the same bytes per logit."""
     return {
-        "as on a CPU": _search(beam, steps, Masked, 1),
-        "as on a GPU": _search(beam, steps, _Launched, LOOK_EVERY),
+        "as on a CPU": _search(beam, steps, dispatch.PART, 1),
+        "as on a GPU": _search(beam, steps, {}, LOOK_EVERY),
     }
 
 
-def _search(beam: int, steps: int, attention: type, look_every: int) -> dict[str, Any]:
+def _search(beam: int, steps: int, part: dict[str, int], look_every: int) -> dict[str, Any]:
     entries, sentences = Vocabulary(("",) * 2000, end=0, start=0, unknown=1), 8
     shape = ModelConfig(width=64, feed_forward=64, heads=2)
     torch.manual_seed(1)
@@ -175,7 +173,7 @@ def _search(beam: int, steps: int, attention: type, look_every: int) -> dict[str
     one = Search(Ensemble.of([model], config), config, look_every)
     one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
     with ExitStack() as stack:
-        stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
+        stack.enter_context(patch.object(dispatch, "PART", part))
         stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
         stack.enter_context(patch.object(next_token, "_kernels", lambda *_: None))
         counted = stack.enter_context(Counted())
@@ -187,19 +185,6 @@ def _search(beam: int, steps: int, attention: type, look_every: int) -> dict[str
         "bytes a logit": round(sum(counted.bytes[name] for name in OF_LOGITS) / logits, 2),
         "by name": {name: round(count / steps, 1) for name, count in counted.operations.most_common()},
     }
-
-
-class _Launched:
-    """Replacement of the kernel, which needs a GPU, by one operation without content."""
-
-    @staticmethod
-    def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return zeros."""
-        return query_RHK.new_zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
-
-
-def _seen_by(kind: type, rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
-    return Masked.of(rows, seen_BNM, dtype, 0) if kind is Masked else _Launched()
 
 
 if __name__ == "__main__":
