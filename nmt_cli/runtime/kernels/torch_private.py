@@ -1,7 +1,4 @@
-"""All uses of PyTorch's private functions, each with a fallback or a check for versions without it.
-
-Each call checks for the function again, so that torch.compile traces a plain call either way.
-"""
+"""All uses of PyTorch's private functions, and checks for CPUs and builds of PyTorch without them."""
 
 import ctypes
 import os
@@ -13,7 +10,6 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 Compute = Callable[[Tensor], Tensor]
 
@@ -34,73 +30,47 @@ def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_ste
 
     `scale` and `good_steps`, 0-d like `bad`, change in place. The host does not wait for the device.
     """
-    if hasattr(torch, "_amp_update_scale_"):
-        torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
-        return
-    good_steps.add_(1)
-    due = good_steps == growth_steps
-    grown = torch.where(due & (2 * scale).isfinite(), 2 * scale, scale)
-    scale.copy_(torch.where(bad > 0, scale / 2, grown))
-    good_steps.masked_fill_(due | (bad > 0), 0)
+    torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
 
 
-def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | None) -> None:
+def step_unless(optimizer: torch.optim.Adam, bad: Tensor, scale: Tensor | None) -> None:
     """Take a step of a fused optimizer unless `bad` is 1. Divide gradients by `scale` first, if given.
 
-    The host does not wait for the device, except in the fallback.
+    The host does not wait for the device.
     """
-    if getattr(optimizer, "_step_supports_amp_scaling", False):
-        optimizer.found_inf = bad  # type: ignore[attr-defined]
-        optimizer.grad_scale = scale  # type: ignore[attr-defined]
-    elif bad.item():
-        return
-    elif scale is not None:
-        parameters = (x for group in optimizer.param_groups for x in group["params"])
-        for gradient in [x.grad for x in parameters if x.grad is not None]:
-            gradient.div_(scale)
+    optimizer.found_inf = bad  # type: ignore[attr-defined]
+    optimizer.grad_scale = scale  # type: ignore[attr-defined]
     optimizer.step()
 
 
 def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
     """Move each of `means`, in place, toward its value by `share` of the difference."""
-    _for_each("lerp", means, values, share)
+    torch._foreach_lerp_(list(means), list(values), share)
 
 
 def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Add to each total its value, in place, with few kernel launches."""
-    _for_each("add", totals, values)
+    torch._foreach_add_(list(totals), list(values))
 
 
 def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """Overwrite each target by its value, which may have another dtype, with few kernel launches."""
-    _for_each("copy", targets, values)
-
-
-def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor], *options: float) -> None:
-    """Apply an in-place operation, such as "add", with `options`, to each pair of a target and a value."""
-    if hasattr(torch, f"_foreach_{operation}_"):
-        getattr(torch, f"_foreach_{operation}_")(list(targets), list(values), *options)
-        return
-    for target, value in zip(targets, values, strict=True):
-        getattr(target, f"{operation}_")(value, *options)
+    torch._foreach_copy_(list(targets), list(values))
 
 
 def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
     """Replace the parameter `name` of `module`, ten times as fast as assigning an attribute."""
-    if hasattr(module, "_parameters"):
-        module._parameters[name] = parameter
-        return
-    setattr(module, name, parameter)
+    module._parameters[name] = parameter
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
-    Half precision is added in fp32 on a GPU, if PyTorch can. Otherwise the product is first rounded.
+    Half precision is added in fp32 on a GPU. On a CPU the product is first rounded.
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
-    elif total.is_cuda and hasattr(torch.ops.aten.addmm, "dtype_out"):
+    elif total.is_cuda:
         torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     else:
         total += left @ right
@@ -108,37 +78,25 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return the ReLU of `F.linear(x, weight, bias)`, without gradients, by one kernel on a GPU."""
-    if hasattr(torch.ops.aten, "_addmm_activation"):
-        out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.mT)
-        return out
-    return F.linear(x, weight, bias).relu_()
+    out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.mT)
+    return out
 
 
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
     """Return the gradient of a softmax's input, given that of its output `out`, over the last axis."""
-    if hasattr(torch, "_softmax_backward_data"):
-        return torch._softmax_backward_data(d_out, out, -1, out.dtype)
-    weighted = d_out * out
-    return weighted - out * weighted.sum(-1, keepdim=True)
+    return torch._softmax_backward_data(d_out, out, -1, out.dtype)
 
 
 @contextmanager
 def no_kernels_chosen_by_speed() -> Iterator[None]:
-    """Let `torch.compile` create the same kernels in each run within the block, or none if it can't.
+    """Let `torch.compile` create the same kernels in each run within the block.
 
     By default, PyTorch takes the fastest of several kernels, whose results differ in the last bits.
     """
     from torch._inductor import config  # slow to import
 
-    if not hasattr(config, "deterministic"):
-        with torch.compiler.set_stance("force_eager"):
-            yield
-        return
-    before, config.deterministic = config.deterministic, True
-    try:
+    with config.patch(deterministic=True):
         yield
-    finally:
-        config.deterministic = before
 
 
 @contextmanager
@@ -148,21 +106,19 @@ def products_by_onednn() -> Iterator[None]:
     By default MKL computes products, with at most half of the speed on processors that are not Intel's. If
     the user has set the precision, change nothing. Change only processors with AVX-512 bf16 and without AMX.
     """
-    matmul = getattr(torch.backends.mkldnn, "matmul", None)
-    before = getattr(matmul, "fp32_precision", None)
-    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
-    capabilities: dict[str, object] = get_capabilities()
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before, capabilities = matmul.fp32_precision, torch.cpu.get_capabilities()
     can_be_exact = capabilities.get("avx512_bf16") and not capabilities.get("amx_bf16")
     if before not in ("none", "ieee") or not can_be_exact:
         yield
         return
-    matmul.fp32_precision = "bf16"  # type: ignore[union-attr]
+    matmul.fp32_precision = "bf16"
     try:
         if not _products_are_exact():
-            matmul.fp32_precision = before  # type: ignore[union-attr]
+            matmul.fp32_precision = before
         yield
     finally:
-        matmul.fp32_precision = before  # type: ignore[union-attr]
+        matmul.fp32_precision = before
 
 
 def _products_are_exact() -> bool:
@@ -182,15 +138,12 @@ SAMPLED_WEIGHTS = 256
 
 def multiplies_bf16() -> bool:
     """Return whether the CPU has instructions for products of bfloat16."""
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return bool(is_supported and is_supported())
+    return lays_out_weights() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def multiplies_int8() -> bool:
     """Return whether PyTorch has fast kernels for products of 8-bit integers on the CPU."""
-    kernels = ("qlinear_prepack", "qlinear_pointwise")
-    is_fast = "x86" in torch.backends.quantized.supported_engines
-    return is_fast and all(hasattr(torch.ops.onednn, name) for name in kernels)
+    return {"x86", "onednn"} <= {*torch.backends.quantized.supported_engines}
 
 
 def keep_few_kernels() -> None:
@@ -200,10 +153,8 @@ def keep_few_kernels() -> None:
 
 
 def lays_out_weights() -> bool:
-    """Return whether this PyTorch has oneDNN's functions that `laid_out` uses."""
-    kernels = ("_reorder_linear_weight", "_linear_pointwise")
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
+    """Return whether PyTorch has oneDNN's functions, which `laid_out` uses."""
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +173,9 @@ class LaidOut:
         return out
 
 
-def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
+def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> LaidOut:
     """Return a function that computes `F.linear` with this weight, fast for inputs of about `rows` rows."""
     weight = weight.detach()
-    if not lays_out_weights():
-        return lambda x: F.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     return LaidOut(packed, bias, len(weight), blocks_of(weight, packed))
 
@@ -239,8 +188,7 @@ def blocks_of(weight: Tensor, packed: Tensor) -> int:
     multiple of `ROWS_ROUNDED_TO`. After all int8 blocks follow, as int32, the negated sums of
     weights of each output. oneDNN does not document this. So the size and a random sample are verified.
     """
-    is_readable = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
-    if not is_readable or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
+    if weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
         return 0
     (outputs, inputs), per_row = weight.shape, BYTES_PER_OUTPUT // weight.element_size()
     rows = -(-inputs // (per_row * ROWS_ROUNDED_TO)) * ROWS_ROUNDED_TO
@@ -292,8 +240,7 @@ def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
 
 def adds_products_in_32_bits() -> bool:
     """Return whether oneDNN sums products of int8 exactly: with VNNI instructions and without overflow."""
-    is_supported = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(is_supported and is_supported()) and _largest_bytes_fit()
+    return torch.cpu._is_vnni_supported() and _largest_bytes_fit()
 
 
 @cache
