@@ -76,19 +76,10 @@ class Directions:
         """All source languages without repetitions, in the order of the models."""
         return list(dict.fromkeys(source for source, _ in self._all))
 
-    @property
-    def first(self) -> Direction:
-        """The direction of the first model."""
-        return next(iter(self._all.values()))
-
     def targets(self, source: str) -> list[str]:
         """Return the languages that `source` can be translated into, in the order of the models. `source`
         must be the exact name of a model's language. For other names, return an empty list."""
         return [target for one, target in self._all if one == source]
-
-    def sources_of(self, target: str) -> list[str]:
-        """Return the languages with a direction into `target`, after `resolve`, in the order of models."""
-        return [source for source, one in self._all if one == self.resolve(target)]
 
     def resolve(self, language: str) -> str | None:
         """Return the models' name for `language`, such as "en" for "EN-US", or None if no model has the

@@ -30,17 +30,14 @@ class Keys:
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:
-        """Return whether the request has an accepted key, or needs none. A header takes precedence, then the
-        field `api_key`, then `auth_key`. Raise `Refused` if one of these fields is not a text."""
+        """Return whether the request has an accepted key, or needs none. The header Authorization or else
+        X-API-Key takes precedence, then the field `api_key`, then `auth_key`. Raise `Refused` if one of these
+        fields is not a text."""
         if not self.needed:
             return True
-        key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        header = key.strip() if scheme.lower() in SCHEMES else request.headers.get("x-api-key", "")
+        key = header or fields.text("api_key", "") or fields.text("auth_key", "")
         key_bytes = key.encode(errors="surrogatepass")
         # Compare all keys in constant time, so that the duration reveals nothing about them.
         return sum([hmac.compare_digest(key_bytes, accepted) for accepted in self._keys]) > 0
-
-
-def _header_key(request: Request) -> str:
-    """Return the key in Authorization, if its scheme is in `SCHEMES`, else in X-API-Key, or "" if none."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() in SCHEMES else request.headers.get("x-api-key", "")

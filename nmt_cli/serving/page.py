@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from nmt_cli.api import Model
 from nmt_cli.html.compose import compose
+from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
@@ -67,6 +68,7 @@ async def attention(service: Service, fields: Fields) -> Response:
 
 def _drawn(model: Model, pairs: list[tuple[str, list[int], list[int]]]) -> bytes:
     """Return the attention page of `pairs` as bytes. A pair is as for `write_attention_page`."""
+    set_own_threads(1)  # the threads of this process must not slow the workers down
     file = io.BytesIO()
     write_attention_page(file, model.transformers[0], model.tokenizers, pairs)
     return file.getvalue()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
-from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.metrics import Metrics
@@ -105,7 +104,7 @@ class Service:
         self.waiting += count
         try:
             async with self._one_at_a_time:
-                return await asyncio.to_thread(_with_one_torch_thread, work)
+                return await asyncio.to_thread(work)
         finally:
             self.waiting -= count
 
@@ -136,12 +135,6 @@ async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
             if translation.failed:
                 raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
             yield translation
-
-
-def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
-    """Return the result of `work`. From now on, PyTorch computes with one thread in the calling thread."""
-    set_own_threads(1)
-    return work()
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,11 @@ from starlette.types import ASGIApp, Message
 from nmt_cli.api import InputConfig, Model, TranslateConfig, load
 from nmt_cli.serving.app import application
 from nmt_cli.serving.config import ServerConfig
+from nmt_cli.serving.connections import RareReports
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.middleware import Middleware
+from nmt_cli.serving.server import uvicorn_server
 from nmt_cli.serving.service import Service
 
 JSON = "application/json"
@@ -114,6 +120,34 @@ async def ask(
     return Answer(
         messages[0]["status"], headers_received, b"".join(one.get("body", b"") for one in messages[1:])
     )
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    """Return whether `holds` becomes true within `PATIENCE`."""
+    end = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.001)
+    return holds()
+
+
+@contextmanager
+def listening(app: ASGIApp, limit: int = 100) -> Iterator[tuple[str, int]]:
+    """Yield the host and port of a server with the application, for up to `limit` connections."""
+    report = RareReports()
+    server = uvicorn_server(app, limit, report)
+
+    async def serve(listening: socket.socket) -> None:
+        asyncio.get_running_loop().set_exception_handler(report.of_loop)
+        await server.serve([listening])
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listening)))
+        thread.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,15 @@
 """The page of the server, and the attention page that it requests."""
 
-import asyncio
 import base64
 import hashlib
 import json
 import re
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
-import uvicorn
 
 from nmt_cli.api import Model
-from tests.serving.conftest import Client, Serving
+from tests.serving.conftest import Client, Serving, listening
 
 FIELDS = {"source": "en", "target": "de", "q": "One dog.\n\nTwo cats."}
 
@@ -52,26 +47,13 @@ def test_the_attention_page_is_limited(client: Client) -> None:
     assert (refused.status, refused.json()) == (400, {"error": "No single model translates de into en."})
 
 
-@contextmanager
-def listening(app: object) -> Iterator[str]:
-    """Yield the address of a server with the application."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))  # type: ignore[arg-type]
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 @pytest.mark.slow
 def test_a_browser_translates_and_reports_refusals(
     german: Model, serving: Serving, shown_by_browser: Callable[[str], str]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)
-    with listening(client.app) as address:
+    with listening(client.app) as (host, port):
+        address = f"http://{host}:{port}"
         shown = shown_by_browser(f"{address}/#source=auto&target=de&q=One%20dog%20runs.%0A%0ATwo%20cats.")
         refused = shown_by_browser(f"{address}/#q={'a' * 201}")
     assert '<span lang="de">One dog runs.\n\nTwo cats.</span>' in shown

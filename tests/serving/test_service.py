@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt_cli.api import Model, load
-from tests.serving.conftest import JSON, PATIENCE, Client, Serving, ask
+from tests.serving.conftest import JSON, Client, Serving, ask, soon
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
 MANY: dict[str, object] = {
@@ -66,7 +64,7 @@ def test_slow_requests_are_dropped(german: Model, serving: Serving, path: str, s
     assert answer.status == 504 or stream  # the beginning of a stream may be in time
     assert client.service.waiting == 0
     assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
-    assert _soon(lambda: german.queued == 0)
+    assert soon(lambda: german.queued == 0)
 
 
 @pytest.mark.parametrize(("path", "stream"), PATHS)
@@ -78,7 +76,7 @@ def test_sentences_of_a_disconnected_client_are_dropped(
     client.send("POST", path, body, {"content-type": JSON}, stays=False)
     assert client.service.waiting == 0
     assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
-    assert _soon(lambda: german.queued == 0)
+    assert soon(lambda: german.queued == 0)
 
 
 def test_concurrent_requests_get_the_same_translations_as_single_ones(client: Client) -> None:
@@ -107,10 +105,3 @@ def test_the_metrics_contain_no_user_text(client: Client, tmp_path: Path) -> Non
     assert 'nmt_requests_total{route="/translate",status="200"}' in metrics
     assert "Xylophone" not in metrics
     assert "nmt_waiting_sentences 0" in metrics
-
-
-def _soon(holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.01)
-    return holds()

@@ -22,15 +22,21 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /v2/translate`. The field `context` and a preferred formality have no effect. Markup stays
-    if `tag_handling` is xml or html. Raise `Refused` for wrong or unsupported fields (400), a glossary (404),
-    too much text (413), a busy server (429) or a failure (503)."""
+    """Answer `POST /v2/translate`. The field `ignore_tags` is a list or a text with commas. The field
+    `context` and a preferred formality have no effect. Markup stays if `tag_handling` is xml or html. Raise
+    `Refused` for wrong or unsupported fields (400), a glossary (404), too much text (413), a busy server
+    (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
-    _refuse_unsupported(fields)
+    if (formality := fields.text("formality", "")) in ("more", "less"):
+        raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
+    if glossary := fields.text("glossary_id", ""):
+        raise Refused(404, f"There is no glossary {shown(glossary)}.")
+    ignored = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
+    names = frozenset(name.strip().lower() for entry in ignored for name in entry.split(","))
     direction, _ = await libretranslate.find_direction(service, source, fields.text("target_lang"), texts)
-    translated, _ = await service.translate(Job(direction, texts, 0, markup, _ignored(fields)))
+    translated, _ = await service.translate(Job(direction, texts, 0, markup, names))
     translations = [
         {
             "detected_source_language": direction.source.upper(),
@@ -55,17 +61,3 @@ async def languages(service: Service, fields: Fields) -> Response:
 async def usage(service: Service, _: Fields) -> Response:
     """Answer `GET /v2/usage` with the number of characters in all requests since the server started."""
     return JSONResponse({"character_count": service.metrics.characters, "character_limit": UNLIMITED})
-
-
-def _refuse_unsupported(fields: Fields) -> None:
-    """Raise `Refused` for a formality "more" or "less" (400), and for any glossary (404)."""
-    if (formality := fields.text("formality", "")) in ("more", "less"):
-        raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
-    if glossary := fields.text("glossary_id", ""):
-        raise Refused(404, f"There is no glossary {shown(glossary)}.")
-
-
-def _ignored(fields: Fields) -> frozenset[str]:
-    """Return the element names in `ignore_tags`, a list or a text with commas, in lower case."""
-    entries = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
-    return frozenset(name.strip().lower() for entry in entries for name in entry.split(","))

@@ -41,7 +41,7 @@ async def detect(service: Service, fields: Fields) -> Response:
     texts = fields.texts("q")
     service.check_size(texts)
     guesses = [guess for guess in await service.detect(texts) if guess[1] > 0]
-    return JSONResponse([_detected(*guess) for guess in guesses or [(service.directions.first.source, 0.0)]])
+    return JSONResponse([_detected(*guess) for guess in guesses or [(service.directions.languages[0], 0.0)]])
 
 
 async def languages(service: Service, _: Fields) -> Response:
@@ -65,7 +65,7 @@ async def find_direction(
             raise Refused(400, f"Language {shown(language)} is not supported. Supported: {offered}.")
     guess = None
     if source == AUTO:
-        sources = served.sources_of(target)
+        sources = [one for one in served.sources if served.find(one, target)]
         service.check_size(texts)
         ranked = await service.detect(texts) if len(sources) else []
         guess = next((one for one in ranked if one[0] in sources), (source, 0.0))
