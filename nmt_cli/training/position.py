@@ -28,9 +28,3 @@ class Position:
 
     judged: dict[str, dict[str, float]] = field(default_factory=dict)
     """Every metric of the first validation set at each validated step."""
-
-    log_bytes: int = 0
-    """Length of `log.jsonl` at the last flush."""
-
-    log_sha256: str = ""
-    """SHA-256 of the first `log_bytes` bytes of `log.jsonl`."""

@@ -112,11 +112,10 @@ def descriptions() -> tuple[Reader, list[bytes]]:
 
 def logs() -> tuple[Reader, list[bytes]]:
     """Return the reader of a run's log, and contents to start from."""
-    from nmt_cli.training.tracking.history import History
-    from nmt_cli.training.tracking.salvage import whole_lines
+    from nmt_cli.training.tracking.history import read_history
 
     lines = (GOLDEN / "run" / "log.jsonl").read_bytes().splitlines(keepends=True)
-    return (lambda path: History().add(whole_lines(path.read_bytes())[0])), [lines[0], lines[-1]]
+    return read_history, [lines[0], lines[-1]]
 
 
 def yaml() -> tuple[Reader, list[bytes]]:

@@ -149,29 +149,6 @@ def report(folder: Path, words: Words) -> Path:
     return _run(folder, words) / "report.html"
 
 
-def comparison(folder: Path, words: Words) -> Path:
-    """Make the comparison of two runs with hostile logs, environments and settings."""
-    folder.mkdir()
-    runs = []
-    for _ in range(2):
-        run = Path(shutil.copytree(GOLDEN / "run", _new_path(folder, words), symlinks=True))
-        runs.append(run)
-        lines = [json.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
-        for line in lines:
-            if "valid" in line:
-                metric = words()
-                line |= {"valid": words(), metric: 3.0, "signatures": {metric: words()}, "decoded": words()}
-                line["samples"] = dict.fromkeys(line["samples"], words())
-        (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        environment = json.loads((run / "environment.jsonl").read_bytes())
-        environment |= {"command": [words()], "host": words(), "device": words(), words(): words()}
-        (run / "environment.jsonl").write_text(json.dumps(environment) + "\n")
-        settings = f"{json.dumps(words())} = {json.dumps(words())}\nheads = {json.dumps(words())}\n"
-        (run / "config.toml").write_text(f"[{json.dumps(words())}]\n{settings}", "utf-8")
-    forks.succeed(["report", *map(str, runs), "--out", "page.html"], folder)
-    return folder / "page.html"
-
-
 def attention(folder: Path, words: Words) -> Path:
     """Make the attention page of a model with hostile languages."""
     folder.mkdir()
@@ -209,7 +186,6 @@ def filters(folder: Path, words: Words) -> Path:
 
 PAGES: dict[str, Callable[[Path, Words], Path]] = {
     "report of a run": report,
-    "comparison of runs": comparison,
     "attention": attention,
     "filter report": filters,
 }

@@ -155,7 +155,7 @@ def test_help_ends_with_an_example_that_can_be_typed(
     assert words[:2] == ["nmt", name]
     monkeypatch.chdir(tmp_path)
     for word in words[2:]:
-        if not word.startswith("-") and not word.endswith(".html"):
+        if not word.startswith("-") and not word.endswith(".svg"):
             Path(word).mkdir(parents=True, exist_ok=True)
     group.commands[name].make_context(name, words[2:])
 

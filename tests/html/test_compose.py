@@ -18,7 +18,7 @@ import nmt_cli
 from nmt_cli.data.cleaning import filter_page
 from nmt_cli.html.compose import compose, escaped, script
 from nmt_cli.serving import page
-from nmt_cli.training.tracking.reports import comparison, html_report
+from nmt_cli.training.tracking import html_report
 from nmt_cli.translation import attention_page
 
 PACKAGE = Path(nmt_cli.__file__).parent
@@ -26,7 +26,6 @@ PAGES = (
     ("translation/page", attention_page.SCRIPTS),
     ("data/cleaning/page", filter_page.SCRIPTS),
     ("training/tracking/page", html_report.SCRIPTS),
-    ("training/tracking/page", comparison.SCRIPTS),
     ("serving/page", page.SCRIPTS),
 )
 """The folder with the parts of each page, and its scripts."""

@@ -1,25 +1,28 @@
-"""`nmt report`: run folders in, an HTML page or a figure that compares them out."""
+"""`nmt report`: a run folder in, its curves as a figure out."""
 
 from pathlib import Path
 
 import click
 
 from nmt_cli.cli.options import EXISTING_FOLDER, FILE, Command, common, printer
-from nmt_cli.units import counted
 
 
-@click.command(cls=Command, epilog="nmt report run-1 run-2 --out runs.html")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN ...", type=EXISTING_FOLDER)
-@click.option("--out", required=True, type=FILE, help="Page (.html) or curves (.svg) to write.")
+@click.command(cls=Command, epilog="nmt report run --out curves.svg")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN", type=EXISTING_FOLDER)
+@click.option("--out", required=True, type=FILE, help="SVG file to write.")
 @common
 def report(runs: tuple[Path, ...], out: Path, quiet: bool) -> None:
-    """Compare training runs on one HTML page.
+    """Draw the curves of a training run for a paper.
 
-    The page shows curves, scores, the settings that differ, and the hardware
-    and software. It works offline. If --out ends in .svg, only the curves are
-    drawn, for a paper. For one run, see report.html in its folder.
+    They are training loss, validation loss and BLEU. The page report.html in
+    the run folder shows more. TensorBoard and Weights & Biases compare runs
+    (training.tensorboard, training.wandb).
     """
-    from nmt_cli.training.tracking.reports.comparison import write_comparison
+    from nmt_cli.training.tracking.curves_svg import write_curves
 
-    write_comparison(runs, out)
-    printer(quiet)(f"{out}: {counted(len(runs), 'run')}")
+    if len(runs) > 1:
+        raise click.UsageError(
+            "nmt report draws one run. To compare runs, use TensorBoard or Weights & Biases."
+        )
+    write_curves(runs[0], out)
+    printer(quiet)(f"{out}: curves of {runs[0]}")

@@ -15,12 +15,10 @@ from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
-from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.history import read_history
 from nmt_cli.training.tracking.log import LOG
-from nmt_cli.training.tracking.salvage import whole_lines
 from nmt_cli.units import counted, duration
 
 Facts = dict[str, str]
@@ -150,9 +148,7 @@ def _of_run(run: Path) -> Facts:
 
 def _losses(run: Path) -> Facts:
     """Return the last smoothed training loss in the log of a run. Return nothing if the log has none."""
-    history = History()
-    history.add(whole_lines(read_if_exists(run / LOG))[0])
-    loss = history.losses.smoothed
+    loss = read_history(run / LOG).losses.smoothed
     return {} if math.isnan(loss) else {"training loss": f"{loss:.3f} (with label smoothing)"}
 
 

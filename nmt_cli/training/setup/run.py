@@ -34,11 +34,11 @@ from nmt_cli.training.setup.trial import first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
-from nmt_cli.training.tracking.history import History, read_history
+from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.html_report import html_report
 from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
-from nmt_cli.training.tracking.reports.html_report import html_report
 from nmt_cli.training.tracking.saver import Saver, Snapshot
 from nmt_cli.training.tracking.tensorboard import FOLDER, Scalars
 from nmt_cli.training.tracking.weights_and_biases import Follower
@@ -130,13 +130,13 @@ def _opened(
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return Log(None), History(), report
-    if lost := cut_behind(run / LOG, position):
-        report(Warned(lost))
+    history, damaged = cut_behind(run / LOG, position)
+    if damaged:
+        report(Warned(f"{run / LOG} had damaged lines ({damaged:,}), which were removed"))
     keep_settings(run, trainer.config)
     for copy, renamed in set_copies_aside(run).items():
         problem = f"{copy} is a folder instead of a link to a checkpoint, so the run was copied without links"
         report(Warned(f"{problem}. The folder is now {renamed.name}, and you can remove it."))
-    history = read_history(run / LOG)
     readers: list[Report] = [report, html_report(run, dataset, snapshot.identity, trainer, history, report)]
     if trainer.config.training.tensorboard:
         scalars = Scalars(run / FOLDER, position.step, report)

@@ -1,18 +1,25 @@
 """The measurements of a run so far. Steps are joined to points of curves, whose number does not grow with the
 run."""
 
-import json
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from nmt_cli.runtime.foreign_text import parsed_json, read_if_exists
 
 POINTS = 600
 """Minimum number of points in the curves of a long run. The maximum is twice this."""
 
 MEASURED = ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second")
+COUNTS = ("step", "epoch", "source_tokens", "target_tokens", "skipped")
+LOSSES = ("nll", "perplexity", "word_perplexity")
+"""Keys of a validation in the log, besides those of its scores."""
+
+LARGEST = 1e300
+"""Larger numbers in a log are damage. Sums of them could overflow."""
 
 RECENT_STEPS = 50
 """The training loss of a run is the mean over this many of its latest steps, without those left out."""
@@ -142,12 +149,33 @@ class History:
 
 
 def read_history(log: Path) -> History:
-    """Return the history in a run's log, or an empty one without a log. All lines must be intact."""
+    """Return the history in a run's log, without damaged lines. It is empty without a log."""
     history = History()
-    if log.exists():
-        with log.open("rb") as file:
-            history.add(json.loads(line) for line in file)
+    history.add(line for _, line in read_lines(log) if line)
     return history
+
+
+def read_lines(log: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Yield each line of a log as bytes and as a dict, None if it is damaged. Omit an incomplete last line.
+    Raise `UserError` if the log is not an ordinary file."""
+    for line in read_if_exists(log).split(b"\n")[:-1]:
+        try:
+            content = parsed_json(line)
+            yield line, content if _is_intact(content) else None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            yield line, None
+
+
+def _is_intact(line: Mapping[str, Any]) -> bool:
+    """Return whether a line has the numbers that readers use, or None for those that were not finite. For
+    another JSON value, return False or raise `LookupError`, `TypeError` or `AttributeError`."""
+    if "valid" in line:
+        numbers = [line["step"], *(line[name] for name in (*LOSSES, *line["signatures"]))]
+    else:
+        numbers = [line[name] for name in (*COUNTS, *MEASURED)]
+        if None in numbers[: len(COUNTS)]:
+            return False
+    return all(number is None or abs(number) < LARGEST for number in numbers)
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

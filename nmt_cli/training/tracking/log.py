@@ -1,11 +1,9 @@
 """Writes `log.jsonl`, which has one line per step and one per validation of a set. A resumed run continues
 the file."""
 
-import hashlib
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +13,10 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batching.loader import LocalBatch
-from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole, unused
+from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole
 from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.position import Position
-from nmt_cli.training.tracking.salvage import salvaged
+from nmt_cli.training.tracking.history import History, read_lines
 
 LOG = "log.jsonl"
 
@@ -30,9 +28,6 @@ class Log:
         """Open the log to append lines. If `path` is None, as on all ranks but the first, write nothing."""
         # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
-        # Each checkpoint stores the hash. Updating it per line avoids reading the whole log again.
-        self._hash = hashlib.sha256(path.read_bytes() if path else b"")
-        self._bytes = path.stat().st_size if path else 0
         self._steps: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
@@ -40,11 +35,6 @@ class Log:
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Keep step `number` for the next `flush`, without waiting. `measured` is from `Trainer.step`."""
         self._steps.append((_step_facts(number, rate, batch), measured))
-
-    @property
-    def written(self) -> tuple[int, str]:
-        """Size of the file in bytes, and its SHA-256 in hexadecimal."""
-        return self._bytes, self._hash.hexdigest()
 
     @property
     def age(self) -> float:
@@ -76,8 +66,6 @@ class Log:
         try:
             while self._unwritten:
                 count = self._file.write(self._unwritten) or 0
-                self._hash.update(self._unwritten[:count])
-                self._bytes += count
                 self._unwritten = self._unwritten[count:]
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -138,22 +126,24 @@ def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
-def cut_behind(path: Path, position: Position) -> str:
-    """Remove the lines of the log after `position`. If earlier lines are damaged, keep only intact lines, and
-    a copy of the damaged log. Return a warning about damage, or "" without damage."""
-    content = read_if_exists(path)
-    intact, warning = content[: position.log_bytes], ""
-    # Checkpoints of older versions have no hash.
-    if not position.log_sha256 or hashlib.sha256(intact).hexdigest() != position.log_sha256:
-        intact, losses = salvaged(content, position)
-        if losses or position.log_sha256:
-            damage = ", ".join(losses) or "some bytes changed"
-            warning = f"{path} is damaged ({damage}). Intact lines stay."
-    if intact == content:
-        return warning
-    if warning:
-        shutil.copy(path, copy := unused(path))
-        warning = f"{warning} The damaged log is copied to {copy.name}."
-    with file_written_whole(path) as file:
-        file.write(intact)
-    return warning
+def cut_behind(path: Path, position: Position) -> tuple[History, int]:
+    """Remove from the log damaged lines, an incomplete last line, and all lines after `position`. Return the
+    history of the other lines, and the number of damaged lines before the last of them. Raise `UserError`
+    for a pipe or a folder."""
+    history, intact = History(), bytearray()
+    damaged = skipped = 0
+    for text, line in read_lines(path):
+        if line is None:
+            skipped += 1
+            continue
+        # A run resumes after a step, and validates again unless the checkpoint has the score.
+        validates_again = "valid" in line and str(position.step) not in position.scores
+        if line["step"] > position.step or (line["step"] == position.step and validates_again):
+            break
+        intact += text + b"\n"
+        history.add([line])
+        damaged = skipped  # a kill may leave damaged bytes after the last line
+    if intact != read_if_exists(path):
+        with file_written_whole(path) as file:
+            file.write(intact)
+    return history, damaged

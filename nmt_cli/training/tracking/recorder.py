@@ -51,13 +51,11 @@ class Recorder:
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write, report and return the lines of steps since the last flush, or [] without steps. Store size
-        and hash of the log in the position. `waited` is the seconds of waiting for data so far."""
+        """Write, report and return the lines of steps since the last flush, or [] without steps. `waited` is
+        the seconds of waiting for data so far."""
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
-        # A checkpoint stores both. A run that resumes from it removes later lines of the log.
-        self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
             self._report(self._progress(lines, waiting))

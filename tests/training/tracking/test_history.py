@@ -29,7 +29,8 @@ def step_line(step: int, **changes: object) -> dict[str, Any]:
 
 
 def valid_line(step: int, bleu: float, name: str = "dev") -> dict[str, Any]:
-    return {"step": step, "valid": name, "nll": 1.0, "bleu": bleu, "signatures": {"bleu": "x"}}
+    losses = {"nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0}
+    return {"step": step, "valid": name, **losses, "bleu": bleu, "signatures": {"bleu": "x"}}
 
 
 @pytest.fixture
