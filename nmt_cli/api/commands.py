@@ -34,28 +34,26 @@ def preprocess(
     workers: int | None = None,
     overwrite: bool = False,
     progress: Progress = lambda stage, done, whole: None,
-    shard: tuple[int, int] = (1, 1),
 ) -> Outcome:
     """Write the dataset folder `out` from raw parallel text. Corpora are named as for `nmt preprocess`.
 
     `reuse_tokenizer` is a path to take subwords from. `given` has the names of settings that the user set,
     even to the default. `workers` is the number of processes, by default one per core. `progress` gets the
     stage, the pairs done, and the total, 0 if unknown. `overwrite` replaces a dataset made with other
-    settings. An up-to-date dataset stays. `shard=(3, 16)` does only part 3 of 16. Raises `UserError` for
-    invalid data or settings. The function starts processes, so call it below `if __name__ == "__main__":`.
+    settings. An up-to-date dataset stays. Raises `UserError` for invalid data or settings. The function
+    starts processes, so call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
     from nmt_cli.data.preprocessing.job import Job
-    from nmt_cli.data.preprocessing.parts import Share
     from nmt_cli.data.preprocessing.preprocess import preprocess as make_dataset
     from nmt_cli.runtime.threads import available_cores
 
     settings = config or PreprocessConfig()
     job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
-    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress, Share(*shard))
+    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 
 
 @dataclass(frozen=True, slots=True)

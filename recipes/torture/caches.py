@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from subprocess import CompletedProcess
@@ -50,8 +50,7 @@ def main(mutations: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         command = preprocess_command(folder, random)
-        damage_parts(folder / "resumed", command, resume, mutations, random, tally)
-        damage_parts(folder / "sharded", command, shard, mutations, random, tally)
+        damage_parts(folder / "dataset", command, mutations, random, tally)
         damage_kernels(folder, mutations, random, tally)
     print_table(tally, "file, damage")
     sys.exit(bool(tally.wrong))
@@ -69,34 +68,14 @@ def preprocess_command(folder: Path, random: Random) -> list[str]:
     return ["preprocess", *corpus, *tokenizer, *held_out, "--workers", "1", "--quiet"]
 
 
-def resume(command: list[str], work: Path, parts: Path) -> None:
-    """Run `command`, and copy the work folder `work`, which a finished run would remove, to `parts`."""
+def damage_parts(out: Path, command: list[str], mutations: int, random: Random, tally: Tally) -> None:
+    """Damage a file of unfinished parts of `out` `mutations` times. Each time, run `command` and count the
+    outcome."""
+    command, work, parts = [*command, "--out", str(out)], work_folder(out), out.with_name("parts")
+    # A finished run would remove its parts.
     with patch.object(preprocess, "drop_work", lambda work: None):
-        forks.succeed(command, parts.parent)
+        forks.succeed(command, out.parent)
     shutil.copytree(work, parts)
-
-
-def shard(command: list[str], work: Path, parts: Path) -> None:
-    """Run two shards of `command`, copy their work folder `work` to `parts`, then merge them."""
-    for number in ("1/2", "2/2"):
-        forks.succeed([*command, "--shard", number], parts.parent)
-    shutil.copytree(work, parts)
-    forks.succeed(command, parts.parent)
-
-
-def damage_parts(
-    out: Path,
-    command: list[str],
-    prepare: Callable[[list[str], Path, Path], None],
-    mutations: int,
-    random: Random,
-    tally: Tally,
-) -> None:
-    """Damage a file of unfinished parts `mutations` times. Run `command` after each damage, and count the
-    outcome. `prepare(command, work, parts)` stores undamaged parts in the folder `parts` and the dataset in
-    `out`."""
-    command, work, parts = [*command, "--out", str(out)], work_folder(out), out.with_name(f"{out.name}-parts")
-    prepare(command, work, parts)
     expected = digest(out)
     for _ in range(mutations):
         for path in (out, work):
@@ -105,7 +84,7 @@ def damage_parts(
         name, damage = damage_file(work, random)
         done = forks.run(command, out.parent, SECONDS)
         same = done.code == 0 and digest(out) == expected
-        record(tally, f"part ({out.name}), {damage}", name, done.code, done.errors, same)
+        record(tally, f"part, {damage}", name, done.code, done.errors, same)
 
 
 def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -> None:

@@ -2,8 +2,8 @@
 
 python -m recipes.torture.preprocess --pairs 2000000 --kills 20 --workers 2 [--out FOLDER] [--seed 1]
 
-The corpus has random words, and one pair in ten is a duplicate. The dataset is made three times: without
-interruption, from two shards, and with kills at random moments after which the command resumes.
+The corpus has random words, and one pair in ten is a duplicate. The dataset is made twice: without
+interruption, and with kills at random moments after which the command resumes.
 """
 
 import hashlib
@@ -66,12 +66,10 @@ def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: P
             )
             expected = digest(folder / "plain")
             shutil.rmtree(folder / "plain")
-        same = _by_shards(command, folder / "sharded") == expected
-        print(f"\ntwo shards at once, and a merge: {'same bytes' if same else 'OTHER BYTES'}", flush=True)
         stopped = _killed(command, folder / "killed", kills, random.Random(seed), run.seconds)
         resumed = digest(folder / "killed") == expected
-        print(f"{stopped} kills: {'same bytes' if resumed else 'OTHER BYTES'}", flush=True)
-        sys.exit(not (same and resumed))
+        print(f"\n{stopped} kills: {'same bytes' if resumed else 'OTHER BYTES'}", flush=True)
+        sys.exit(not resumed)
 
 
 def _command(folder: Path, pairs: int, workers: int, tokenizer: str) -> list[str]:
@@ -133,16 +131,6 @@ def _private_mb(session: int) -> float:
         except (OSError, IndexError):
             continue
     return total * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _by_shards(command: Sequence[str], out: Path) -> str:
-    """Make the dataset from two shards, and return its digest."""
-    shutil.rmtree(out, ignore_errors=True)
-    shards = [subprocess.Popen([*command, "--shard", f"{number}/2", "--out", str(out)]) for number in (1, 2)]
-    if any([shard.wait() for shard in shards]):
-        raise click.ClickException("a shard failed")
-    subprocess.run([*command, "--out", str(out)], check=True)
-    return digest(out)
 
 
 def _killed(command: Sequence[str], out: Path, kills: int, draws: random.Random, duration: float) -> int:

@@ -213,7 +213,7 @@ def test_no_help_is_cut_off_or_wider_than_80_columns(name: str) -> None:
 
 OPTIONS = {
     "preprocess": "source-lang target-lang train valid test tokenizer joint vocab-size reuse-tokenizer "
-    "workers shard out overwrite config set settings",
+    "workers out overwrite config set settings",
     "train": "out preset max-steps batch-tokens max-tokens-per-device seed device devices threads "
     "validate-every save-every init-from deterministic dry-run config set settings",
     "average-checkpoints": "out last best every-minutes select licence",

@@ -18,19 +18,6 @@ from nmt_cli.cli.options import (
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.config import Kind
 
-
-def _shard(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
-    """Return --shard as numbers: (3, 16) for "3/16", (1, 1) for None. Raise `UsageError` for other values."""
-    if value is None:
-        return (1, 1)
-    number, slash, machines = value.partition("/")
-    if not (slash and number.isdecimal() and machines.isdecimal() and 1 <= int(number) <= int(machines)):
-        raise click.UsageError(
-            f"--shard must be N/M, such as 3/16, with N from 1 to M (got {value})", context
-        )
-    return int(number), int(machines)
-
-
 HELP = """Build a dataset from raw parallel text.
 
 The text is cleaned, subwords are learned, and all text is encoded.
@@ -77,9 +64,6 @@ SOURCE:TARGET for two files.
     "--reuse-tokenizer", metavar="PATH", help="Take the subwords from PATH instead of learning them."
 )
 @click.option("--workers", type=COUNT, help="Number of processes.  [default: one per core]")
-@click.option(
-    "--shard", metavar="N/M", callback=_shard, help="Do part N of M. Then run without --shard to merge."
-)
 @click.option("--out", required=True, type=FOLDER, help="Dataset folder to write.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset made with other settings.")
 @with_settings
@@ -92,7 +76,6 @@ def preprocess(
     test: tuple[str, ...],
     reuse_tokenizer: str | None,
     workers: int | None,
-    shard: tuple[int, int],
     out: Path,
     overwrite: bool,
     quiet: bool,
@@ -123,6 +106,5 @@ def preprocess(
             workers=workers,
             overwrite=overwrite,
             progress=progress,
-            shard=shard,
         )
     show(out, outcome, quiet)

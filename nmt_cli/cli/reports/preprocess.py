@@ -20,17 +20,12 @@ NAMES_SHOWN = 5
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print the outcome of preprocessing to stderr. Warn of damaged parts, unknown tokens and problems of
-    corpora. Unless `quiet`, print tables of pairs and splits, vocabulary sizes and file names. After --shard,
-    print only the number of cleaned parts. If nothing has changed, print only a line about it."""
+    corpora. Unless `quiet`, print tables of pairs and splits, vocabulary sizes and file names. If nothing has
+    changed, print only a line about it."""
     echo = printer(quiet)
     if outcome.remade:
         names = ", ".join(outcome.remade[:NAMES_SHOWN])
         warn(f"{len(outcome.remade):,} damaged parts of an earlier run were written again, such as {names}.")
-    done, parts = outcome.parts
-    if parts:
-        then = ". Run the same command without --shard to write the dataset" if done == parts else ""
-        echo(f"{done:,} of {parts:,} parts of {out} are cleaned{then}.")
-        return
     if outcome.report is None:
         echo(f"{out} is up to date: inputs and settings have not changed.")
         return

@@ -14,11 +14,17 @@ from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, S
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter, kept_pairs
-from nmt_cli.data.preprocessing.cleaned import QUALITIES, counts_of, hashes_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
-from nmt_cli.data.preprocessing.parts import clean_part, encoded_part
-from nmt_cli.data.preprocessing.run import Run
-from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, nothing_left, parts_of
+from nmt_cli.data.preprocessing.parts import (
+    QUALITIES,
+    clean_part,
+    counts_of,
+    encoded_part,
+    hashes_of,
+    numbers_of,
+    texts_of,
+)
+from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_left, parts_of
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 

@@ -1,24 +1,27 @@
 """The work folder of a `preprocess` run: the corpus in parts of 250,000 pairs, with checksums of their files.
 
-An interrupted run leaves it beside the dataset. The next run makes the missing and damaged parts. Machines
-that share a disk can make different parts.
+An interrupted run leaves it beside the dataset. The next run makes the missing and damaged parts.
 """
 
-import errno
 import json
-import os
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.data.preprocessing.job import differences
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
+from nmt_cli.data.cleaning.clean import CleanBlock
+from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
+from nmt_cli.data.cleaning.report import CorpusReport
+from nmt_cli.data.dataset import TRAIN
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, reach_disk, size_and_hash
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
+from nmt_cli.text.tokenizer import SIDES, Side
 
 BLOCKS_A_PART = 25
 """Blocks of pairs in a part. An interrupted run starts an unfinished part again."""
@@ -27,27 +30,14 @@ WORTH_KEEPING = 2
 """With fewer parts, an error or an interrupt removes the work folder."""
 
 JOB = "job.json"
-SHARED = "shared"
-"""A file that marks the folder as shared by several machines. Only --overwrite removes their parts."""
-
 CHECKSUMS = "checksums.json"
 """The file with the size and SHA-256 of each file in a folder that `written_whole` made."""
 
 CHECKED = ("clean-*", "ids-*", "held-out", "tokenizer")
 
-THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The parts that one of several machines makes. `number` is the number of this machine, from 1."""
-
-    number: int = 1
-    machines: int = 1
-
-    def has(self, part: int) -> bool:
-        """Return whether this machine makes part number `part`, which counts from 0."""
-        return part % self.machines == self.number - 1
+NUMBERS = "numbers.npy"
+QUALITIES = ("scores.npy", "closeness.npy")
+REPORT = "report.json"
 
 
 def work_folder(out: Path) -> Path:
@@ -56,30 +46,15 @@ def work_folder(out: Path) -> Path:
     return resolved.with_name(f".{resolved.name}.work")
 
 
-def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """Return the work folder of `out`. Keep its finished parts if its job equals `job`, else remove it first.
-    Unless `overwrite`, raise `UserError` if another job's is shared. If `shared`, mark it as shared."""
-    folder = work_folder(out)
-    described = json.dumps(job, sort_keys=True)
-    _refuse_other(folder, out, described, overwrite)
-    if not (folder / JOB).exists():
-        folder.mkdir(parents=True, exist_ok=True)  # other machines may do the same now
+def open_work(out: Path, job: Mapping[str, Any]) -> Path:
+    """Return the work folder of `out`. Keep its finished parts if they are of `job`, else remove them."""
+    folder, described = work_folder(out), json.dumps(job, sort_keys=True).encode()
+    if not (folder / JOB).exists() or (folder / JOB).read_bytes() != described:
+        drop_work(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         with file_written_whole(folder / JOB) as file:
-            file.write(described.encode())
-    if shared:
-        (folder / SHARED).touch()
+            file.write(described)
     return folder
-
-
-@contextmanager
-def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """If the block fails, remove a work folder with under `WORTH_KEEPING` parts that is not shared."""
-    try:
-        yield
-    except BaseException:
-        if len(list(work.glob("clean-*"))) < WORTH_KEEPING and not (work / SHARED).exists():
-            drop_work(work)
-        raise
 
 
 def drop_work(work: Path) -> None:
@@ -87,26 +62,11 @@ def drop_work(work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Remove the work folder `folder` if its job is not `described`, a JSON text. If the folder is marked as
-    shared by several machines and `overwrite` is false, raise `UserError` instead."""
-    if not (folder / JOB).exists() or (earlier := (folder / JOB).read_bytes()) == described.encode():
-        return
-    if (folder / SHARED).exists() and not overwrite:
-        changes = differences(parsed_json(earlier), json.loads(described))
-        changed = "; ".join(changes) or "another version of nmt"
-        raise UserError(
-            f"{folder} holds parts of --shard that were made with other options ({changed}). "
-            f"Give the same options, or --overwrite to start {out} again."
-        )
-    drop_work(folder)
-
-
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yield a new, empty folder. After the block, add checksums, flush to disk, and rename the folder to
-    `folder`. If `folder` exists by then, keep it, and remove the new one. After an error, nothing is left."""
-    staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
+    `folder`, which must not exist. After an error, nothing is left."""
+    staging = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
@@ -114,25 +74,18 @@ def written_whole(folder: Path) -> Iterator[Path]:
         (staging / CHECKSUMS).write_text(json.dumps(_checksums(staging)))
         for path in (*staging.rglob("*"), staging):
             reach_disk(path)
-        try:
-            staging.rename(folder)
-        except OSError as error:
-            if error.errno not in THERE_ALREADY:
-                raise
+        staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Remove the folders of a share whose checksums do not match or are missing. Return the removed names.
-    Folders without a part number, such as the tokenizers, belong to every share."""
-    damaged = []
-    for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
-        number = folder.name.rpartition("-")[2]
-        if (not number.isdecimal() or share.has(int(number))) and not _is_undamaged(folder):
-            shutil.rmtree(folder)
-            damaged.append(folder.name)
-    return tuple(damaged)
+def drop_damaged(work: Path) -> tuple[str, ...]:
+    """Remove the folders whose checksums do not match or are missing. Return the removed names."""
+    folders = sorted(folder for pattern in CHECKED for folder in work.glob(pattern))
+    damaged = [folder for folder in folders if not _is_undamaged(folder)]
+    for folder in damaged:
+        shutil.rmtree(folder)
+    return tuple(folder.name for folder in damaged)
 
 
 def _is_undamaged(folder: Path) -> bool:
@@ -157,3 +110,57 @@ def clean_part(work: Path, part: int) -> Path:
 def encoded_part(work: Path, part: int) -> Path:
     """Return the path of the folder with the ids of a part."""
     return work / f"ids-{part:06}"
+
+
+class CleanWriter(ExitStack):
+    """Writes cleaned blocks of a part. The end of the `with` block writes their counts to report.json."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._texts = {side: self.enter_context(TextWriter(folder / side)) for side in SIDES}
+        self._numbers = self.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
+        self._hashes = {name: self.enter_context(hashes_of(folder, name).open("wb")) for name in HASHED}
+        self._qualities = [self.enter_context(ArrayWriter(folder / name, np.float32)) for name in QUALITIES]
+        self.callback(self._write_counts, folder / REPORT)
+        self._counts: dict[int, CorpusReport] = {}
+
+    def append(self, owner: int, block: CleanBlock) -> None:
+        """Write a block of corpus number `owner`, and count it. Blocks of one corpus must be consecutive."""
+        self._texts["source"].append(block.source.content, block.source.lengths)
+        self._texts["target"].append(block.target.content, block.target.lengths)
+        self._numbers.append(block.numbers)
+        for name, file in self._hashes.items():
+            file.write(block.hashes[name])
+        for writer, values in zip(self._qualities, block.qualities, strict=False):
+            writer.append(values)
+        self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
+
+    def _write_counts(self, path: Path) -> None:
+        """Write the counts of each corpus to the JSON file `path`. Its keys are corpus numbers."""
+        counts = {owner: count.state() for owner, count in self._counts.items()}
+        path.write_text(json.dumps(counts))
+
+
+def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
+    """Return the line numbers, from 1, of a part's cleaned pairs in their corpora, mapped from disk."""
+    numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
+    return numbers
+
+
+def hashes_of(folder: Path, name: Hashed) -> Path:
+    """Return the path of a hash file in `folder`, a cleaned part. `name` is the kind of text hashed."""
+    return folder / f"{name}-hashes.bin"
+
+
+def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (corpus number, counts for `CorpusReport.merge`) for each corpus with blocks in a part."""
+    for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
+        yield int(owner), state
+
+
+@contextmanager
+def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
+    """Yield the readers of a part's prepared text, by side. The end of the `with` block closes both."""
+    folder = clean_part(work, part)
+    with ExitStack() as stack:
+        yield {side: stack.enter_context(TextReader(folder / side)) for side in SIDES}

@@ -4,7 +4,7 @@
 
 Cleaning writes prepared text to a work folder, part by part. Encoding reads it there and writes the ids
 beside it. So memory does not grow with the corpus, and an interrupted run resumes with the missing parts. The
-result is byte-identical for any number of workers, interruptions and machines.
+result is byte-identical for any number of workers and interruptions.
 """
 
 import os
@@ -35,17 +35,15 @@ from nmt_cli.data.preprocessing.hold_out import drawn_sets
 from nmt_cli.data.preprocessing.job import Job, describe_job, differences, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
 from nmt_cli.data.preprocessing.parts import (
-    Share,
-    clean_part,
+    WORTH_KEEPING,
     drop_damaged,
     drop_work,
-    kept_if_worth_it,
     open_work,
     work_folder,
     written_whole,
 )
-from nmt_cli.data.preprocessing.run import Run
 from nmt_cli.data.preprocessing.training_set import (
+    Run,
     clean_parts,
     draw_sample,
     encode_parts,
@@ -59,32 +57,23 @@ from nmt_cli.runtime.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
 
-EVERYTHING = Share()
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run: a dataset that was made, was already up to date, or is not merged yet."""
+    """The result of a run: a dataset that was made or was already up to date."""
 
     manifest: dict[str, Any]
-    """Empty for a share of the work."""
-
     report: FilterReport | None
-    """None for a share, and for a dataset that was already up to date."""
-
-    parts: tuple[int, int] = (0, 0)
-    """For a share, the number of cleaned parts and the number of all parts."""
+    """None for a dataset that was already up to date."""
 
     remade: tuple[str, ...] = ()
     """Names of damaged folders in the work folder that were made again."""
 
 
-def preprocess(
-    job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
-) -> Outcome:
-    """Make the dataset `out`, unless it is complete and of the same `job`. With a `share`, make only one
-    machine's parts, beside `out`. Otherwise, make missing parts and merge all. Keep parts of an interrupted
-    run. Raise `UserError` for unusable inputs or settings, or if `out` differs and `overwrite` is false."""
+def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
+    """Make the dataset `out`, unless it is complete and of the same `job`. Use the parts of an interrupted
+    run of the same `job`. Raise `UserError` for unusable inputs or settings, or if `out` differs and
+    `overwrite` is false."""
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # raises for an unknown script or a missing library
     recover(out)
@@ -103,16 +92,16 @@ def preprocess(
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             drop_work(work_folder(out))
             return Outcome(read_manifest(out), None)
-        is_shared = share.machines > 1
-        folder = None if is_shared else stack.enter_context(folder_written_whole(out))
-        work = open_work(out, description, shared=is_shared, overwrite=overwrite)
-        remade = drop_damaged(work, share)
+        folder = stack.enter_context(folder_written_whole(out))
+        work = open_work(out, description)
+        remade = drop_damaged(work)
         run = Run(job, inputs, plan, work, workers, progress)
-        if not folder:
-            with reporting_full_disk(out):
-                return Outcome({}, None, _make_share(run, share), remade)
-        with kept_if_worth_it(work):
+        try:
             report, splits, tokenizers = _make(run, folder)
+        except BaseException:
+            if len(list(work.glob("clean-*"))) < WORTH_KEEPING:
+                drop_work(work)
+            raise
         progress("finishing", 0, 0)
         summary = {
             "fingerprint": tokenizers.fingerprint,
@@ -124,13 +113,13 @@ def preprocess(
         manifest = {"nmt": __version__, **description, "tokenizer": summary, "splits": splits}
         write_manifest(folder, manifest)
     drop_work(work)
-    return Outcome(manifest, report, remade=remade)
+    return Outcome(manifest, report, remade)
 
 
 def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
     """Write all files of the dataset except the manifest to `folder`. Make only parts that the work folder
     lacks. Return report, splits for the manifest, and tokenizers. Raise `UserError` if no pair is left."""
-    clean_parts(run, EVERYTHING)
+    clean_parts(run)
     report = gather_report(run)
     run.progress("learning subwords", 0, 0)
     tokenizer_folder = _tokenizers_in(run)
@@ -141,23 +130,12 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
         for item in run.inputs
         if item.role in ("valid", "test")
     }
-    encode_parts(run, tokenizers, tokenizer_folder, range(parts_of(run.training)))
+    encode_parts(run, tokenizers, tokenizer_folder)
     train = merge_parts(run, tokenizers, folder, report)
     page = filter_page(report, run.config.filter, run.job.source_lang, run.job.target_lang)
     for name, content in ((FILTER_REPORT, report.as_json()), (FILTER_PAGE, page)):
         (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
-
-
-def _make_share(run: Run, share: Share) -> tuple[int, int]:
-    """Clean the missing parts of one machine. If a folder's tokenizers are reused, also encode the parts.
-    Return two numbers: the parts that all machines have cleaned so far, and all parts."""
-    clean_parts(run, share)
-    parts = parts_of(run.training)
-    if run.plan.ready:
-        own_parts = [part for part in range(parts) if share.has(part)]
-        encode_parts(run, run.plan.ready, _tokenizers_in(run), own_parts)
-    return sum(clean_part(run.work, part).exists() for part in range(parts)), parts
 
 
 def _tokenizers_in(run: Run) -> Path:

@@ -1,7 +1,7 @@
 """Cleans and encodes the training set part by part in a work folder. `merge` combines the parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,14 +14,23 @@ from nmt_cli.data.cleaning.filters import HELD_OUT
 from nmt_cli.data.cleaning.held_out import HeldOut
 from nmt_cli.data.cleaning.held_out import write as write_held_out
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
+from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
 from nmt_cli.data.encode import EncodeTask, TokensWriter, encode_block
-from nmt_cli.data.preprocessing.cleaned import CleanWriter, counts_of, numbers_of, texts_of
-from nmt_cli.data.preprocessing.job import Input
-from nmt_cli.data.preprocessing.parts import BLOCKS_A_PART, Share, clean_part, encoded_part, written_whole
-from nmt_cli.data.preprocessing.run import Run
+from nmt_cli.data.preprocessing.job import Input, Job
+from nmt_cli.data.preprocessing.parts import (
+    BLOCKS_A_PART,
+    CleanWriter,
+    clean_part,
+    counts_of,
+    encoded_part,
+    numbers_of,
+    texts_of,
+    written_whole,
+)
+from nmt_cli.data.preprocessing.reuse import Plan
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.processes import in_order
+from nmt_cli.runtime.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -36,24 +45,44 @@ HELD_OUT_KEYS = "held-out"
 KEYS = "keys.txt"
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The inputs, the plan of the tokenizers and the work folder of a run."""
+
+    job: Job
+    inputs: Sequence[Input]
+    plan: Plan
+    work: Path
+    workers: int
+    progress: Progress
+
+    @property
+    def config(self) -> PreprocessConfig:
+        """All settings of the run."""
+        return self.job.config
+
+    @property
+    def training(self) -> list[Input]:
+        """The training corpora among `inputs`, in order."""
+        return [item for item in self.inputs if item.role == TRAIN]
+
+
 def parts_of(inputs: Sequence[Input]) -> int:
     """Return the number of parts for all corpora of `inputs` together. A part has `BLOCKS_A_PART` blocks."""
     return -(-len(_owners(inputs)) // BLOCKS_A_PART)
 
 
-def clean_parts(run: Run, share: Share) -> None:
-    """Clean the missing parts of `share` in parallel. Write each to the work folder: kept pairs' text and
-    numbers, hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
+def clean_parts(run: Run) -> None:
+    """Clean the missing parts in parallel. Write each to the work folder: kept pairs' text and numbers,
+    hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
     work, training = run.work, run.training
     owners = _owners(training)
-    own_parts = [part for part in range(parts_of(training)) if share.has(part)]
-    missing = [part for part in own_parts if not clean_part(work, part).exists()]
+    missing = [part for part in range(parts_of(training)) if not clean_part(work, part).exists()]
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
-    own_blocks = sum(len(_blocks_of(part, len(owners))) for part in own_parts)
-    total = min(own_blocks * BLOCK_PAIRS, sum(item.pairs for item in training))
+    total = sum(item.pairs for item in training)
     tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(blocks))
     cleaned = zip(blocks, in_order(clean, tasks, max(1, min(run.workers, len(blocks)))), strict=True)
-    done = own_blocks - len(blocks)
+    done = len(owners) - len(blocks)
     for part in missing:
         with written_whole(clean_part(work, part)) as folder, CleanWriter(folder) as writer:
             for number, block in islice(cleaned, len(_blocks_of(part, len(owners)))):
@@ -92,17 +121,17 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
     return sample
 
 
-def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path, parts: Sequence[int]) -> None:
-    """Encode the missing parts among `parts` in parallel, repeated and overlong pairs included. Workers load
-    the tokenizers from `folder`, which are equal to `tokenizers`."""
+def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
+    """Encode the missing parts in parallel, repeated and overlong pairs included. Workers load the tokenizers
+    from `folder`, which are equal to `tokenizers`."""
     work = run.work
-    missing = [part for part in parts if not encoded_part(work, part).exists()]
-    starts = {part: range(0, len(numbers_of(work, part)), BLOCK_PAIRS) for part in parts}
-    blocks, all_blocks = (sum(len(starts[part]) for part in group) for group in (missing, parts))
-    total = sum(len(numbers_of(work, part)) for part in parts)
-    tasks = _encode_tasks(folder, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
+    sizes = [len(numbers_of(work, part)) for part in range(parts_of(run.training))]
+    missing = [part for part in range(len(sizes)) if not encoded_part(work, part).exists()]
+    starts = {part: range(0, sizes[part], BLOCK_PAIRS) for part in missing}
+    blocks, total = sum(map(len, starts.values())), sum(sizes)
+    tasks = _encode_tasks(folder, tokenizers.fingerprint, work, starts)
     encoded = in_order(encode_block, tasks, max(1, min(run.workers, blocks)))
-    done = all_blocks - blocks
+    done = sum(map(_blocks, sizes)) - blocks
     for part in missing:
         with (
             written_whole(encoded_part(work, part)) as part_folder,

@@ -1,4 +1,4 @@
-"""Interrupted, resumed and shared `preprocess` runs write the same bytes."""
+"""Interrupted and resumed `preprocess` runs write the same bytes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing import training_set
 from nmt_cli.data.preprocessing.job import Job
-from nmt_cli.data.preprocessing.parts import Share, work_folder
-from nmt_cli.data.preprocessing.preprocess import EVERYTHING, Outcome, preprocess
+from nmt_cli.data.preprocessing.parts import work_folder
+from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
 from nmt_cli.errors import UserError
 from tests.data.corpora import COLUMNS, Digests, WritePairs, named_corpora
 
@@ -40,11 +40,8 @@ def corpora(tmp_path: Path, toy: str, write_pairs: WritePairs) -> list[str]:
 def make(
     out: Path,
     corpora: list[str],
-    share: Share = EVERYTHING,
     stop: Callable[[str, int], bool] = lambda stage, done: False,
     settings: tuple[str, ...] = SETTINGS,
-    reuse: str | None = None,
-    overwrite: bool = False,
     valid: Sequence[str] = (),
 ) -> tuple[Outcome, list[tuple[str, int]]]:
     """Return the outcome and the reported progress. Raise `Stopped` when `stop` returns True."""
@@ -56,8 +53,8 @@ def make(
             raise Stopped
 
     config = read(PreprocessConfig, assignments=settings)
-    job = Job("en", "de", corpora, valid, reuse=reuse, config=config)
-    return preprocess(job, out, 1, overwrite, progress, share), reports
+    job = Job("en", "de", corpora, valid, config=config)
+    return preprocess(job, out, 1, False, progress), reports
 
 
 @pytest.mark.parametrize("stage", ["cleaning", "learning subwords", "encoding", "merging", "finishing"])
@@ -108,7 +105,7 @@ def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
 
 
 @pytest.mark.parametrize("stage", ["cleaning", "merging"])
-def test_named_corpora_are_equal_after_an_interrupt_and_from_shards(
+def test_named_corpora_are_equal_after_an_interrupt(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     digests: Digests,
@@ -144,33 +141,6 @@ def test_named_corpora_are_equal_after_an_interrupt_and_from_shards(
     assert work_folder(tmp_path / "out").exists()
     make(tmp_path / "out", [], settings=settings, valid=[dev])
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
-    for share in (Share(2, 2), Share(1, 2)):
-        make(tmp_path / "shared", [], share, settings=settings, valid=[dev])
-    make(tmp_path / "shared", [], settings=settings, valid=[dev])
-    assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
-
-
-def test_shards_are_merged_to_the_same_bytes(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
-    make(tmp_path / "plain", corpora)
-    parts = [make(tmp_path / "out", corpora, Share(number, 3))[0].parts for number in (3, 1, 2)]
-    assert parts == [(4, 12), (8, 12), (12, 12)]
-    _, reports = make(tmp_path / "out", corpora)
-    assert not [stage for stage, _ in reports if stage == "cleaning"]
-    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
-
-
-def test_shards_with_reused_subwords_are_encoded_too(
-    tmp_path: Path, corpora: list[str], digests: Digests
-) -> None:
-    make(tmp_path / "first", corpora)
-    subwords = str(tmp_path / "first")
-    settings = ("filter.duplicates=true",)
-    make(tmp_path / "plain", corpora, settings=settings, reuse=subwords)
-    for number in (1, 2):
-        make(tmp_path / "out", corpora, Share(number, 2), settings=settings, reuse=subwords)
-    _, reports = make(tmp_path / "out", corpora, settings=settings, reuse=subwords)
-    assert not {"cleaning", "encoding"} & {stage for stage, _ in reports}
-    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
 def test_drawn_sets_share_no_side_with_the_training_set(
@@ -192,13 +162,10 @@ def test_drawn_sets_share_no_side_with_the_training_set(
         )
         drawn = {line.casefold() for line in (*valid, *test)}
         assert len(drawn) == 40 and drawn.isdisjoint(line.casefold() for line in trained)
-    for number in (2, 1):
-        make(tmp_path / "shared", corpora, Share(number, 2), settings=settings)
-    make(tmp_path / "shared", corpora, settings=settings)
     with pytest.raises(Stopped):
         make(tmp_path / "out", corpora, settings=settings, stop=lambda stage, _: stage == "encoding")
     make(tmp_path / "out", corpora, settings=settings)
-    assert digests(tmp_path / "out") == digests(tmp_path / "shared") == digests(tmp_path / "plain")
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     with pytest.raises(UserError, match=r"corpus\.valid_size: 30 -> 31"):
         make(tmp_path / "out", corpora, settings=(*settings, "corpus.valid_size=31"))
 
@@ -256,35 +223,13 @@ def test_a_damaged_part_is_made_again(
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
-def test_a_share_checks_its_own_parts(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
-    make(tmp_path / "plain", corpora)
-    for number in (1, 2):
-        make(tmp_path / "out", corpora, Share(number, 2))
-    work = work_folder(tmp_path / "out")
-    for part in (0, 1):
-        cut(work / f"clean-{part:06}" / "target.txt")
-    assert make(tmp_path / "out", corpora, Share(2, 2))[0].remade == ("clean-000001",)
-    assert make(tmp_path / "out", corpora)[0].remade == ("clean-000000",)
-    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
-
-
-def test_other_settings_start_again_but_never_replace_shards(
-    tmp_path: Path, corpora: list[str], digests: Digests
-) -> None:
+def test_other_settings_start_again(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
     other = (*SETTINGS, "filter.max_words=1")
     make(tmp_path / "plain", corpora, settings=other)
     with pytest.raises(Stopped):
         make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "encoding")
     make(tmp_path / "out", corpora, settings=other)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
-    make(tmp_path / "shared", corpora, Share(1, 2))
-    with pytest.raises(
-        UserError,
-        match=r"holds parts of --shard that were made with other options \(filter.max_words: 250 -> 1\)",
-    ):
-        make(tmp_path / "shared", corpora, Share(2, 2), settings=other)
-    make(tmp_path / "shared", corpora, settings=other, overwrite=True)
-    assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
 
 
 def test_an_early_failure_leaves_no_work_folder(tmp_path: Path, corpora: list[str]) -> None:
