@@ -44,7 +44,9 @@ class Bpe:
         # Bytes do not mark the end of a word, so an empty piece follows a word that is spelt in bytes.
         pieces: list[Piece] = [("", True)] if byte_fallback else []
         merges = parse_codes(codes)
-        pieces += pieces_of(merges, alphabet)
+        # A character has two pieces. Two merges may have one result, which gets one piece.
+        pieces += [(character, final) for character in alphabet for final in (False, True)]
+        pieces = list(dict.fromkeys([*pieces, *_results(merges)]))
         self._numbers = {piece: i for i, piece in enumerate(pieces, start=self._bytes)}
         # Reversed, so that the first of two equal merges counts.
         self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
@@ -140,18 +142,6 @@ class Bpe:
         return {surface if final else surface + SEPARATOR for surface, final in common} | {SEPARATOR}
 
 
-def cut_codes(codes: str, alphabet: str, max_pieces: int) -> str:
-    """Return the longest start of `codes` with at most `max_pieces` pieces, besides those of `alphabet`."""
-    lines = codes.splitlines()
-    seen = set(pieces_of((), alphabet))
-    for number, piece in enumerate(_results(parse_codes(codes)), start=1):
-        if piece not in seen and not max_pieces:
-            return "\n".join(lines[:number]) + "\n"
-        max_pieces -= piece not in seen
-        seen.add(piece)
-    return codes
-
-
 def parse_codes(codes: str) -> list[Merge]:
     """Return the merges (left, right) of a codes file, in order. Raise `UserError` if the first line is not
     `HEADER`, or another line does not have two parts."""
@@ -167,13 +157,6 @@ def parse_codes(codes: str) -> list[Merge]:
             )
         merges.append((left, right))
     return merges
-
-
-def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
-    """Return two pieces per character in `alphabet`, inside and at the end of a word. Then come the other
-    results of `merges`, each once."""
-    single = [(character, final) for character in alphabet for final in (False, True)]
-    return list(dict.fromkeys([*single, *_results(merges)]))
 
 
 def characters_of(merges: Iterable[Merge]) -> set[str]:

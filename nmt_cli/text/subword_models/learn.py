@@ -6,8 +6,7 @@ from itertools import chain
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
-from nmt_cli.text.subword_models import bpe
-from nmt_cli.text.subword_models.bpe import Bpe
+from nmt_cli.text.subword_models.bpe import Bpe, parse_codes
 from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.pieces import Pieces, learn_pieces
 from nmt_cli.text.subword_models.subwords import BYTES, Subwords
@@ -52,24 +51,21 @@ def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[i
 def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
     """Learn codes whose pieces fill `available` vocabulary entries, or that have `config.merges` merges if
     set. Raise `UserError` if `alphabet` does not fit, or the text supports fewer entries or merges."""
-    counts = Counter(word for line in lines for word in line.split())
-    if config.merges:
-        codes = learn_codes(counts, config.merges)
-        _enough(len(bpe.parse_codes(codes)), config.merges, "merges", "--set tokenizer.merges=")
-        return codes
     # Each character is two pieces: inside a word and at its end. Byte fallback has one that ends words.
     left = available - 2 * len(alphabet) - config.byte_fallback
-    if left < 0:
+    if left < 0 and not config.merges:
         raise UserError(
             f"a vocabulary of {config.vocab_size:,} is too small: special tokens and {len(alphabet):,} "
             f"characters, inside and at the end of words, are {config.vocab_size - left:,}. "
             "Raise --vocab-size or lower tokenizer.character_coverage."
         )
-    # Different merges can give the same piece, so more merges are learnt than entries are available.
-    codes = bpe.cut_codes(learn_codes(counts, config.vocab_size), alphabet, left)
-    pieces = bpe.pieces_of(bpe.parse_codes(codes), alphabet)
-    maximum = len(pieces) + config.vocab_size - available + config.byte_fallback
-    _enough(maximum, config.vocab_size, "vocabulary entries", "--vocab-size ")
+    codes = learn_codes(Counter(word for line in lines for word in line.split()), config.merges or left)
+    merges = len(parse_codes(codes))
+    if config.merges:
+        _enough(merges, config.merges, "merges", "--set tokenizer.merges=")
+    else:
+        maximum = config.vocab_size - left + merges
+        _enough(maximum, config.vocab_size, "vocabulary entries", "--vocab-size ")
     return codes
 
 

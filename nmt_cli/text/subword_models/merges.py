@@ -1,61 +1,96 @@
 """Learning of byte-pair merges from word counts, with the same codes as subword-nmt, byte for byte."""
 
-import contextlib
-import io
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
-from types import ModuleType
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from subword_nmt.learn_bpe import learn_bpe
+from nmt_cli.text.subword_models.bpe import HEADER, WORD_END, Merge
 
-from nmt_cli.runtime.kernels.loading import compiled_kernels
-from nmt_cli.text.subword_models.bpe import HEADER, WORD_END
+MIN_COUNT = 2
+"""Minimum count of a pair that is merged."""
 
-MANY_WORDS = 10_000
-"""Number of words from which the fast learner saves more time than Numba needs to compile or load it."""
+
+class Candidate(tuple[int, Merge]):
+    """A pair of pieces after its count. In a heap, the highest count comes first. Among equal counts, the
+    last pair in the order of strings comes first."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        """Return the opposite of the order of tuples, because `heapq` takes the minimum first."""
+        return self > other
+
+
+class Corpus:
+    """Counted words in pieces, and the count of each pair of adjacent pieces."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self._words = [[*word[:-1], word[-1] + WORD_END] for word in counts]
+        self._word_counts = list(counts.values())
+        self.pairs: Counter[Merge] = Counter()
+        self._containing: dict[Merge, list[int]] = defaultdict(list)
+        """The words that contain or once contained a pair, by number. One word may be listed repeatedly."""
+        for number, (word, count) in enumerate(zip(self._words, self._word_counts, strict=True)):
+            for pair in pairwise(word):
+                self.pairs[pair] += count
+                self._containing[pair].append(number)
+
+    def merge(self, left: str, right: str) -> set[Merge]:
+        """Join each `left` and `right` in all words. Update the counts, and return the new pairs."""
+        new_pairs = set()
+        joined = left + right
+        for number in self._containing.pop((left, right)):
+            before, count = self._words[number], self._word_counts[number]
+            after = _joined(before, left, right)
+            if len(after) == len(before):
+                continue
+            for pair in pairwise(before):
+                self.pairs[pair] -= count
+            for pair in pairwise(after):
+                self.pairs[pair] += count
+                if joined in pair:
+                    self._containing[pair].append(number)
+                    new_pairs.add(pair)
+            self._words[number] = after
+        return new_pairs
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
     """Return a codes file with `merges` merges of counted words, or fewer if no other pair occurs twice.
-    Ignore words that contain `WORD_END`. If no word has several characters, return only the header. From
-    `MANY_WORDS` words on, use the compiled learner if available."""
+    Ignore words that contain `WORD_END`. All merges have different results."""
     # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
-    # Both learners fail if no word has a pair of characters.
-    if not any(len(word) > 1 for word in words):
-        return HEADER + "\n"
-    learner = compiled_kernels("text.subword_models") if len(words) >= MANY_WORDS else None
-    return learn_compiled(learner, words, merges) if learner else learn_plain(words, merges)
+    learnt = islice(_merges(Corpus(words)), merges)
+    return "\n".join([HEADER, *(f"{left} {right}" for left, right in learnt)]) + "\n"
 
 
-def learn_plain(words: dict[str, int], merges: int) -> str:
-    """Return the content of the codes file that subword-nmt learns. `words` has the count of each word."""
-    codes = io.StringIO()
-    with contextlib.redirect_stderr(io.StringIO()):
-        learn_bpe([f"{word} {count}" for word, count in words.items()], codes, merges, is_dict=True)
-    return codes.getvalue()
+def _merges(corpus: Corpus) -> Iterator[Merge]:
+    """Yield the most frequent pair, merge it in `corpus`, and repeat. End if no pair occurs twice."""
+    heap: list[Candidate] = []
+    changed = set(corpus.pairs)
+    while True:
+        for pair in changed:
+            if corpus.pairs[pair] >= MIN_COUNT:
+                heapq.heappush(heap, Candidate((corpus.pairs[pair], pair)))
+        if not heap:
+            return
+        count, best = heapq.heappop(heap)
+        # A count only falls after the merge that creates its pair. So counts in the heap may be too high.
+        if count > corpus.pairs[best]:
+            changed = {best}
+        else:
+            yield best
+            changed = corpus.merge(*best)
 
 
-def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> str:
-    """Return the codes file that `compiled.py`, loaded as `learner`, learns. It equals `learn_plain`'s."""
-    spellings = [[*word[:-1], word[-1] + WORD_END] for word in words]
-    pieces = list(dict.fromkeys(chain.from_iterable(spellings)))
-    numbers = {piece: number for number, piece in enumerate(pieces)}
-    symbols = np.array([numbers[piece] for piece in chain.from_iterable(spellings)])
-    letters = np.array([ord(letter) for letter in "".join(pieces)])
-    counts = np.array(list(words.values()))
-    learnt = learner.learn_merges(symbols, _starts(spellings), counts, letters, _starts(pieces), merges)
-    lines = [HEADER]
-    for left, right, joined in learnt.tolist():
-        lines.append(f"{pieces[left]} {pieces[right]}")
-        if joined == len(pieces):
-            pieces.append(pieces[left] + pieces[right])
-    return "\n".join(lines) + "\n"
-
-
-def _starts(parts: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return [parts + 1]: the offset of each part in all parts joined, and last the total length."""
-    return np.cumsum([0, *map(len, parts)])
+def _joined(pieces: list[str], left: str, right: str) -> list[str]:
+    """Return `pieces` with each `left` and `right` joined, from left to right."""
+    result: list[str] = []
+    for piece in pieces:
+        if piece == right and result and result[-1] == left:
+            result[-1] += right
+        else:
+            result.append(piece)
+    return result

@@ -207,7 +207,7 @@ def test_kernels_that_do_not_compile_are_a_warning(monkeypatch: pytest.MonkeyPat
         assert compiled_kernels.__wrapped__("loss") is None
 
 
-@pytest.mark.parametrize("subpackage", ["attention", "loss", "text.subword_models"])
+@pytest.mark.parametrize("subpackage", ["attention", "loss"])
 def test_kernels_of_a_subpackage_are_imported_or_none(
     subpackage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE, read_vocabulary
-from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.subword_models.bpe import Bpe, characters_of, cut_codes, parse_codes, pieces_of
+from nmt_cli.text.subword_models.bpe import Bpe, characters_of, parse_codes
 from nmt_cli.text.subword_models.learn import too_rare
 from nmt_cli.text.subword_models.merges import learn_codes
 from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
@@ -46,13 +45,6 @@ def shown(model: Bpe, ids: Sequence[int]) -> list[str]:
 @pytest.fixture(scope="module")
 def codes() -> str:
     return learn_codes(counted(LINES), 120)
-
-
-def test_the_merges_are_those_that_subword_nmt_learns(codes: str) -> None:
-    theirs = io.StringIO()
-    learn_bpe(LINES, theirs, 120)
-    assert codes == theirs.getvalue()
-    assert len(parse_codes(codes)) == 120
 
 
 @pytest.mark.parametrize("merges", [0, 1, 30, 120])
@@ -142,21 +134,6 @@ def test_characters_outside_the_alphabet_are_unknown_one_by_one_or_bytes(codes: 
 def test_bytes_that_are_not_utf8_can_be_decoded(codes: str) -> None:
     model = bpe(codes, LINES, byte_fallback=True)
     assert model.decode([0xE5, *model.encode("ka")]) == "\ufffdka"
-
-
-@pytest.mark.parametrize("room", [0, 1, 17, 1000])
-def test_cut_codes_have_exactly_the_maximum_number_of_pieces(codes: str, room: int) -> None:
-    alphabet = alphabet_of(LINES)
-    few = parse_codes(cut_codes(codes, alphabet, room))
-    count = len(pieces_of(few, alphabet)) - 2 * len(alphabet)
-    assert count == min(room, len(pieces_of(parse_codes(codes), alphabet)) - 2 * len(alphabet))
-    assert few == parse_codes(codes)[: len(few)]
-
-
-@pytest.mark.parametrize(("room", "merges"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 5), (9, 5)])
-def test_a_piece_of_two_merges_counts_once(room: int, merges: int) -> None:
-    codes = "#version: 0.2\na b\nb c\nab c\na bc\nabc d</w>\n"
-    assert len(parse_codes(cut_codes(codes, "abcd", room))) == merges
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["a b c"], ["ab cd"], ["</w>"]])
