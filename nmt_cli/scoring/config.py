@@ -1,10 +1,9 @@
 """Settings of `nmt score`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from nmt_cli.config import Gone, check, setting
+from nmt_cli.config import check, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
 Test = Literal["bootstrap", "randomization"]
@@ -16,7 +15,7 @@ BleuTokenizer = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BleuConfig:
-    """Settings of sacrebleu's BLEU. BLEU by the paper's protocol has no settings."""
+    """Settings of sacrebleu's BLEU. The other metrics have no settings."""
 
     tokenizer: BleuTokenizer = setting("auto", everyday=True)
     """Tokeniser of sacrebleu, for both sides. "auto" is zh, ja-mecab or ko-mecab for these languages, and 13a
@@ -30,44 +29,12 @@ class BleuConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChrfConfig:
-    """Removed settings of chrF and chrF++."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "lowercase": Gone("chrF counts case. Lowercase both files for another score", False)
-    }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TerConfig:
-    """Removed settings of TER."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "case_sensitive": Gone("TER ignores case. Use sacrebleu's own command for another variant", False),
-        "normalize": Gone("TER splits words at spaces only. Use sacrebleu's own command otherwise", False),
-    }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaperConfig:
-    """Removed settings of BLEU by the paper's protocol."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "reference_quotes": Gone("low and curly quotes in references become straight quotes", "straight")
-    }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SignificanceConfig:
     """Settings of the significance tests, which compare each system with the first."""
 
     samples: int = setting(0, least=0, everyday=True)
     """Resamples or trials. 0 means the default of sacrebleu: 1,000 resamples (bootstrap) or 10,000 trials
     (randomization)."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "seed": Gone("random numbers start from sacrebleu's default seed", 12345)
-    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -78,7 +45,4 @@ class ScoreConfig:
     """All settings of `nmt score`. The language is not among them."""
 
     bleu: BleuConfig = field(default_factory=BleuConfig)
-    chrf: ChrfConfig = field(default_factory=ChrfConfig)
-    ter: TerConfig = field(default_factory=TerConfig)
-    paper: PaperConfig = field(default_factory=PaperConfig)
     significance: SignificanceConfig = field(default_factory=SignificanceConfig)

@@ -7,7 +7,7 @@ from pathlib import Path
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import significance, texts
-from nmt_cli.scoring.config import Metric, ScoreConfig, SignificanceConfig, Test
+from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
@@ -74,7 +74,10 @@ def evaluate(evaluation: Evaluation) -> Scores:
     """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for a path
     given twice, unequal lengths, or an option without effect. Raise `UserError` too for lines too long for
     TER, or a metric that the language does not allow."""
-    _refuse_repeats(evaluation)
+    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
+    for paths in (evaluation.references, evaluation.hypotheses):
+        if repeated := [path for path in paths if paths.count(path) > 1]:
+            raise UserError(f"{repeated[0]} is given twice. Give each text once.")
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)
@@ -151,25 +154,15 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
     return metrics, [f"BLEU by the paper's protocol is left out: {reason}."]
 
 
-def _refuse_repeats(evaluation: Evaluation) -> None:
-    """Raise `UserError` if references or hypotheses repeat a path, or if stdin occurs twice in all."""
-    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
-    for paths in (evaluation.references, evaluation.hypotheses):
-        for path in paths:
-            if paths.count(path) > 1:
-                raise UserError(f"{path} is given twice. Give each text once.")
-
-
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
     """Raise one `UserError` with all options that have no effect. Check settings of BLEU and of significance,
     a test with one system, `--sentences` with only paper-bleu, and `--target-lang`."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
-    removed = {f"significance.{name}" for name in SignificanceConfig.gone}
-    sections = {name: name.partition(".")[0] for name in sorted(evaluation.given - removed)}
+    sections = {name: name.partition(".")[0] for name in sorted(evaluation.given)}
     problems = [
         f"{name} has no effect: {NEEDED[section]}. Leave it out, or request that."
         for name, section in sections.items()
-        if not used.get(section, True)
+        if not used[section]
     ]
     if evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one. Give at least two.")
@@ -201,10 +194,12 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text with invalid UTF-8, and for each with carriage returns inside lines. For
-    paper-bleu, or bleu with a tokeniser, check systems too. Warn of each that looks tokenised: at least
+    """Yield a warning for each text without words, with invalid UTF-8, or with carriage returns inside lines.
+    For paper-bleu, or bleu with a tokeniser, check systems too. Warn of each that looks tokenised: at least
     `LOOKS_TOKENIZED` lines end in a space and a full stop."""
     for text in (*references, *systems):
+        if not any(text.lines):
+            yield f"{text.name}: all {len(text.lines):,} lines are empty."
         if text.invalid:
             yield (
                 f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8. Their bad bytes "

@@ -71,17 +71,8 @@ def score(
 ) -> list[Score]:
     """Return the score of `hypotheses` in each of `metrics`, in order. If `config` is None, use the default
     settings. Target language `lang` chooses the tokeniser of "bleu", and "paper-bleu" needs `lang`. Raise
-    `UserError` for an unknown metric, or a reference without one line per hypothesis."""
-    _check_aligned(hypotheses, references)
-    if unknown := [metric for metric in metrics if metric not in get_args(Metric)]:
-        *first, last = get_args(Metric)
-        raise UserError(f"{unknown[0]!r} is not a metric. Use {', '.join(first)} or {last}.")
-    measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
-    return [result for measure in measures for result in measure.scores([hypotheses])]
-
-
-def _check_aligned(hypotheses: Lines, references: Sequence[Lines]) -> None:
-    """Raise `UserError` for unequal lengths or no references, and `TypeError` for a str as lines."""
+    `UserError` for an unknown metric, or a reference without one line per hypothesis, and `TypeError` for a
+    str as lines."""
     if not references:
         raise UserError("There are no references. Give at least one list of lines.")
     named = {f"references[{number}]": lines for number, lines in enumerate(references)}
@@ -90,6 +81,11 @@ def _check_aligned(hypotheses: Lines, references: Sequence[Lines]) -> None:
             raise TypeError(f"{name} must be a list of lines, not one text. Use [text].")
         if len(lines) != len(hypotheses):
             raise UserError(f"{name} has {len(lines)} lines, but there are {len(hypotheses)} hypotheses.")
+    if unknown := [metric for metric in metrics if metric not in get_args(Metric)]:
+        *first, last = get_args(Metric)
+        raise UserError(f"{unknown[0]!r} is not a metric. Use {', '.join(first)} or {last}.")
+    measures = [Measure(metric, references, config or ScoreConfig(), lang) for metric in metrics]
+    return [result for measure in measures for result in measure.scores([hypotheses])]
 
 
 class Measure:
@@ -123,16 +119,15 @@ class Measure:
     def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
         """Yield for each line the counts of each system, as input of `scores_of`. Overwrite the cached
         references of `counter` with each block of lines."""
-        for lines in _together([*self._references, *systems]):
+        iterators = [iter(text) for text in (*self._references, *systems)]
+        while any(lines := [list(islice(text, LINES_AT_ONCE)) for text in iterators]):
             references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
-            self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
-            yield from zip(*(self._counted(block) for block in hypotheses), strict=True)
-
-    def _counted(self, block: list[str]) -> list[Counts]:
-        """Return the counts of each line of a system's block, against the cached references of `counter`."""
-        ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
-        counts: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
-        return counts
+            if self._protocol:
+                references = [[self._protocol.reference(line) for line in block] for block in references]
+                hypotheses = [[self._protocol.hypothesis(line) for line in block] for block in hypotheses]
+            self.counter._ref_cache = self.counter._cache_references(references)
+            counted = (self.counter._extract_corpus_statistics(block, None) for block in hypotheses)
+            yield from zip(*counted, strict=True)
 
     def _score(self, total: Counts) -> Score:
         result = self.counter._compute_score_from_stats(total)
@@ -159,10 +154,6 @@ class Measure:
             return text
         steps = f"punct:replaced|tok:moses-{self._lang}|compounds:split|refquotes:straight"
         return text.replace("tok:none", steps)
-
-    def _ready(self, reference: list[str]) -> list[str]:
-        """Return lines of a reference, split into words for BLEU by the paper's protocol, else unchanged."""
-        return [self._protocol.reference(line) for line in reference] if self._protocol else reference
 
     def _kind(self) -> str:
         """Return the value of `Score.kind`: a description for BLEU and "paper-bleu", "" for other metrics."""
@@ -202,13 +193,6 @@ def perplexity(nll: float, units: int) -> float:
     # math.exp raises from about 710 on.
     mean = nll / units
     return math.exp(mean) if mean < 700 else math.inf
-
-
-def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
-    """Yield blocks with the next lines of each text: `LINES_AT_ONCE` per text, or fewer at the end."""
-    iterators = [iter(text) for text in texts]
-    while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in iterators]):
-        yield blocks
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
