@@ -136,9 +136,9 @@ class TrainingConfig:
     log_every: int = setting(100, least=1)
     """Steps between progress lines. log.jsonl has every step."""
 
-    rank_timeout: float = setting(120.0, above=0)
-    """Seconds that a process waits for the others. After that the run ends. The limit is sixty times as long
-    while they validate or save."""
+    rank_timeout: float = setting(600.0, above=0)
+    """Seconds that a process waits for the others. After that the run ends. The limit is twelve times as long
+    while they compile at the start, validate or save."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "give_up_after": Gone("a run ends after ten steps in a row that are not finite", 10),

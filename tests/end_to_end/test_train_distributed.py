@@ -41,7 +41,6 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 OUT_OF_MEMORY = """
 import os
-import sys
 import torch
 from nmt_cli.training.step import trainer as step
 original, calls = step.Trainer._forward_backward, [0]
@@ -53,6 +52,25 @@ def forward_backward(self, *args, **options):
         raise torch.OutOfMemoryError("simulated")
     original(self, *args, **options)
 step.Trainer._forward_backward = forward_backward
+"""
+
+SLOW_TO_COMPILE = """
+import os
+import time
+import torch
+def compiled(model, dynamic):
+    def forward(*inputs):
+        if os.environ["RANK"] == "1" and not calls:
+            time.sleep(6)
+        calls.append(1)
+        return model(*inputs)
+    calls = []
+    return forward
+torch.compile = compiled
+"""
+
+RUN = """
+import sys
 from nmt_cli.cli.main import main
 sys.argv[0] = "nmt"
 main()
@@ -132,10 +150,21 @@ def test_a_process_without_a_pair_does_not_block_the_other(
 def test_a_process_of_torchrun_that_runs_out_of_memory_repeats_its_share_without_a_change(
     tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
 ) -> None:
-    (tmp_path / "out_of_memory.py").write_text(OUT_OF_MEMORY)
+    (tmp_path / "out_of_memory.py").write_text(OUT_OF_MEMORY + RUN)
     command = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
     succeed(start([*TORCHRUN, tmp_path / "out_of_memory.py", *command]))
     assert_alike(tmp_path / "run", alone)
+
+
+def test_a_rank_may_compile_for_longer_than_the_timeout(
+    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TO_COMPILE + RUN)
+    settings = ("--set", "training.compile=on", "--set", "training.rank_timeout=3", "--validate-every", 4)
+    for steps in (4, 8):  # the second run resumes
+        command = arguments(toy_dataset, tmp_path / "run", *settings, "--max-steps", steps)
+        succeed(start([*TORCHRUN, tmp_path / "slow.py", *command]))
+    assert len(losses(tmp_path / "run")) == 8
 
 
 def test_a_killed_process_ends_all_processes(

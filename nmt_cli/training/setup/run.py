@@ -30,7 +30,7 @@ from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.folder import claimed, newest_checkpoint
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import moving_average, restore
-from nmt_cli.training.setup.trial import first_cut, is_searched, try_longest
+from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
@@ -164,14 +164,18 @@ def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validato
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
     """Return how to cut batches. A new run tries the longest batch, a validation and a checkpoint. A resumed
-    run tries at most the longest batch, to find how many tokens fit. Raise `UserError` if a trial fails."""
+    run tries the longest batch to find how many tokens fit, or to compile. Wait for all ranks. Raise
+    `UserError` if a trial fails."""
     trainer, split = snapshot.trainer, dataset.splits[TRAIN]
     config, device, group = trainer.config, trainer.precision.device, trainer.group
     cut, begins = first_cut(config, device, group.process), not snapshot.position.step
+    compiles = compiled(config, device)
     # A resumed run has shown that its batches fit, unless their size has to be searched.
-    if not begins and not is_searched(config, device):
+    if not begins and not is_searched(config, device) and not compiles:
         return cut
+    group.busy("compiling" if compiles else "trying out")
     trial = try_longest(trainer, split, cut, report)
+    group.meet("waiting")  # a rank without cached kernels may compile for minutes longer than the others
     if begins:
         preflight(run, snapshot, validator, split, trial, report)
         group.meet("trying out")  # the first rank saves a checkpoint meanwhile

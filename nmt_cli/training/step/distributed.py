@@ -25,11 +25,11 @@ Value = TypeVar("Value")
 SLURM_PORTS = 29_500, 1_000
 """The first port and the number of ports for the jobs on a machine. The job's number chooses one."""
 
-PATIENCE = 60
+PATIENCE = 12
 """Factor on the timeout while one rank may be busy for minutes alone. A rank that ends is noticed at once."""
 
 TIMED_OUT = re.compile("(?i)timed out|timeout")
-MISSING = re.compile(r"(?i)\b(ranks? \d+(?:, \d+)*) failed to pass")
+MISSING = re.compile(r"(?i)\branks? (\d+(?:, \d+)*) failed to pass")
 """gloo's message about the ranks that did not arrive."""
 
 # PyTorch 2.13 renamed these functions, and warns about the old names.
@@ -120,7 +120,7 @@ class Group:
     sends nothing. Communication raises `LostContact` if it fails or takes too long."""
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
-        """Join the group. Wait up to `timeout` seconds for the others, or 60 times as long in `meet`. A
+        """Join the group. Wait up to `timeout` seconds for the others, in `meet` `PATIENCE` times longer. A
         single process ignores `timeout`. Raise `UserError` if the processes cannot meet."""
         self.process, self.device = process, device
         self._hosts: Any = None
@@ -142,8 +142,9 @@ class Group:
                 device_id=device if is_gpu(device) else None,
             )
             self._hosts = dist.new_group(backend="gloo", timeout=patience)
-            # A timeout belongs to a group, not to a call, so a longer one needs another group.
-            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE * patience)
+            # A rank other than 0 waits as long as its group allows, so a longer wait needs another group.
+            self._patience = PATIENCE * patience
+            self._patient = dist.new_group(backend="gloo", timeout=self._patience)
             self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
@@ -222,7 +223,7 @@ class Group:
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
-                dist.monitored_barrier(self._patient, wait_all_ranks=True)
+                dist.monitored_barrier(self._patient, self._patience, wait_all_ranks=True)
 
     def _in_contact(self) -> AbstractContextManager[None]:
         return _lost_contact(self.process, self._others)
@@ -291,14 +292,14 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
         # A lack of memory is a RuntimeError too, which the trainer handles.
         if out_of_memory(error):
             raise
-        timed_out = TIMED_OUT.search(str(error))
+        timed_out, missing = TIMED_OUT.search(str(error)), MISSING.search(str(error))
         problem = "waited too long for" if timed_out else "lost contact with"
         message = f"process {process.rank} {problem} the others"
-        if ranks := MISSING.search(str(error)):
-            message += f", {ranks[1]} did not come"
+        if missing:
+            message += f", process {missing[1]} did not come"
         if activities := others():
             message += f" ({activities})"
-        slow = " Raise training.rank_timeout if they are slow." if timed_out else ""
+        slow = " Raise training.rank_timeout if they are slow." if timed_out or missing else ""
         raise LostContact(f"{message}. Look at the last messages of the others.{slow}") from error
 
 

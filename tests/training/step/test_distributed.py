@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from nmt_cli.training.step import distributed
 from nmt_cli.training.step.distributed import (
     Group,
     LostContact,
@@ -22,6 +23,7 @@ from nmt_cli.training.step.distributed import (
 from tests.checks import refusal
 
 CPU = torch.device("cpu")
+Test = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -214,10 +216,11 @@ def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
         assert refusal(join, 0.5).startswith(problem)
 
 
-def in_processes(test: Callable[[], None]) -> Callable[[], None]:
+def in_processes(test: Test) -> Test:
     """Mark a slow test that forks this process."""
     warning = "ignore:.*multi-threaded, use of fork:DeprecationWarning"
-    return pytest.mark.slow(pytest.mark.filterwarnings(warning)(test))
+    marked: Test = pytest.mark.slow(pytest.mark.filterwarnings(warning)(test))
+    return marked
 
 
 def errors_of(*works: Callable[[Group], None]) -> list[str]:
@@ -284,6 +287,19 @@ def test_a_rank_that_waited_too_long_reports_the_other_ranks_activity() -> None:
     errors = errors_of(waiting, busy)
     assert errors[0].startswith("process 0 waited too long for the others ")
     assert "this one was training, process 1 was validating" in errors[0]
+    assert "Raise training.rank_timeout" in errors[0]
+
+
+@in_processes
+def test_a_rank_that_compiles_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiling(group: Group) -> None:
+        group.busy("compiling")
+        time.sleep(4)
+
+    monkeypatch.setattr(distributed, "PATIENCE", 1)
+    errors = errors_of(lambda group: group.meet("waiting"), compiling, lambda group: group.meet("waiting"))
+    assert "the others, process 1 did not come (" in errors[0]
+    assert "(this one was waiting, process 1 was compiling, process 2 was waiting)" in errors[0]
     assert "Raise training.rank_timeout" in errors[0]
 
 
