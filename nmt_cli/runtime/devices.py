@@ -3,29 +3,82 @@
 Only this module, `memory.py` and the modules that choose a kernel check the type of a device.
 """
 
+import os
 import platform
+import re
 import sys
+import warnings
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 from nmt_cli.runtime.kernels import torch_private
+
+OLDER_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cu126"
+"""The PyTorch that has code for GPUs down to compute capability 5.0. The default one begins at 7.5."""
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 def usable_devices(kind: str) -> list[torch.device]:
-    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". Raise
-    `UserError` for "cuda" without a GPU."""
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cpu" or (kind == "auto" and not gpus):
+    """Return the CPU for "cpu", all GPUs for "cuda", and all GPUs or else the CPU for "auto". Leave out GPUs
+    for which this PyTorch has no code, with one warning. Raise `UserError` for "cuda" without a GPU."""
+    if kind == "cpu":
         return [torch.device("cpu")]
-    if not gpus:
-        raise UserError("this machine has no GPU that PyTorch can use. Use --device cpu.")
-    return [torch.device("cuda", number) for number in range(gpus)]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ and not torch.version.hip:
+        # Micro-batches have many shapes, which fragment memory. PyTorch reads this when it starts CUDA.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    gpus = [torch.device("cuda", number) for number in range(count)]
+    problems = {gpu: problem for gpu in gpus if (problem := _without_code(gpu))}
+    usable = [gpu for gpu in gpus if gpu not in problems]
+    if not usable and kind == "cuda":
+        reason = next(iter(problems.values()), "this machine has no GPU that PyTorch can use")
+        raise UserError(f"{reason}. Use --device cpu.")
+    for problem in {*problems.values()}:
+        _warn_once(problem + ("" if usable else ". The CPU is used"))
+    return usable or [torch.device("cpu")]
+
+
+def _without_code(gpu: torch.device) -> str:
+    """Return why this PyTorch has no code for a GPU, and the remedy, or "" if it has."""
+    built = [
+        (kind, divmod(int(number), 10), exact)
+        for name in torch.cuda.get_arch_list()
+        for kind, number, exact in re.findall(r"^(sm|compute)_(\d+)(a?)", name)  # ROCm has other names
+    ]
+    own = torch.cuda.get_device_capability(gpu) if built else (0, 0)
+    for kind, version, exact in built:
+        # Code for 8.0 runs on 8.6. The driver compiles code of the kind "compute" for later GPUs.
+        if version == own or (version < own and not exact and (kind == "compute" or version[0] == own[0])):
+            return ""
+    if not built:
+        return ""
+    remedy = OLDER_WHEEL if own < min(version for _, version, _ in built) else "pip install --upgrade torch"
+    name = f"{torch.cuda.get_device_name(gpu)} (compute capability {own[0]}.{own[1]})"
+    return f"PyTorch {torch.__version__} has no code for {name}. Install one that has: {remedy}"
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, Caution, stacklevel=3)
+
+
+def shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory that a program on a GPU may use. A CPU has no limit."""
+    if not is_gpu(device):
+        return sys.maxsize
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block))
+
+
+def has_tensor_cores(device: torch.device) -> bool:
+    """Return whether Triton uses a GPU's tensor cores: with compute capability 8.0 or more, or with ROCm."""
+    return bool(torch.version.hip) or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def first_devices(kind: str, count: int) -> list[torch.device]:

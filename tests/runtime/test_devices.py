@@ -1,11 +1,13 @@
 """Devices are chosen as requested, on machines with any number of GPUs."""
 
+import os
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
+from nmt_cli.runtime import devices
 from nmt_cli.runtime.devices import (
     autocast,
     can_be_forked,
@@ -32,11 +34,23 @@ NO_GPU = "this machine has no GPU that PyTorch can use. Use --device cpu."
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
     """Return a function that simulates a number of GPUs, and returns a list of the GPUs made current."""
 
-    def gpus(count: int, *, bf16: bool = True, emulated: bool = True) -> list[torch.device]:
+    def gpus(
+        count: int,
+        *,
+        bf16: bool = True,
+        emulated: bool = True,
+        capability: tuple[int, int] = (9, 0),
+        built: str = "",
+    ) -> list[torch.device]:
         made_current: list[torch.device] = []
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+        monkeypatch.setattr(torch.cuda, "get_arch_list", built.split)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
+        monkeypatch.setattr(torch, "__version__", "2.11.0")
+        monkeypatch.setattr(os, "environ", {})
         supported = lambda including_emulation=True: bf16 or (emulated and including_emulation)  # noqa: E731
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
         return made_current
@@ -60,6 +74,59 @@ def test_devices_of_the_requested_kind_are_listed(
     gpus(gpu_count)
     assert [str(device) for device in usable_devices(kind)] == expected
     assert [str(device) for device in first_devices(kind, 1)] == expected[:1]
+
+
+WHEEL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+LINE = (
+    "PyTorch 2.11.0 has no code for Tesla V100 (compute capability {}). Install one that has: pip install {}"
+)
+OLDER = "torch --index-url https://download.pytorch.org/whl/cu126"
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "remedy"),
+    [
+        ((7, 0), WHEEL, OLDER),
+        ((6, 1), f"{WHEEL} compute_120", OLDER),
+        ((7, 5), WHEEL, ""),
+        ((8, 9), WHEEL, ""),
+        ((10, 3), WHEEL, ""),
+        ((11, 0), WHEEL, "--upgrade torch"),
+        ((12, 1), "sm_90 sm_120a", "--upgrade torch"),
+        ((12, 1), "sm_90 compute_90", ""),
+        ((9, 0), "sm_90a", ""),
+        ((9, 4), "gfx90a gfx942", ""),
+    ],
+)
+def test_auto_takes_the_cpu_if_pytorch_has_no_code_for_the_gpu(
+    gpus: Callable[..., object], capability: tuple[int, int], built: str, remedy: str
+) -> None:
+    gpus(1, capability=capability, built=built)
+    devices._warn_once.cache_clear()
+    if not remedy:
+        assert usable_devices("auto") == usable_devices("cuda") == [GPU]
+        return
+    line = LINE.format(".".join(map(str, capability)), remedy)
+    with pytest.warns(Caution) as caught:
+        assert usable_devices("auto") == usable_devices("auto") == [CPU]
+    assert [str(each.message) for each in caught] == [f"{line}. The CPU is used"]
+    with pytest.raises(UserError) as refused:
+        usable_devices("cuda")
+    assert str(refused.value) == f"{line}. Use --device cpu."
+
+
+def test_memory_segments_grow_unless_the_user_configures_the_allocator(gpus: Callable[..., object]) -> None:
+    for count, kind, before, after in (
+        (1, "auto", {}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        (1, "auto", {"PYTORCH_ALLOC_CONF": "backend:native"}, {"PYTORCH_ALLOC_CONF": "backend:native"}),
+        (1, "cuda", {"PYTORCH_CUDA_ALLOC_CONF": ""}, {"PYTORCH_CUDA_ALLOC_CONF": ""}),
+        (1, "cpu", {}, {}),
+        (0, "auto", {}, {}),
+    ):
+        gpus(count)
+        os.environ.update(before)
+        usable_devices(kind)
+        assert os.environ == after
 
 
 @pytest.mark.parametrize(
