@@ -1,17 +1,33 @@
-"""Guards the dataset of a training run. If the dataset is damaged or changes, nothing more is saved."""
+"""Verifies a dataset, and guards it during training. If it is damaged or changes, nothing more is saved."""
 
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from nmt_cli.data.dataset import Dataset, check_sizes, read_manifest
-from nmt_cli.data.verify import verify
+import numpy as np
+
+from nmt_cli.data.dataset import (
+    TOKENIZERS,
+    Dataset,
+    Sentences,
+    check_sizes,
+    damaged,
+    read_manifest,
+)
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.hashes import sha256_of
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
+
+AT_ONCE = 1 << 20
+"""Values that are checked at once. A mapped array may be larger than the memory."""
 
 POLL_SECONDS = 0.1
 LONG_WAIT = 30
@@ -21,6 +37,50 @@ RUNNING = "running"
 
 TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
 """The modification time of a file, which programs can set, and its change time, which they cannot."""
+
+
+def verify(dataset: Dataset) -> None:
+    """Read a dataset whole. Raise `UserError` for the first wrong hash, missing end token, invalid token, or
+    offsets that do not increase. Also raise it for sides of unequal length."""
+    check_hashes(dataset.folder, dataset.manifest)
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    for name, split in dataset.splits.items():
+        for side, sentences in zip(SIDES, (split.source, split.target), strict=True):
+            _check_arrays(sentences, dataset.folder / f"{name}.{side}", tokenizers.side(side).vocabulary)
+        if len(split.source) != len(split.target):
+            counts = f"{len(split.source):,} source sentences, but {len(split.target):,} target sentences"
+            raise damaged(dataset.folder, f"is damaged: {name} has {counts}")
+
+
+def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise `UserError` for the first file in the manifest whose SHA-256 differs from its entry."""
+    for name, file in manifest["files"].items():
+        if sha256_of(folder / name) != file["sha256"]:
+            raise damaged(folder / name, "was changed: its SHA-256 differs from the manifest")
+
+
+def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary) -> None:
+    """Raise `UserError` for the first problem of the two files of one side of a split. Their names begin with
+    `prefix`, FOLDER/SPLIT.SIDE."""
+    tokens_file, offsets_file = Path(f"{prefix}.tokens.npy"), Path(f"{prefix}.offsets.npy")
+    tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
+    if offsets[0] != 0 or offsets[-1] != len(tokens):
+        limits = f"{offsets[0]:,} to {offsets[-1]:,}"
+        raise damaged(offsets_file, f"ranges from {limits}, but there are {len(tokens):,} tokens")
+    for start in range(0, len(offsets) - 1, AT_ONCE):
+        # Each sentence has at least its end token, so equal offsets are wrong too.
+        increases = np.diff(offsets[start : start + AT_ONCE + 1]) > 0
+        if not increases.all():
+            raise damaged(offsets_file, f"does not increase at sentence {start + np.argmin(increases):,}")
+    # All offsets increase, so they are all within the tokens.
+    for start in range(0, len(offsets) - 1, AT_ONCE):
+        ended = tokens[offsets[start + 1 : start + AT_ONCE + 1] - 1] == vocabulary.end
+        if not ended.all():
+            raise damaged(tokens_file, f"has no end token after sentence {start + np.argmin(ended):,}")
+    for start in range(0, len(tokens), AT_ONCE):
+        if (highest := int(tokens[start : start + AT_ONCE].max())) >= len(vocabulary):
+            entries = f"but the vocabulary has {len(vocabulary):,} entries"
+            raise damaged(tokens_file, f"has token {highest:,}, {entries}")
 
 
 class DatasetGuard(ExitStack):
@@ -92,7 +152,21 @@ class DatasetGuard(ExitStack):
 
     def is_gone(self) -> bool:
         """Return whether any rank finds the folder missing, damaged or replaced. All ranks must call this."""
-        return any(self._gather(self._is_gone_here()))
+        try:
+            manifest = read_manifest(self._folder)
+            check_sizes(self._folder, manifest)
+            is_gone = manifest["files"] != self._written
+        except (UserError, OSError):
+            is_gone = True
+        return any(self._gather(is_gone))
+
+    def _verify(self, dataset: Dataset) -> None:
+        """Verify all contents of `dataset`. Store success or the error, of any type, in `_verified`."""
+        try:
+            verify(dataset)
+            self._verified.set_result(None)
+        except BaseException as error:
+            self._verified.set_exception(error)
 
     def _status(self) -> str:
         """Return `RUNNING` during verification, then check contents. Return the problem, or "" for none."""
@@ -103,23 +177,6 @@ class DatasetGuard(ExitStack):
         except UserError as error:
             return str(error)
         return ""
-
-    def _is_gone_here(self) -> bool:
-        """Return whether this rank finds the folder missing, damaged or with other files in its manifest."""
-        try:
-            manifest = read_manifest(self._folder)
-            check_sizes(self._folder, manifest)
-        except (UserError, OSError):
-            return True
-        return bool(manifest["files"] != self._written)
-
-    def _verify(self, dataset: Dataset) -> None:
-        """Verify all contents of `dataset`. Store success or the error, of any type, in `_verified`."""
-        try:
-            verify(dataset)
-            self._verified.set_result(None)
-        except BaseException as error:
-            self._verified.set_exception(error)
 
     def _changed(self, name: str) -> UserError:
         return UserError(

@@ -23,8 +23,8 @@ from nmt_cli.checkpoints.run_folder import (
     sweep,
 )
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
+from nmt_cli.data.guard import verify
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.data.verify import verify
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.text.tokenizers import load_tokenizers

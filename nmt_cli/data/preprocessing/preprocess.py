@@ -29,6 +29,7 @@ from nmt_cli.data.dataset import (
     read_manifest,
     write_manifest,
 )
+from nmt_cli.data.guard import check_hashes
 from nmt_cli.data.preprocessing import reuse
 from nmt_cli.data.preprocessing.evaluation_sets import write_evaluation_set
 from nmt_cli.data.preprocessing.hold_out import drawn_sets
@@ -50,7 +51,6 @@ from nmt_cli.data.preprocessing.training_set import (
     gather_report,
     parts_of,
 )
-from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, reporting_full_disk
 from nmt_cli.runtime.processes import Progress, in_child
