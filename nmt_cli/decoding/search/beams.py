@@ -17,37 +17,36 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt_cli.decoding.config import Rule
 from nmt_cli.decoding.search.hypotheses import Hypothesis
-from nmt_cli.decoding.search.lengths import LengthRule
-
-UNLIMITED = 1 << 62
-"""More than the number of hypotheses that a sentence can finish."""
 
 BLOCK = 32
 """The space for tokens grows by multiples of this."""
 
 
-def beam_rules(
-    kernels: ModuleType,
-    banned: Tensor,
-    end: int,
-    rule: LengthRule,
-    reach: float = np.inf,
-    enough: int | None = None,
-) -> object:
-    """Return the settings of a search as the `BeamRules` of `kernels`, the module `search.compiled`.
+@dataclass(frozen=True, slots=True)
+class LengthRule:
+    """Divides the sum of log-probabilities of a hypothesis by a penalty that grows with its length.
 
-    `banned` are ids that no translation contains. `end` is the id of the end mark. Unless None, `enough` is
-    the number of finished hypotheses that end a sentence. `give_up_hopeless` explains `reach`.
+    The length is the number of target tokens with the end mark.
     """
-    return kernels.BeamRules(
-        banned=banned.numpy(),
-        end=end,
-        gnmt=rule.name == "gnmt",
-        exponent=np.float32(rule.exponent),
-        reach=np.float32(reach),
-        enough=UNLIMITED if enough is None else enough,
-    )
+
+    name: Rule
+    """The penalty is ((5 + n) / 6)^exponent for gnmt, as in the paper, and n^exponent for power."""
+
+    exponent: float
+
+    def score(self, total: Tensor, length: Tensor) -> Tensor:
+        """Return scores: `total`, the sum of log-probabilities, divided by the penalty at `length`."""
+        base = (5 + length) / 6 if self.name == "gnmt" else length.to(torch.float32)
+        return total / base**self.exponent
+
+    def bound(self, total: Tensor, shortest: Tensor, longest: Tensor) -> Tensor:
+        """Return the best score of a live hypothesis at a length from `shortest` to `longest`.
+
+        More tokens only lower `total`. At an equal total, the score is highest at one end of the range.
+        """
+        return torch.maximum(self.score(total, shortest), self.score(total, longest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ class Beams:
         """Choose the best continuations and follow them, in one compiled call. Return [B, N]: parent slots.
 
         The result is that of `expansion.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
-        `x_RV` are logits if `raw`, else log-probabilities, and overwritten. `rules` is from `beam_rules`.
+        `x_RV` are logits if `raw`, else log-probabilities, and overwritten. `rules` are `kernels.BeamRules`.
         """
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
@@ -208,7 +207,6 @@ class Beams:
 
     def join(self, joining: Beams) -> None:
         """Append the sentences of `joining`. First give both batches the same space for tokens."""
-        # Concatenated tensors need the same room for tokens.
         self.make_room(joining.tokens.shape[2])
         joining.make_room(self.tokens.shape[2])
         for field in fields(self):

@@ -18,7 +18,7 @@ NEVER = np.float32(-np.inf)
 
 
 class BeamRules(NamedTuple):
-    """Settings of a search, made by `beams.beam_rules`."""
+    """Settings of a search."""
 
     banned: object
     """Ids that are never written."""
@@ -194,7 +194,7 @@ def advance(x_RV, raw, rows_R, rules, state, parents_BN):
     reference is `best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended`.
     """
     sentences, slots = state.totals.shape
-    shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # see `expansion.candidates_per_row`
+    shape = len(x_RV), min(slots + 1, x_RV.shape[1])  # as in `expansion.best`
     steps_RW, tokens_RW = np.empty(shape, np.float32), np.empty(shape, np.int64)
     _likeliest(x_RV, raw, rules.banned, steps_RW, tokens_RW)
     size = min(2 * slots, slots * steps_RW.shape[1])

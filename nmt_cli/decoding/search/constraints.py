@@ -4,9 +4,8 @@ R rows, each a hypothesis with T tokens, and V entries of the vocabulary. A rule
 of the next token, [R, V]: -inf forbids it. If all tokens are forbidden, the hypothesis ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
 class History:
     """The tokens of each row, and the rules that depend on them."""
 
-    rules: "Sequence[Rule]"
+    rules: Sequence["Rule"]
     """In the order in which they apply."""
 
     tokens_RT: Tensor
@@ -35,71 +34,53 @@ class History:
         return [tokens[: item.age] for tokens, item in rows]
 
 
-class Rule(Protocol):
-    """Forbids tokens, or makes them less likely."""
-
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Change the log-probabilities of the next token in place. `end` is the id of the end mark."""
+Rule = Callable[[Tensor, History, int], None]
+"""Changes log-probabilities of the next token in place, given the rows and the id of the end mark."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepetitionPenalty:
-    """Multiplies the log-probabilities of tokens that the row already has. The end mark is exempt."""
-
-    factor: float
-
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Multiply the log-probabilities of tokens that the row has by `factor`, in place, once per token."""
-        positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
-        written_RT = positions_T < history.ages_R[:, None]
-        # Positions that are not written yet count as the end mark, whose factor is 1.
-        seen_RT = history.tokens_RT.masked_fill(~written_RT, end)
-        factors_RT = torch.where(seen_RT == end, 1.0, self.factor)
-        # A token written twice is penalised once: both of its entries have the same value.
-        log_probs_RV.scatter_(1, seen_RT, log_probs_RV.gather(1, seen_RT) * factors_RT)
+def penalise_repetition(log_probs_RV: Tensor, history: History, end: int, factor: float) -> None:
+    """Multiply the log-probabilities of tokens that the row has by `factor`, once per token. The end mark is
+    exempt."""
+    positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
+    written_RT = positions_T < history.ages_R[:, None]
+    # Positions that are not written yet count as the end mark, whose factor is 1.
+    seen_RT = history.tokens_RT.masked_fill(~written_RT, end)
+    factors_RT = torch.where(seen_RT == end, 1.0, factor)
+    # A token written twice is penalised once: both of its entries have the same value.
+    log_probs_RV.scatter_(1, seen_RT, log_probs_RV.gather(1, seen_RT) * factors_RT)
 
 
-@dataclass(frozen=True, slots=True)
-class NoRepeatedNgrams:
-    """Forbids tokens that complete an n-gram of `size` tokens that is in the row. The end mark is exempt."""
-
-    size: int
-
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that would repeat an n-gram of the row to -inf, in place."""
-        tokens_RT, ages_R, size = history.tokens_RT, history.ages_R, self.size
-        if tokens_RT.shape[1] < size:
-            return
-        rows_RWN = tokens_RT.unfold(1, size, 1)
-        newest = ages_R[:, None] - size + 1 + torch.arange(size - 1, device=ages_R.device)
-        last_RM = tokens_RT.gather(1, newest.clamp(min=0))
-        starts_W = torch.arange(rows_RWN.shape[1], device=ages_R.device)
-        written_RW = starts_W <= ages_R[:, None] - size
-        again_RW = (rows_RWN[:, :, :-1] == last_RM[:, None]).all(-1) & written_RW
-        banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
-        # Windows that do not match point at the end mark, which is allowed again below.
-        banned_RV.scatter_(1, rows_RWN[:, :, -1].masked_fill(~again_RW, end), True)
-        banned_RV[:, end] = False
-        log_probs_RV.masked_fill_(banned_RV, -torch.inf)
+def forbid_repeated_ngrams(log_probs_RV: Tensor, history: History, end: int, size: int) -> None:
+    """Forbid tokens that complete an n-gram of `size` tokens that is in the row. The end mark is exempt."""
+    tokens_RT, ages_R = history.tokens_RT, history.ages_R
+    if tokens_RT.shape[1] < size:
+        return
+    rows_RWN = tokens_RT.unfold(1, size, 1)
+    newest = ages_R[:, None] - size + 1 + torch.arange(size - 1, device=ages_R.device)
+    last_RM = tokens_RT.gather(1, newest.clamp(min=0))
+    starts_W = torch.arange(rows_RWN.shape[1], device=ages_R.device)
+    written_RW = starts_W <= ages_R[:, None] - size
+    again_RW = (rows_RWN[:, :, :-1] == last_RM[:, None]).all(-1) & written_RW
+    banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
+    # Windows that do not match point at the end mark, which is allowed again below.
+    banned_RV.scatter_(1, rows_RWN[:, :, -1].masked_fill(~again_RW, end), True)
+    banned_RV[:, end] = False
+    log_probs_RV.masked_fill_(banned_RV, -torch.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class BannedSequences:
-    """Forbids tokens that complete a banned sequence of the row's sentence. The end mark is exempt."""
-
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """Set the log-probabilities of tokens that would complete a banned sequence to -inf, in place."""
-        rows: list[int] = []
-        ids: list[int] = []
-        for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
-            for length in {len(before) for before in item.bans}:
-                banned = item.bans.get(tuple(tokens[item.age - length :]), ()) if length <= item.age else ()
-                rows += [row] * len(banned)
-                ids += banned
-        # If the end mark were banned, a hypothesis would have to continue to its cap.
-        ends_R = log_probs_RV[:, end].clone()
-        log_probs_RV[rows, ids] = -torch.inf
-        log_probs_RV[:, end] = ends_R
+def forbid_banned_sequences(log_probs_RV: Tensor, history: History, end: int) -> None:
+    """Forbid tokens that complete a banned sequence of the row's sentence. The end mark is exempt."""
+    rows: list[int] = []
+    ids: list[int] = []
+    for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
+        for length in {len(before) for before in item.bans}:
+            banned = item.bans.get(tuple(tokens[item.age - length :]), ()) if length <= item.age else ()
+            rows += [row] * len(banned)
+            ids += banned
+    # If the end mark were banned, a hypothesis would have to continue to its cap.
+    ends_R = log_probs_RV[:, end].clone()
+    log_probs_RV[rows, ids] = -torch.inf
+    log_probs_RV[:, end] = ends_R
 
 
 def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
@@ -110,26 +91,24 @@ def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
     return bans
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredPlaceholders:
-    """Requires each placeholder of the source exactly once, and forbids other placeholders."""
+def require_placeholders(log_probs_RV: Tensor, history: History, end: int) -> None:
+    """Require each placeholder of the source exactly once, in rows of sentences with rules about them.
 
-    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
-        """In place, forbid tokens in rows of sentences with rules about placeholders. While wanted
-        placeholders are missing, forbid the end mark. If it is likeliest, or `room` suffices only for missing
-        placeholders, allow only these. Always forbid other placeholders, and the `join` symbol once the row
-        has it `joins` times."""
-        likeliest = log_probs_RV.argmax(1).tolist()
-        for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
-            if (placeholders := item.sentence.placeholders) is None:
-                continue
-            missing = [symbol for symbol in placeholders.wanted if symbol not in tokens]
-            missing_log_probs = log_probs_RV[row, missing].clone()
-            if missing and (likeliest[row] == end or item.room <= len(missing)):
-                log_probs_RV[row] = -torch.inf
-            log_probs_RV[row, list(placeholders.symbols)] = -torch.inf
-            if placeholders.join is not None and tokens.count(placeholders.join) >= placeholders.joins:
-                log_probs_RV[row, placeholders.join] = -torch.inf
-            if missing:
-                log_probs_RV[row, end] = -torch.inf
-                log_probs_RV[row, missing] = missing_log_probs
+    While wanted placeholders are missing, forbid the end mark. If it is likeliest, or `room` suffices only
+    for missing placeholders, allow only these. Always forbid other placeholders, and the `join` symbol once
+    the row has it `joins` times.
+    """
+    likeliest = log_probs_RV.argmax(1).tolist()
+    for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
+        if (placeholders := item.sentence.placeholders) is None:
+            continue
+        missing = [symbol for symbol in placeholders.wanted if symbol not in tokens]
+        missing_log_probs = log_probs_RV[row, missing].clone()
+        if missing and (likeliest[row] == end or item.room <= len(missing)):
+            log_probs_RV[row] = -torch.inf
+        log_probs_RV[row, list(placeholders.symbols)] = -torch.inf
+        if placeholders.join is not None and tokens.count(placeholders.join) >= placeholders.joins:
+            log_probs_RV[row, placeholders.join] = -torch.inf
+        if missing:
+            log_probs_RV[row, end] = -torch.inf
+            log_probs_RV[row, missing] = missing_log_probs

@@ -17,34 +17,26 @@ from nmt_cli.decoding.search.beams import Choice
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
-    """Choose the likeliest continuations among all tokens. `best_of` describes arguments and result."""
-    count = candidates_per_row(totals_BN.shape[1], log_probs_RV.shape[1])
-    return best_of(*top(log_probs_RV, count), rows_R, totals_BN, end, diversity)
-
-
-def candidates_per_row(slots: int, entries: int) -> int:
-    """Return how many candidates of a row `best_of` needs: one per slot and an end mark, or all `entries`."""
-    return min(slots + 1, entries)
-
-
-def best_of(
-    steps_RW: Tensor, tokens_RW: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0
-) -> Choice:
     """Choose the best continuations of each sentence: N that stay live, and those that finish.
 
     A continuation by `end` finishes if among the N best of the sentence, and is left out otherwise. With one
-    slot, nothing stays live if `end` is likeliest. Rows have candidates `tokens_RW` with log-probabilities
-    `steps_RW`, best first. `totals_BN` has the totals of all slots. The k-th best continuation of a
-    hypothesis is ranked (k - 1) x `diversity` lower (Li et al. 2016).
+    slot, nothing stays live if `end` is likeliest. `totals_BN` has the totals of all slots. The k-th best
+    continuation of a hypothesis is ranked (k - 1) x `diversity` lower (Li et al. 2016).
     """
-    (sentences, slots), width = totals_BN.shape, steps_RW.shape[1]
+    sentences, slots = totals_BN.shape
+    width = min(slots + 1, log_probs_RV.shape[1])  # one candidate per slot, and an end mark
+    steps_RW, tokens_RW = top(log_probs_RV, width)
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
     if len(rows_R) < sentences * slots:
         unused = totals_RW.new_full((sentences * slots, width), -torch.inf)
         totals_RW = unused.index_copy_(0, rows_R, totals_RW)
         tokens_RW = tokens_RW.new_zeros(sentences * slots, width).index_copy_(0, rows_R, tokens_RW)
     totals_BW = totals_RW.view(sentences, -1)
-    ranked_BW = totals_BW - diversity * _ranks(totals_BW, width) if diversity else totals_BW
+    ranked_BW = totals_BW
+    if diversity:
+        ranked_BW = totals_BW - diversity * (
+            torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
+        )
     # A hypothesis has only one continuation that ends, so at least N of 2N continuations do not.
     ranked, indices = ranked_BW.topk(min(2 * slots, slots * width))
     totals = totals_BW.gather(1, indices) if diversity else ranked
@@ -57,11 +49,6 @@ def best_of(
     if slots == 1:
         live = live.masked_fill(ended > -torch.inf, -torch.inf)
     return Choice(ended, parents[:, :slots], live, parents.gather(1, order), tokens.gather(1, order))
-
-
-def _ranks(totals_BW: Tensor, width: int) -> Tensor:
-    """Return the rank of each candidate among the `width` candidates of its row, from 0."""
-    return torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
 
 
 def drawn(

@@ -11,7 +11,7 @@ from nmt_cli.decoding.search.beams import Beams
 from nmt_cli.decoding.search.constraints import bans_of
 from nmt_cli.decoding.search.hypotheses import BatchItem, Hypothesis, Sentence
 from nmt_cli.decoding.search.plan import Planner
-from nmt_cli.decoding.search.steppers import steppers_for, take_step
+from nmt_cli.decoding.search.steppers import stepper_for
 from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
 COMPACT_AT = 0.75
@@ -33,7 +33,7 @@ class Search:
         self._beams: Beams | None = None
         self._caches: list[DecodingCache] = []
         self._planner = Planner(config, ensemble.vocabulary.end, everywhere=look_every > 1)
-        self._steppers = steppers_for(ensemble, config, look_every)
+        self._stepper = stepper_for(ensemble, config, look_every)
 
     @property
     def sentences(self) -> list[Sentence]:
@@ -83,7 +83,7 @@ class Search:
             self._compact(self._beams)
         self._beams.make_room(max(item.age for item in self._items) + 2)  # a token and the end mark
         plan = self._planner.plan(self._items, self._beams)
-        take_step(self._steppers, plan, self._beams, self._caches)
+        self._stepper.step(plan, self._beams, self._caches)
         for item in self._items:
             item.age += 1
         return self._finished(self._beams)

@@ -1,13 +1,9 @@
-"""The two implementations of a step: PyTorch on any device, and Numba on a CPU.
-
-`take_step` uses the first stepper that applies every rule of the plan. `TorchStepper` applies all of them.
-"""
+"""The two implementations of a step: PyTorch on any device, and Numba on a CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,40 +13,31 @@ from torch.nn import functional as F
 from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.search.beams import Beams, Choice, beam_rules
+from nmt_cli.decoding.search.beams import Beams, LengthRule
 from nmt_cli.decoding.search.expansion import best, drawn
-from nmt_cli.decoding.search.lengths import LengthRule
 from nmt_cli.decoding.search.plan import StepPlan
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.runtime.kernels.loading import compiled_kernels
+
+UNLIMITED = 1 << 62
+"""More than the number of hypotheses that a sentence can finish."""
 
 Caches = Sequence[DecodingCache]
 """The decoding cache of each model of the ensemble."""
 
 
-def take_step(steppers: Sequence[TorchStepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
-    """Carry out the plan with the first of `steppers` that applies all rules. Change `beams` and `caches`."""
-    in_force = plan.in_force
-    stepper = next((one for one in steppers if in_force <= one.rules), None)
-    assert stepper, f"no stepper applies all of {sorted(in_force)}"
-    stepper.step(plan, beams, caches)
-
-
-def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[TorchStepper]:
-    """Return the steppers for the ensemble's device, fastest first. The last stepper applies every rule."""
-    steppers = [TorchStepper(ensemble, config, waits=look_every == 1)]
-    if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
-        steppers.insert(0, CompiledStepper(ensemble, config, kernels))
-    return steppers
+def stepper_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> TorchStepper:
+    """Return the compiled stepper for a CPU and settings that it applies, else PyTorch's. The host looks for
+    finished sentences every `look_every` steps."""
+    uncompiled = config.sample or config.diversity or config.coverage_penalty
+    suits = look_every == 1 and ensemble.device.type == "cpu" and not uncompiled
+    if suits and (kernels := compiled_kernels("decoding.search")):
+        return CompiledStepper(ensemble, config, kernels)
+    return TorchStepper(ensemble, config, waits=look_every == 1)
 
 
 class TorchStepper:
     """Takes any step, as a sequence of PyTorch operations: extends the hypotheses of a batch by a token."""
-
-    rules: ClassVar = frozenset(
-        {"forced", "too_early_R", "history", "draws_R", "diversity", "coverage_penalty"}
-    )
-    """Names of the rules that it can apply: the optional fields of `StepPlan`."""
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
         """Make a stepper. If `waits` is false, the host does not wait for the device."""
@@ -62,14 +49,23 @@ class TorchStepper:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out any plan, by draws or by the best of each sentence. Change `beams` and `caches`."""
-        log_probs_RV = self._log_probs(plan, caches)
+        """Carry out a plan. Extend the hypotheses in `beams` by draws or by the best of each sentence, and
+        reorder the caches. Except in sampling, drop hypotheses that cannot win. With `stop_early`, also drop
+        all of a sentence with `beam` finished ones."""
+        config, log_probs_RV = self._config, self._log_probs(plan, caches)
         if plan.draws_R is None:
-            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
+            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, config.diversity)
         else:
             draws_R = _on(log_probs_RV.device, plan.draws_R)
-            choice = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, self._config, self._end)
-        self._follow(choice, plan, beams, caches)
+            choice = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, config, self._end)
+        penalties_BN = self._coverage(caches) if config.coverage_penalty else None
+        beams.follow(choice, self._length_rule, penalties_BN, self._waits)
+        if not config.sample:  # samples do not compete
+            beams.give_up_hopeless(self._length_rule, config.reach)
+            if config.stop_early:
+                beams.give_up_where_enough_ended(config.beam)
+        for cache in caches:
+            cache.reorder(choice.live_parents, beams.in_use)
 
     def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
         """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.
@@ -90,7 +86,7 @@ class TorchStepper:
             x_RV[:, self._end].masked_fill_(_on(x_RV.device, plan.too_early_R), -torch.inf)
         if plan.history:
             for rule in plan.history.rules:
-                rule.apply(x_RV, plan.history, self._end)
+                rule(x_RV, plan.history, self._end)
             # A hypothesis to which the rules leave no token ends, even if it is too early.
             nothing_left_R, new_ends_R = (x_RV == -torch.inf).all(1), x_RV[:, self._end]
             new_ends_R.copy_(torch.where(nothing_left_R, ends_R, new_ends_R))
@@ -98,21 +94,8 @@ class TorchStepper:
             x_RV.index_fill_(0, rows_F, -torch.inf).index_put_((rows_F, tokens_F), forced_F)
         return x_RV
 
-    def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Extend the hypotheses in `beams` as chosen, and reorder the caches. Except in sampling, drop
-        hypotheses that cannot win. With `stop_early`, also drop all of a sentence with `beam` finished
-        ones."""
-        penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
-        beams.follow(choice, self._length_rule, penalties_BN, self._waits)
-        if plan.draws_R is None:  # samples do not compete
-            beams.give_up_hopeless(self._length_rule, self._config.reach)
-            if self._config.stop_early:
-                beams.give_up_where_enough_ended(self._config.beam)
-        for cache in caches:
-            cache.reorder(choice.live_parents, beams.in_use)
-
-    def _coverage(self, penalty: float, caches: Caches) -> Tensor:
-        """Return [B, N]: `penalty` times the sum of log(min(c, 1)) over source tokens without end marks.
+    def _coverage(self, caches: Caches) -> Tensor:
+        """Return [B, N]: the penalty times the sum of log(min(c, 1)) over source tokens without end marks.
 
         c is the attention to a token so far, as the weighted mean of the models.
         """
@@ -121,28 +104,33 @@ class TorchStepper:
         # As in GNMT, more than 1 counts as 1. The logarithm of 0 must stay finite.
         attention_BNS = torch.stack(covered).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
         seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
-        out: Tensor = penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
+        out: Tensor = self._config.coverage_penalty * (attention_BNS.log() * seen_BS[:, None]).sum(2)
         return out
 
 
 class CompiledStepper(TorchStepper):
-    """Takes a step on a CPU. One compiled function does everything after the rules about tokens."""
+    """Takes a step on a CPU. One compiled function does everything after the rules about tokens.
 
-    rules: ClassVar = frozenset({"forced", "too_early_R", "history"})
+    It knows no sampling, no diversity and no coverage penalty.
+    """
 
     def __init__(self, ensemble: Ensemble, config: SearchConfig, kernels: ModuleType) -> None:
         """Prepare the settings of the search for `kernels`, the module `search.compiled`."""
         super().__init__(ensemble, config)
         self._kernels = kernels
-        enough = config.beam if config.stop_early else None
-        self._beam_rules = beam_rules(
-            kernels, self._banned, self._end, self._length_rule, config.reach, enough
+        self._beam_rules = kernels.BeamRules(
+            banned=self._banned.numpy(),
+            end=self._end,
+            gnmt=config.length_rule == "gnmt",
+            exponent=np.float32(config.length_penalty),
+            reach=np.float32(config.reach),
+            enough=config.beam if config.stop_early else UNLIMITED,
         )
 
     def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
-        """Carry out a plan without sampling, diversity and coverage penalty. Change `beams` and `caches`."""
+        """Carry out a plan. Change `beams` and `caches`."""
         # Without rules and for few rows, it computes the softmax too.
-        raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
+        raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.has_rules
         if raw:
             x_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
         else:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.beams import LengthRule
 from nmt_cli.decoding.search.hypotheses import Hypothesis
-from nmt_cli.decoding.search.lengths import LengthRule
 
 Numbers = npt.NDArray[np.float64]
 

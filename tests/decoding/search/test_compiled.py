@@ -1,22 +1,28 @@
 """The compiled step of a search equals the sequence of its parts."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.search.beams import Beams, beam_rules
-from nmt_cli.decoding.search.expansion import best_of, candidates_per_row
-from nmt_cli.decoding.search.lengths import LengthRule
-from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.decoding.search import compiled
+from nmt_cli.decoding.search.beams import Beams, LengthRule
+from nmt_cli.decoding.search.expansion import best
+from nmt_cli.decoding.search.steppers import UNLIMITED
 
 VOCABULARY, END, STEPS = 7, 3, 6
 
 
-def taken(beams: Beams, continuations: tuple[Tensor, Tensor], rows: Tensor, rule: LengthRule) -> Tensor:
+def beam_rules(banned: Tensor, rule: LengthRule, enough: int) -> compiled.BeamRules:
+    exponent, reach = np.float32(rule.exponent), np.float32(2.0)
+    return compiled.BeamRules(banned.numpy(), END, rule.name == "gnmt", exponent, reach, enough)
+
+
+def taken(beams: Beams, log_probs: Tensor, rows: Tensor, rule: LengthRule) -> Tensor:
     """Take a step by its parts. Return the parents."""
-    choice = best_of(*continuations, rows, beams.totals, END)
+    choice = best(log_probs, rows, beams.totals, END)
     beams.follow(choice, rule)
     beams.give_up_hopeless(rule, 2.0)
     return choice.live_parents
@@ -27,19 +33,17 @@ def taken(beams: Beams, continuations: tuple[Tensor, Tensor], rows: Tensor, rule
 @given(
     sentences=st.integers(1, 3),
     slots=st.integers(1, 4),
-    best=st.integers(1, 3),
+    kept=st.integers(1, 3),
     enough=st.sampled_from([None, 1, 3]),
     rule=st.sampled_from([LengthRule("gnmt", 0.6), LengthRule("power", 1.0), LengthRule("gnmt", 0.0)]),
     seed=st.integers(0, 10**6),
 )
 def test_the_compiled_step_continues_and_ends_the_same_hypotheses(
-    sentences: int, slots: int, best: int, enough: int | None, rule: LengthRule, seed: int
+    sentences: int, slots: int, kept: int, enough: int | None, rule: LengthRule, seed: int
 ) -> None:
-    kernels = compiled_kernels("decoding.search")
-    assert kernels, "the tests need Numba"
     draw = torch.Generator().manual_seed(seed)
     caps, pieces = (torch.randint(2, STEPS, (sentences,), generator=draw) for _ in range(2))
-    ours, plain = (Beams.begin(caps, pieces, slots, 1, min(best, slots)) for _ in range(2))
+    ours, plain = (Beams.begin(caps, pieces, slots, 1, min(kept, slots)) for _ in range(2))
     for age in range(STEPS):
         rows, _ = plain.rows()
         if not len(rows):
@@ -52,12 +56,11 @@ def test_the_compiled_step_continues_and_ends_the_same_hypotheses(
         else:  # banned before
             log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
         x = logits if raw else log_probs
-        continuations = log_probs.topk(candidates_per_row(slots, VOCABULARY))
-        expected = taken(plain, (continuations.values, continuations.indices), rows, rule)
+        expected = taken(plain, log_probs, rows, rule)
         if enough:
             plain.give_up_where_enough_ended(enough)
-        rules = beam_rules(kernels, banned, END, rule, 2.0, enough)
-        actual = ours.advance(x.clone(), raw, rows, rules, kernels)
+        rules = beam_rules(banned, rule, enough or UNLIMITED)
+        actual = ours.advance(x.clone(), raw, rows, rules, compiled)
         assert torch.equal(ours.in_use, plain.in_use)
         assert torch.equal(actual[plain.in_use], expected[plain.in_use])
         assert torch.equal(ours.tokens[ours.in_use][:, : age + 1], plain.tokens[plain.in_use][:, : age + 1])
@@ -73,11 +76,9 @@ def test_the_compiled_step_continues_and_ends_the_same_hypotheses(
 
 
 def test_a_hypothesis_with_a_total_of_nan_is_dropped() -> None:
-    kernels = compiled_kernels("decoding.search")
-    assert kernels, "the tests need Numba"
     beams = Beams.begin(torch.tensor([5]), torch.tensor([2]), 2, 1, 1)
     nothing = torch.tensor([], dtype=torch.int64)
     x = torch.full((1, VOCABULARY), torch.nan)
-    rules = beam_rules(kernels, nothing, END, LengthRule("gnmt", 0.6))
-    beams.advance(x, True, torch.tensor([0]), rules, kernels)
+    rules = beam_rules(nothing, LengthRule("gnmt", 0.6), UNLIMITED)
+    beams.advance(x, True, torch.tensor([0]), rules, compiled)
     assert not beams.in_use.any() and beams.finished(torch.tensor([0])) == [[]]
