@@ -149,6 +149,11 @@ def refuse_large(length: int, location: str, limit: int = 0) -> None:
         raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit. Split the text.")
 
 
+def endings(path: Path) -> list[str]:
+    """Return the last two endings of the name in lower case: .tsv and .gz for `corpus.tsv.gz`."""
+    return [ending.lower() for ending in path.suffixes[-2:]]
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of the file as stored, in hexadecimal. Raise `UserError` as `explained` does."""
     with explained(path):

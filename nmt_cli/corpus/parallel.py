@@ -260,9 +260,9 @@ def _one_of(name: str) -> Path | None:
 
 def _single_file(file: Path) -> Corpus:
     """Return the corpus of a file with both sides. Raise `UserError` for an unknown ending."""
-    for suffix in _suffixes(file):
-        if suffix in FORM_OF:
-            return Corpus(_name(file), file, file, FORM_OF[suffix])
+    for ending in files.endings(file):
+        if ending in FORM_OF:
+            return Corpus(_name(file), file, file, FORM_OF[ending])
     raise UserError(
         f"{file} is one file, but a parallel corpus has two sides. "
         f"Give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in "
@@ -272,15 +272,9 @@ def _single_file(file: Path) -> Corpus:
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
     """Return "sgm" for two WMT test sets, "lines" for two other files. Raise `UserError` for a mixture."""
-    are_test_sets = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
-    if are_test_sets[0] != are_test_sets[1]:
+    if sgm.is_test_set(source) != sgm.is_test_set(target):
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not. Give two of a kind.")
-    return "sgm" if are_test_sets[0] else "lines"
-
-
-def _suffixes(file: Path) -> list[str]:
-    """Return the endings of format and compression in lower case: .tsv and .gz for `corpus.tsv.gz`."""
-    return [end for end in map(str.lower, file.suffixes[-2:]) if end in (*FORMATS, *files.COMPRESSIONS)]
+    return "sgm" if sgm.is_test_set(source) else "lines"
 
 
 def _name(file: Path, lang: str = "") -> str:

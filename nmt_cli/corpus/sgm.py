@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from nmt_cli.corpus.files import MOST_BYTES_HELD, open_bytes, refuse_large
+from nmt_cli.corpus.files import MOST_BYTES_HELD, endings, open_bytes, refuse_large
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 
@@ -20,8 +20,6 @@ SUFFIXES = (".sgm", ".sgml", ".xml")
 Side = Literal["source", "target", "hypothesis"]
 TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
 """A tag that matters. Matching takes linear time for any input."""
-
-SET = re.compile(rb"<(?:srcset|refset|tstset|dataset)\b([^<>]*)>", re.IGNORECASE)
 
 SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
@@ -46,11 +44,18 @@ class Segment:
         return self.document.lower(), self.number.lower()
 
 
+def is_test_set(path: Path) -> bool:
+    """Return whether the endings of the name, perhaps with one of compression, are those of a test set."""
+    return not {*SUFFIXES}.isdisjoint(endings(path))
+
+
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """Return the segments of one side in order. In each document of an xml file, take the side's first
     element in `lang`. A `lang` of "" fits all. An sgm file has one side, so `side` and `lang` have no effect.
     Raise `UserError` without segments, or if the file is cut off or too large."""
-    content = _content(path)
+    with open_bytes(path) as stream:
+        content = stream.read(MOST_BYTES_HELD + 1)
+    refuse_large(len(content), str(path), MOST_BYTES_HELD)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
     documents = list(_elements(tags, b"doc"))
@@ -85,22 +90,6 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
                 "source and target must have the same segments in the same order."
             )
     return [(source.text, target.text) for source, target in zip(*sides, strict=True)]
-
-
-def _content(path: Path) -> bytes:
-    """Return the decompressed content. Raise `UserError` for over `MOST_BYTES_HELD` bytes."""
-    with open_bytes(path) as stream:
-        content = stream.read(MOST_BYTES_HELD + 1)
-    refuse_large(len(content), str(path), MOST_BYTES_HELD)
-    return content
-
-
-def id_and_source_language(path: Path) -> tuple[str, str]:
-    """Return the id and the source language in a test set's tag. If a value is missing, return "" for it."""
-    match = SET.search(_content(path))
-    attributes = match[1] if match else b""
-    name = _attribute(attributes, b"setid") or _attribute(attributes, b"id")
-    return name.decode(errors="replace"), _attribute(attributes, b"srclang").decode(errors="replace")
 
 
 def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:

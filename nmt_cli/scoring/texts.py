@@ -72,7 +72,7 @@ def read_reference(path: Path, lang: str) -> Text:
 
 def read_hypotheses(path: Path) -> Text:
     """Return a system's output from a file, pipe or stdin. In a WMT XML file, read the first output."""
-    return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
+    return _read(path, "", "hypothesis" if ".xml" in files.endings(path) else "target")
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
@@ -149,7 +149,7 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
     """Return the text in a file, which messages call `name`. `side` and `lang` select the segments of a WMT
     file, which stay in memory. Other files are read again in each iteration."""
-    if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
+    if sgm.is_test_set(path):
         segments = sgm.segments(path, side, lang)
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
         lines, invalid = _decoded([segment.text for segment in segments])
@@ -165,7 +165,3 @@ def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
     # The sacrebleu command strips lines, too.
     return [line.rstrip() for line in lines], invalid
-
-
-def _suffixes(path: Path) -> list[str]:
-    return [suffix.lower() for suffix in path.suffixes[-2:]]

@@ -24,12 +24,10 @@ from nmt_cli.cli.options import (
     common,
     printer,
     setting_option,
-    warn,
     with_settings,
 )
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import LONGEST_BYTES, open_bytes, refuse_large
-from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
+from nmt_cli.corpus.files import LONGEST_BYTES, endings, lines, open_bytes, refuse_large
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
@@ -87,14 +85,16 @@ def translate(
     MODEL is a model, checkpoint or run folder. Several are an ensemble. Each
     line is translated as soon as it arrives.
 
-    For a WMT test set the output is a submission file. For a .tsv file, the
-    first column is translated. With --n-best, each translation is a line
+    A WMT test set is translated segment by segment. For a .tsv file, the first
+    column is translated. With --n-best, each translation is a line
     "line number ||| text ||| logprob= ... ||| score".
 
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
+    if target and sgm.is_test_set(target):
+        raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, quiet)
@@ -107,14 +107,13 @@ def translate(
         html = pages.enter_context(file_written_whole(page)) if page else None
         attention, skipped = AttentionPage(html, model), Noted()
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        lines, segments = _lines(source, model.languages[0], config, stack, skipped)
+        raw_lines = _lines(source, model.languages[0], config, stack, skipped)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
-        translations = _translations(model, lines, report, _nothing if target else outgoing.flush)
-        # A test set and a column have no room for several translations or alignments.
-        plain = form == "json" or config.search.n_best > 1 or config.output.alignments
-        output_form = Lines() if plain else form_of(source, target, segments, model.languages, warn)
+        translations = _translations(model, raw_lines, report, _nothing if target else outgoing.flush)
+        # A column has no room for alignments.
+        with_source = _is_table(source) and _is_table(target or source) and not config.output.alignments
         closed = stack.enter_context(closing(translations))
-        _write(outgoing, closed, output_form, None if form == "json" else config.search.n_best, attention)
+        _write(outgoing, closed, None if form == "json" else config.search.n_best, with_source, attention)
         stack.close()  # completes the output file, even if the page fails
         attention.write()
         if report.failed.count or skipped.count:
@@ -143,44 +142,46 @@ def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:
 def _write(
     outgoing: BinaryIO,
     translations: Iterable["Translation"],
-    form: Form,
     n_best: int | None,
+    with_source: bool,
     attention: "AttentionPage",
 ) -> None:
-    """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as text in `form`. Text
-    has `n_best` candidates per line. Add each translation to `attention`. Flush only at the end."""
+    """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as `as_text` returns
+    them. Add each translation to `attention`. Flush only at the end."""
     from nmt_cli.cli.reports.translate import as_json, as_text
 
-    outgoing.write(form.begin)
     for translation in translations:
         attention.add(translation)
         if n_best is None:
             outgoing.write(as_json(translation, attention.aligned(translation)))
         else:
-            outgoing.write(as_text(translation, n_best, form, attention.links(translation)))
-    outgoing.write(form.end)
+            outgoing.write(
+                as_text(translation, n_best, attention.links(translation), with_source=with_source)
+            )
     outgoing.flush()
 
 
 def _lines(
     source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
-) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
-    """Return the lines to translate. Also return the segments if `source` is a WMT test set in language
-    `lang`, else none. Read stdin if `source` is None, and add the numbers of lines too long to `skipped`.
-    Raise `UserError` for a line in a file that is too long. Take the first column of a .tsv file, unless
-    `input.prefix` is set. `stack` closes files."""
-    kind = kind_of(source)
-    if source and kind in TEST_SETS:
-        segments = sgm.segments(source, "source", lang)
-        return [segment.text for segment in segments], segments
-    if source and kind == "tsv" and not config.input.prefix:
-        return first_columns(source), ()
-    if source:
-        stream = stack.enter_context(open_bytes(source))
-        return lines_of(
-            _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
-        ), ()
-    return lines_of(_reader(None), partial(_skip, skipped), LONGEST_HELD), ()
+) -> Iterable[bytes]:
+    """Return the lines to translate, or the segments of a WMT test set in language `lang`. Read stdin if
+    `source` is None, and add the numbers of lines too long to `skipped`. Raise `UserError` for a line in a
+    file that is too long. Take the first column of a .tsv file, unless `input.prefix` is set. `stack` closes
+    files."""
+    if not source:
+        return lines_of(_reader(None), partial(_skip, skipped), LONGEST_HELD)
+    if sgm.is_test_set(source):
+        return [segment.text for segment in sgm.segments(source, "source", lang)]
+    if _is_table(source) and not config.input.prefix:
+        return (line.partition(b"\t")[0] for line in lines(source))
+    stream = stack.enter_context(open_bytes(source))
+    return lines_of(
+        _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
+    )
+
+
+def _is_table(path: Path | None) -> bool:
+    return path is not None and ".tsv" in endings(path)
 
 
 def _skip(skipped: Noted, number: int) -> None:

@@ -12,7 +12,6 @@ from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
 from nmt_cli.corpus import files, sgm
-from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
@@ -198,7 +197,7 @@ def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
 
 def _of_text(path: Path) -> Facts:
     """Return the number of lines of a text, or of segments and documents of a WMT test set."""
-    if kind_of(path) in TEST_SETS:
+    if sgm.is_test_set(path):
         segments = sgm.segments(path, "source")
         documents = len({segment.document for segment in segments})
         return {"kind": "WMT test set", "segments": f"{len(segments):,} in {counted(documents, 'document')}"}

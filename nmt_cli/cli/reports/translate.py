@@ -10,7 +10,6 @@ import click
 
 from nmt_cli.api import Model
 from nmt_cli.cli.options import warn
-from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.errors import printable_json
 from nmt_cli.translation.attention_page import write_attention_page
@@ -28,16 +27,21 @@ MAX_LINES_ON_PAGE = 100
 """Maximum number of lines on an attention page. Each adds tens of kilobytes."""
 
 
-def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """Return a line in `form`, or for `n_best` > 1 a line "number ||| text ||| logprob= ... ||| score" per
-    candidate. The number is that of the input line, from 0. `links`, unless None, has each candidate's
-    alignment for a last column. Without candidates, return a line with an empty text."""
+def as_text(
+    translation: Translation, n_best: int, links: Sequence[str] | None = None, *, with_source: bool = False
+) -> bytes:
+    """Return the text in a line, for `with_source` after the source and a tab. For `n_best` > 1, return a
+    line "number ||| text ||| logprob= ... ||| score" per candidate, with the number of the input line, from
+    0. `links`, unless None, has each candidate's alignment for a last column. Without candidates, return a
+    line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
     if n_best == 1:
         text = translation.text + (columns[0] if columns else empty)
-        return form.line(translation.line.number, translation.line.raw, text)
+        if with_source:
+            text = "\t".join([translation.line.raw, text.replace("\t", " ")])
+        return f"{text}\n".encode()
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {candidate.text} ||| logprob= {candidate.log_probability:.6f} "

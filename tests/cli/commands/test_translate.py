@@ -12,7 +12,6 @@ import torch
 
 from nmt_cli.api import load
 from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
-from nmt_cli.corpus.source_text import Lines
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
@@ -219,36 +218,24 @@ XML = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments(
-    run: Nmt, nmt: Nmt, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "content", "lines"), [("set.sgm", SGM, "abc\nde\n\nfg\n"), ("set.xml", XML, "abc\n")]
+)
+def test_segments_of_a_test_set_are_translated_to_lines_that_nmt_score_compares_with_the_set(
+    run: Nmt, nmt: Nmt, tmp_path: Path, name: str, content: str, lines: str
 ) -> None:
-    source, out = tmp_path / "set.sgm", tmp_path / "out.sgm"
-    source.write_text(SGM)
+    source, out = tmp_path / name, tmp_path / "out.txt"
+    source.write_text(content)
     assert run("--input", source, "--output", out).returncode == 0
-    assert out.read_text() == (
-        '<tstset setid="t" srclang="any" trglang="de" sysid="nmt">\n'
-        '<doc docid="News/1" sysid="nmt">\n<seg id="1">abc</seg>\n'
-        '<seg id="2">de</seg>\n</doc>\n<doc docid="B&amp;B" sysid="nmt">\n<seg id="1"></seg>\n'
-        '<seg id="2">fg</seg>\n</doc>\n</tstset>\n'
-    )
-    assert run("--input", source).stdout == out.read_text()
-    reference = tmp_path / "ref.de.sgm"
-    reference.write_text(SGM.replace("srcset", "refset"))
-    scored = json.loads(nmt("score", "--reference", reference, "--metric", "chrf", "--json", out).stdout)
-    assert scored["systems"][0]["scores"][0]["score"] == 100
-
-
-def test_a_current_xml_test_set_becomes_xml_that_nmt_score_reads(run: Nmt, nmt: Nmt, tmp_path: Path) -> None:
-    source, out = tmp_path / "set.xml", tmp_path / "out.xml"
-    source.write_text(XML)
-    assert run("--input", source, "--output", out).returncode == 0
-    assert (
-        '<dataset id="t">\n<doc id="a">\n<hyp system="nmt" language="de">\n<seg id="1">abc</seg>\n</hyp>'
-        in out.read_text()
-    )
+    assert out.read_text() == lines
     result = nmt("score", "--reference", source, "--target-lang", "de", "--json", out)
     assert (result.returncode, result.stderr) == (0, "")
     assert len(json.loads(result.stdout)["systems"]) == 1
+
+
+def test_an_output_that_ends_like_a_test_set_is_refused(run: Nmt, tmp_path: Path) -> None:
+    result = run("--output", tmp_path / "out.sgm.gz")
+    assert_one_line(result, 2, "out.sgm.gz: the output is lines of text. Name a .txt file.")
 
 
 def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Nmt, tmp_path: Path) -> None:
@@ -258,17 +245,17 @@ def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Nmt,
     assert run("--input", source, "--set", "input.prefix=true", "--format", "json").returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [("--output", "out.txt"), ("--n-best", "2"), ("--format", "json")])
-def test_options_for_lines_give_lines_for_a_test_set(
-    run: Nmt, tmp_path: Path, arguments: tuple[str, str]
+def test_options_and_the_name_of_the_output_can_leave_out_the_source_of_a_tsv(
+    run: Nmt, tmp_path: Path
 ) -> None:
-    (tmp_path / "set.sgm").write_text(SGM)
-    option, value = arguments
-    out = tmp_path / value if option == "--output" else value
-    printed = run("--input", tmp_path / "set.sgm", option, out).stdout
-    assert "seg id" not in printed
-    if option == "--output":
-        assert (tmp_path / value).read_text() == "abc\nde\n\nfg\n"
+    source, out = tmp_path / "pairs.TSV", tmp_path / "out"
+    source.write_text("abc\tx\n")
+    assert run("--input", source, "--output", f"{out}.txt").returncode == 0
+    assert Path(f"{out}.txt").read_text() == "abc\n"
+    assert run("--input", source, "--output", f"{out}.tsv").returncode == 0
+    assert Path(f"{out}.tsv").read_text() == "abc\tabc\n"
+    assert run("--input", source, "--n-best", "2").stdout.startswith("0 ||| abc |||")
+    assert run("--input", source, "--set", "output.alignments=true").stdout == "abc ||| 0-0\n"
 
 
 def test_a_test_set_on_stdin_causes_a_warning(run: Nmt, nmt: Nmt, made_models: Path, tmp_path: Path) -> None:
@@ -326,22 +313,28 @@ NOTHING = Translation(Line(8, "", (), 0, too_long=False, prefix_unknown=False), 
 
 
 def test_text_is_the_best_translation_alone() -> None:
-    assert (as_text(GOOD, 1, Lines()), as_text(NOTHING, 1, Lines())) == ("c ä\n".encode(), b"\n")
+    assert (as_text(GOOD, 1), as_text(NOTHING, 1)) == ("c ä\n".encode(), b"\n")
+
+
+def test_a_tab_in_a_translation_does_not_add_a_column() -> None:
+    candidate = a_candidate("e\tins", -1.0, -1.0)
+    translation = Translation(a_line(1), [candidate], [], False)
+    assert as_text(translation, 1, with_source=True).split(b"\t")[1:] == [b"e ins\n"]
 
 
 def test_n_best_lists_number_lines_from_zero() -> None:
-    assert as_text(GOOD, 2, Lines()).decode() == (
+    assert as_text(GOOD, 2).decode() == (
         "6 ||| c ä ||| logprob= -2.000000 ||| -1.000000\n6 ||| d ||| logprob= -4.000000 ||| -2.000000\n"
     )
-    assert as_text(NOTHING, 2, Lines()) == b"7 |||  ||| logprob= 0 ||| 0\n"
+    assert as_text(NOTHING, 2) == b"7 |||  ||| logprob= 0 ||| 0\n"
 
 
 def test_alignments_are_a_last_column() -> None:
-    assert as_text(GOOD, 1, Lines(), ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
-    assert as_text(NOTHING, 1, Lines(), []) == b" ||| \n"
-    several = as_text(GOOD, 2, Lines(), ["0-0 1-1", "0-0"]).decode().splitlines()
+    assert as_text(GOOD, 1, ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
+    assert as_text(NOTHING, 1, []) == b" ||| \n"
+    several = as_text(GOOD, 2, ["0-0 1-1", "0-0"]).decode().splitlines()
     assert [line.split(" ||| ")[-1] for line in several] == ["0-0 1-1", "0-0"]
-    assert as_text(NOTHING, 2, Lines(), []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
+    assert as_text(NOTHING, 2, []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
 
 
 def test_a_model_that_copies_aligns_each_word_with_itself(run: Nmt, text: Path) -> None:
@@ -383,7 +376,7 @@ def test_a_line_that_does_not_fit_into_memory_is_an_error_at_once_and_at_the_end
         "Error: 1 of 2 lines did not fit into memory and have empty translations: line 1,234. "
         "Use a smaller --beam or shorter lines.",
     ]
-    assert (as_text(failed, 1, Lines()), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
+    assert (as_text(failed, 1), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
 
 
 def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureFixture[str]) -> None:
