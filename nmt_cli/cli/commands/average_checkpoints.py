@@ -1,5 +1,6 @@
 """`nmt average-checkpoints`: a run folder or several models in, one averaged model folder out."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nmt_cli.cli.options import COUNT, EXISTING_FOLDER, FOLDER, Command, Number, common, printer
+from nmt_cli.errors import printable
 
 if TYPE_CHECKING:
     from nmt_cli.checkpoints.average import Part
@@ -110,7 +112,7 @@ def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
     """Decode with each candidate average of `run`, print a table of scores, and return the best candidate.
     Unless `quiet`, print a line per candidate. First raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
-    from nmt_cli.cli.reports.selection import show, trial_line
+    from nmt_cli.cli.reports.train import judgements
     from nmt_cli.runtime.atomic import check_writable
     from nmt_cli.runtime.devices import device_of_rank
     from nmt_cli.training.validation.selection import try_all, winner
@@ -118,7 +120,39 @@ def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
     # Decoding takes long. If the result can't be written, fail before it.
     check_replaceable(out, [])
     check_writable(out)
-    trials = try_all(run, device_of_rank("auto", 0), lambda trial: printer(quiet)(trial_line(trial)))
+    show = printer(quiet)
+    trials = try_all(
+        run,
+        device_of_rank("auto", 0),
+        lambda trial: show(f"{trial.average.name}: {judgements(trial.judgements)}"),
+    )
     won = winner(trials)
-    show(trials, won)
+    _print_trials(trials, won)
     return won
+
+
+def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
+    """Print a table of candidates to stdout: scores, perplexities and steps, with a star at the winner `won`.
+    Then print the metric that decided, and signatures on the first validation set."""
+    from rich import box
+
+    from nmt_cli.cli.reports.tables import print_table
+
+    heads = [
+        printable(f"{one.name} {name}")
+        for one in won.judgements
+        for name in (*(score.name for score in one.scores), "perplexity")
+    ]
+    rows = []
+    for trial in trials:
+        cells = ["*" if trial is won else "", trial.average.name]
+        for one in trial.judgements:
+            cells += [*(f"{score.value:.2f}" for score in one.scores), f"{one.perplexity:.3f}"]
+        rows.append([*cells, ", ".join(map(str, trial.steps))])
+    # Programs that read the output get columns without lines around them.
+    lines = box.HEAVY_HEAD if sys.stdout.isatty() else None
+    print_table(None, ["", "candidate"], [*heads, "steps"], rows, box=lines)
+    judged = won.judgements[0]
+    click.echo(f"* is the best by {won.metric} on {printable(judged.name)} (the first of equal ones)")
+    for score in judged.scores:
+        click.echo(f"{score.name}: {score.signature}")

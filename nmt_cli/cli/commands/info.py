@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import EXISTING, Command, common
-from nmt_cli.errors import printable
 
 
 @click.command(cls=Command, epilog="nmt info run")
@@ -18,8 +17,6 @@ def info(path: Path, quiet: bool) -> None:
     a model of another toolkit.
     """
     from nmt_cli.cli.reports.info import facts
+    from nmt_cli.cli.reports.tables import print_facts
 
-    rows = facts(path)
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        click.echo(printable(f"{name:<{width}}  {value}"))
+    print_facts(facts(path))

@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from nmt_cli.cli.options import printer, warn
-from nmt_cli.cli.reports.tables import table_console
+from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.data.cleaning.filters import REASONS
 from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.preprocessing.preprocess import Outcome
-from nmt_cli.errors import printable
 
 NAMES_SHOWN = 5
 """Number of damaged parts that the warning names."""
@@ -33,13 +29,11 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
         warn(warning)
     if quiet:
         return
-    console = table_console(stderr=True)
-    console.print(_filter_table(outcome.report))
-    console.print(_split_table(outcome))
+    _print_tables(outcome, outcome.report)
     tokenizer = outcome.manifest["tokenizer"]
-    sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
-    joint = f"vocabulary: {sizes[0]} entries, joint"
-    echo(joint if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries")
+    source, target = f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}"
+    joint = f"vocabulary: {source} entries, joint"
+    echo(joint if tokenizer["joint"] else f"vocabularies: {source} and {target} entries")
     echo(f"filter report with samples: {out / FILTER_PAGE} (for programs: {FILTER_REPORT})")
     echo(f"{out} is complete")
 
@@ -60,28 +54,19 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
             yield f"{corpus.role} set {corpus.name!r}: {reason} in {pairs} (kept; first: line {first:,})"
 
 
-def _filter_table(report: FilterReport) -> Table:
-    """Return a table of corpora, with the pairs read, kept, and dropped for each reason that occurred."""
+def _print_tables(outcome: Outcome, report: FilterReport) -> None:
+    """Print a table of corpora, with the pairs read, kept, and dropped for each reason that occurred. Print a
+    table of all splits with role, pairs, and tokens and unknown tokens of both languages."""
     corpora = report.of_role("train")
     reasons = [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
-    table = Table(title="Training pairs", title_justify="left")
-    table.add_column("corpus")
-    for name in ("read", "kept", *reasons):
-        table.add_column(name, justify="right")
-    for corpus in corpora:
-        numbers = (corpus.read, corpus.kept, *(corpus.dropped.counts[reason] for reason in reasons))
-        table.add_row(Text(printable(corpus.name)), *(f"{number:,}" for number in numbers))
-    return table
-
-
-def _split_table(outcome: Outcome) -> Table:
-    """Return a table of all splits with role, pairs, and tokens and unknown tokens of both languages."""
-    table = Table(title="Dataset", title_justify="left")
-    for name in ("split", "role"):
-        table.add_column(name)
-    for name in ("pairs", "source tokens", "unknown", "target tokens", "unknown"):
-        table.add_column(name, justify="right")
+    rows = [
+        (one.name, one.read, one.kept, *(one.dropped.counts[reason] for reason in reasons)) for one in corpora
+    ]
+    print_table("Training pairs", ["corpus"], ["read", "kept", *reasons], rows, stderr=True)
+    heads = ["pairs", "source tokens", "unknown", "target tokens", "unknown"]
     keys = ("pairs", "source_tokens", "source_unknowns", "target_tokens", "target_unknowns")
-    for name, split in outcome.manifest["splits"].items():
-        table.add_row(Text(printable(name)), split["role"], *(f"{split[key]:,}" for key in keys))
-    return table
+    splits = [
+        (name, split["role"], *(split[key] for key in keys))
+        for name, split in outcome.manifest["splits"].items()
+    ]
+    print_table("Dataset", ["split", "role"], heads, splits, stderr=True)

@@ -7,11 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from nmt_cli.cli.options import printer, warn
-from nmt_cli.cli.reports.tables import table_console
+from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
@@ -35,7 +33,11 @@ def show(outcome: Scores, quiet: bool) -> None:
             click.echo("\t".join(row))
     if by_line and quiet:
         return
-    table_console(stderr=by_line).print(_table(outcome))
+    kinds = [(score.name, score.kind.replace(": ", ":\n")) for score in outcome.systems[0].scores]
+    heads = [f"{name}\n{kind}".strip() for name, kind in kinds]
+    rows = [(system.name, *_cells(system, outcome.systems[0])) for system in outcome.systems]
+    lines = counted(outcome.lines, "line")
+    print_table(lines, ["system"], heads, rows, stderr=by_line, show_lines=_tested(outcome))
     for line in _explanations(outcome):
         click.echo(line, err=by_line)
 
@@ -85,17 +87,6 @@ def _show_notes(outcome: Scores, quiet: bool) -> None:
         warn(warning)
     for note in outcome.notes:
         printer(quiet)(f"Note: {note}")
-
-
-def _table(outcome: Scores) -> Table:
-    table = Table(title=counted(outcome.lines, "line"), title_justify="left", show_lines=_tested(outcome))
-    table.add_column("system", overflow="fold")
-    for score in outcome.systems[0].scores:
-        kind = score.kind.replace(": ", ":\n")
-        table.add_column(f"{score.name}\n{kind}".strip(), justify="right")
-    for system in outcome.systems:
-        table.add_row(Text(printable(system.name)), *_cells(system, outcome.systems[0]))
-    return table
 
 
 def _cells(system: System, first: System) -> Iterator[str]:

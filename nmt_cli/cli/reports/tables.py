@@ -1,14 +1,47 @@
-"""The console that tables are printed to."""
+"""Tables of commands on stdout or stderr."""
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import click
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nmt_cli.errors import printable
 
 PIPED_WIDTH = 160
 """The width of tables if the output is not a terminal, in characters."""
 
 
-def table_console(*, stderr: bool = False) -> Console:
-    """Return a console for stdout, or `stderr`, as wide as the terminal, or `PIPED_WIDTH` without one."""
+def print_table(
+    title: str | None,
+    names: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    stderr: bool = False,
+    **options: Any,
+) -> None:
+    """Print a table to stdout or `stderr`, as wide as the terminal, or `PIPED_WIDTH` without one. `names` are
+    the heads of the first columns, whose texts are made printable. `numbers` are the heads of columns aligned
+    to the right. `options` are those of `Table` of rich."""
+    table = Table(title=title, title_justify="left", **options)
+    for head in names:
+        table.add_column(head, overflow="fold")
+    for head in numbers:
+        table.add_column(Text(head), justify="right", overflow="fold")
+    for row in rows:
+        texts = [printable(cell) for cell in row[: len(names)]]
+        texts += [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row[len(names) :]]
+        table.add_row(*map(Text, texts))
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else PIPED_WIDTH, highlight=False)
+    Console(stderr=stderr, width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print a line with each name and text of `facts` to stdout, with the texts below each other."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        click.echo(printable(f"{name:<{width}}  {value}"))

@@ -1,25 +1,35 @@
-"""The progress of `nmt train` as plain lines."""
+"""The output of `nmt train`: lines, or on a terminal a panel and lines above it that stay. Also the plan."""
 
 import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from nmt_cli.cli.reports.tables import print_facts
 from nmt_cli.errors import printable
-from nmt_cli.training.tracking.events import (
-    Doing,
-    Event,
-    Logged,
-    Note,
-    Progress,
-    Saved,
-    Spent,
-    Standing,
-    Validated,
-    Warned,
-)
+from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Spent, Validated, Warned
 from nmt_cli.training.validation.metrics import Judgement
-from nmt_cli.units import duration
+from nmt_cli.units import duration, size
+
+if TYPE_CHECKING:
+    from nmt_cli.training.setup.dry_run import Forecast
+
+SECONDS_BETWEEN_UPDATES = 0.25
+"""The shortest time between two updates of the panel, if only the step changed."""
+
+MAX_WIDTH = 110
+"""Columns of the panel."""
 
 
 class Reporter:
@@ -31,73 +41,183 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         """Print the line of an event, if the event has a line. With `quiet`, print only a `Warned`."""
-        if isinstance(event, Doing | Logged | Saved | Standing) or (
-            self._quiet and not isinstance(event, Warned)
-        ):
-            return
-        self._print(_progress(event) if isinstance(event, Progress) else text(event))
+        line = text(event)
+        if line and (isinstance(event, Warned) or not self._quiet):
+            self._print(line)
 
     def end(self, run: Path, complete: bool) -> None:
         """Print that `run` is complete, or how to resume it. With `quiet`, print nothing."""
         if not self._quiet:
-            self._print(ending(run, complete))
+            end = "complete" if complete else "stopped and saved. Run the same command again to resume."
+            self._print(printable(f"{run}: {end}"))
 
     def _print(self, line: str) -> None:
-        """Print a line to stderr, unless `silent`. Once the terminal is closed, print nothing any more."""
+        self._show(lambda: click.echo(line, err=True))
+
+    def _show(self, show: Callable[[], None]) -> None:
+        """Call `show`, unless `silent`. Once the terminal is closed, show nothing any more."""
         if self._silent:
             return
         try:
-            click.echo(line, err=True)
+            show()
         except OSError:  # the terminal was closed, which must not stop training
             self._silent = True
 
 
-def text(event: Note | Warned | Validated | Spent) -> str:
-    """Return the line for an event: a note, a warning, the scores of a validation, or the cost of a run."""
+class LiveReporter(Reporter):
+    """Shows the events of a run on a terminal: the latest state in a panel, and lasting messages above it."""
+
+    def __init__(self, run: Path, console: Console, live: Live) -> None:
+        """`run` is the run folder. Lines are printed to `console`, and `live` shows the panel below them."""
+        super().__init__(quiet=False)
+        self._run, self._console, self._live = run, console, live
+        self._doing: Doing | None = None
+        self._progress: Progress | None = None
+        self._state = ""
+        self._drawn = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Show `Doing` and `Progress` in the panel. Print skipped steps and other events above it."""
+        match event:
+            case Doing(what):
+                changed = what != self._state
+                self._doing, self._state = event, what
+                self._draw(now=changed)
+            case Progress():
+                self._progress = event
+                if event.skipped:
+                    self._print(f"step {event.step:,}: {event.skipped} steps skipped (not finite)")
+                self._draw()
+            case _:
+                super().__call__(event)
+
+    def end(self, run: Path, complete: bool) -> None:
+        """Draw the panel for the last time. Print that `run` is complete, or how to resume it."""
+        self._state = "complete" if complete else "stopped"
+        self._draw()
+        super().end(run, complete)
+
+    def panel(self) -> RenderableType:
+        """Return the panel with the state of the run, or "getting ready …" before a `Doing` event."""
+        doing, progress = self._doing, self._progress
+        if not doing:
+            return Text("getting ready …", style="dim")
+        rows: list[RenderableType] = [Text(f"step {doing.step:,}")]
+        if progress:
+            rows = [_steps(doing.step, progress), _figures(progress)]
+        state = f" {self._state}, {_epoch(doing.epoch, progress.epoch_of if progress else '')}"
+        if progress and progress.bleu_on:
+            state += f", BLEU on {progress.bleu_on}"
+        title = Text.assemble((printable(self._run.name), "bold"), (state, "dim"))
+        width = min(self._console.width, MAX_WIDTH)
+        return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
+
+    def _print(self, line: str) -> None:
+        """Print a line, which stays above the panel."""
+        style = "yellow" if line.startswith("Warning: ") else ""
+        self._show(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
+
+    def _draw(self, now: bool = True) -> None:
+        """Draw the panel. Without `now`, draw at most once in `SECONDS_BETWEEN_UPDATES`."""
+        if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_UPDATES:
+            self._drawn = time.monotonic()
+            self._show(lambda: self._live.update(self.panel(), refresh=True))
+
+
+@contextmanager
+def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter]:
+    """Yield a reporter of events on stderr: a panel for `run` on a terminal that can redraw, otherwise lines.
+    `quiet` prints only warnings, `silent` nothing, both without a panel. The panel ends with the block."""
+    console = Console(stderr=True)
+    if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield Reporter(quiet, silent)
+        return
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False)
+    reporter = LiveReporter(run, console, live)
+    live.update(reporter.panel())
+    with suppress(OSError):
+        live.start()
+    try:
+        yield reporter
+    finally:
+        with suppress(OSError):
+            live.stop()
+
+
+def text(event: Event) -> str:
+    """Return the line of a note, a warning, the progress, the scores of a validation, or the cost of a run.
+    Return "" for other events."""
     match event:
-        case Note(text):
-            return printable(text)
-        case Warned(text):
-            return printable(f"Warning: {text}")
+        case Note(message):
+            return printable(message)
+        case Warned(message):
+            return printable(f"Warning: {message}")
+        case Progress():
+            skipped = f", {event.skipped} steps skipped (not finite)" if event.skipped else ""
+            return (
+                f"step {event.step:,} of {event.max_steps:,}, {_epoch(event.epoch, event.epoch_of)}: "
+                f"loss {event.loss:.3f}, perplexity {_perplexity(event)}, "
+                f"learning rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
+                f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, "
+                f"{duration(event.seconds_left)} to go{skipped}"
+            )
         case Validated():
-            sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""
             decoded = "" if event.decoded == "weights" else f" ({event.decoded})"
-            return printable(f"step {event.step:,}{decoded}: {sets}{best} ({duration(event.seconds)})")
+            scores = judgements(event.judgements)
+            return printable(f"step {event.step:,}{decoded}: {scores}{best} ({duration(event.seconds)})")
         case Spent():
-            return _spent(event)
+            return (
+                f"cost: {event.model_flops:.1e} model FLOPs in {duration(3600 * event.hours)}, "
+                f"{duration(3600 * event.device_hours)} summed over devices"
+            )
+    return ""
 
 
-def ending(run: Path, complete: bool) -> str:
-    """Return the last line about the folder `run`: that it is complete, or how to resume it."""
-    end = "complete" if complete else "stopped and saved. Run the same command again to resume."
-    return printable(f"{run}: {end}")
+def judgements(judged: Sequence[Judgement]) -> str:
+    """Return the name, the scores, their subset if any, and the perplexity of each validation set."""
+    texts = []
+    for one in judged:
+        scores = ", ".join(f"{score.name} {score.value:.2f}" for score in one.scores)
+        on = f" on {one.subset}" if one.subset else ""
+        texts.append(f"{one.name}: {scores}{on}, perplexity {one.perplexity:.3f}")
+    return "; ".join(texts)
 
 
-def epoch(number: int, corpus: str) -> str:
+def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
+    """Print the plan of a run on `devices` devices of a `kind`, such as "cuda", to stdout: parameters,
+    batches, padding, steps, memory, checkpoints, FLOPs and time."""
+    epoch, trial, disk = forecast.epoch, forecast.trial, forecast.disk
+    frozen = forecast.parameters - forecast.trained
+    dropped = f", {epoch.dropped:,} left out as too long" if epoch.dropped else ""
+    corpus = f" (an epoch of {epoch.of})" if epoch.of else ""
+    source, target = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
+    epochs = forecast.steps / epoch.batches
+    print_facts(
+        {
+            "parameters": f"{forecast.parameters:,}" + (f" ({frozen:,} frozen)" if frozen else ""),
+            "batches per epoch": f"{epoch.batches:,} of {epoch.pairs:,} pairs{dropped}{corpus}",
+            "tokens per batch": f"{source:,.0f} source and {target:,.0f} target on average, "
+            f"in {forecast.micro.count:.1f} micro-batches on each of {devices} {kind}",
+            "padding": f"{forecast.micro.filler:.2%}",
+            "steps": f"{forecast.steps:,} ({epochs:,.{0 if epochs >= 10 else 1}f} epochs)",
+            "memory": f"{size(trial.memory)} at most, measured with the longest batch ({trial.tokens:,} "
+            f"tokens); {size(forecast.weights_memory)} for weights, gradients and optimiser",
+            "checkpoints": f"{size(disk.checkpoint)} each, {size(disk.checkpoint * disk.count)} for at most "
+            f"{disk.count} ({size(disk.free)} free)",
+            "model FLOPs": f"{forecast.flops:.2e}",
+            "time": f"about {duration(forecast.seconds)} without validation, "
+            "estimated from the longest batch",
+        }
+    )
+
+
+def _epoch(number: int, corpus: str) -> str:
     """Return "epoch 1" for `number` 0. With `corpus`, the mixed corpus whose epochs count, add "of NAME"."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
-def _judgement(judgement: Judgement) -> str:
-    """Return the name, the scores, their subset if any, and the perplexity of a validation set."""
-    scores = ", ".join(f"{score.name} {score.value:.2f}" for score in judgement.scores)
-    on = f" on {judgement.subset}" if judgement.subset else ""
-    return f"{judgement.name}: {scores}{on}, perplexity {judgement.perplexity:.3f}"
-
-
-def _progress(event: Progress) -> str:
-    """Return the line of the progress of training, with the number of skipped steps if any."""
-    position = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
-    line = (
-        f"{position}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
-        f"learning rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
-        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {duration(event.seconds_left)} to go"
-    )
-    return f"{line}, {event.skipped} steps skipped (not finite)" if event.skipped else line
-
-
-def perplexity(event: Progress) -> str:
+def _perplexity(event: Progress) -> str:
     """Return e^`event.nll` as text, with fewer decimals if larger. From e^20 on, and for NaN, "huge"."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
@@ -107,8 +227,33 @@ def perplexity(event: Progress) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _spent(event: Spent) -> str:
-    return (
-        f"cost: {event.model_flops:.1e} model FLOPs in {duration(3600 * event.hours)}, "
-        f"{duration(3600 * event.device_hours)} summed over devices"
-    )
+def _steps(step: int, progress: Progress) -> RenderableType:
+    """Return a row with the step, the number of steps, a bar and the time left."""
+    row = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for ratio in (None, 1, None):
+        row.add_column(ratio=ratio, no_wrap=True)
+    left = f"{step / progress.max_steps:.1%}, {duration(progress.seconds_left)} to go"
+    row.add_row(f"step {step:,} of {progress.max_steps:,}", ProgressBar(progress.max_steps, step), left)
+    return row
+
+
+def _figures(progress: Progress) -> RenderableType:
+    """Return the latest measurements in two rows of four."""
+    bleu = f"{progress.bleu[0]:.2f}, best {progress.bleu[1]:.2f}" if progress.bleu else "not yet"
+    figures = {
+        "loss": f"{progress.loss:.3f}",
+        "perplexity": _perplexity(progress),
+        "BLEU": bleu,
+        "rate": f"{progress.learning_rate:.2e}",
+        "filler": f"{progress.filler:.1%}",
+        "waiting": f"{progress.waiting:.1%}",
+        "real tokens/s": f"{progress.tokens_per_second:,.0f}",
+        "memory": size(progress.memory),
+    }
+    cells = [Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in figures.items()]
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(4):
+        grid.add_column(no_wrap=True)
+    grid.add_row(*cells[:4])
+    grid.add_row(*cells[4:])
+    return grid
