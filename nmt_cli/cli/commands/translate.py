@@ -211,7 +211,7 @@ def _translations(
     from nmt_cli.translation.checks.input_checks import OddInput
 
     tokenizers = model.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary, model.languages[0])
+    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
     lines = (odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
     report.begin(odd)
     for translation in model.translations(lines, before_waiting=flush):

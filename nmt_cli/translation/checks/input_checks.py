@@ -1,11 +1,10 @@
-"""Warnings about unsuitable input: tokenized, in another language or script, compressed, or not UTF-8."""
+"""Warnings about unsuitable input: tokenized, in another script, compressed, or not UTF-8."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.text.config import Kind
-from nmt_cli.text.languages.guess import LanguageGuess
 from nmt_cli.text.normalize import SPACE_MARK
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.translation.checks.notes import Noted
@@ -33,10 +32,8 @@ MIN_PIECES = 200
 class OddInput:
     """A check of every line of input, in order. It warns at most once about each kind of problem."""
 
-    def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
-        """`kind` is the kind of subwords. All arguments describe the source side of the model."""
-        self._lang = lang
-        self._guess: LanguageGuess | None = LanguageGuess(lang)
+    def __init__(self, kind: Kind, vocabulary: Vocabulary) -> None:
+        """`kind` is the kind of subwords. Both arguments describe the source side of the model."""
         trained_on = _signs_in(kind, vocabulary.entries)
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
         self._mark = vocabulary.unknown
@@ -55,15 +52,10 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """Return a warning about UTF-16, compression, a test set, tokenized text, unknown tokens or language,
-        or None. `ids` are the tokens of line `number`. Call the method in order of lines."""
+        """Return a warning about UTF-16, compression, a test set, tokenized text or unknown tokens, or None.
+        `ids` are the tokens of line `number`. Call the method in order of lines."""
         foreign, self._foreign = self._foreign, None
-        return (
-            foreign
-            or self._tokenized(number, raw)
-            or self._unknowns(number, ids)
-            or self._other_language(number, raw)
-        )
+        return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
 
     def report(self) -> str | None:
         """Return a message about all lines with invalid UTF-8, or None, at the end of the run."""
@@ -79,18 +71,6 @@ class OddInput:
         return (
             f"line {number:,} contains {shown}: the input looks tokenised, but the model was not trained on "
             "tokenised text. Use plain text."
-        )
-
-    def _other_language(self, number: int, raw: str) -> str | None:
-        """Return a warning, once, if the first lines are not in the model's source language, or None."""
-        other = self._guess.other(raw) if self._guess else None
-        if other or number == FIRST_LINES:
-            self._guess = None
-        if not other:
-            return None
-        return (
-            f"the input up to line {number:,} looks like language {other}, but the model translates from "
-            f"{self._lang}. Check the input file and the model."
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:

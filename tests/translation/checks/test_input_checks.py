@@ -1,7 +1,6 @@
 """Warnings about unsuitable input."""
 
 import gzip
-from collections.abc import Sequence
 from typing import get_args
 
 import pytest
@@ -143,30 +142,3 @@ def test_invalid_utf8_is_replaced_and_counted() -> None:
     for number in range(3, 10):
         odd.text(number, b"\xc3")
     assert odd.report() == "lines 2, 3, 4, 5, 6 and 3 more: bytes that are not UTF-8 became U+FFFD"
-
-
-def in_language(lang: str, lines: Sequence[str]) -> list[str]:
-    odd = OddInput("char", Numbering.new((), []).vocabulary, lang)
-    warnings = (odd.warning(number, line, [KNOWN]) for number, line in enumerate(lines, start=1))
-    return [warning for warning in warnings if warning]
-
-
-GERMAN = [
-    "Das Haus ist klein und der Hund ist nicht in dem Haus",
-    "Die Frau geht mit dem Hund auf die Straße",
-] * 9
-
-
-def test_another_language_causes_one_warning_with_its_line() -> None:
-    (message,) = in_language("en", GERMAN)
-    assert message.startswith("the input up to line ")
-    assert "looks like language de, but the model translates from en" in message
-
-
-@pytest.mark.parametrize("lang", ["de", "de-AT", "xx", ""])
-def test_the_right_or_an_unknown_language_causes_no_warning(lang: str) -> None:
-    assert in_language(lang, GERMAN) == []
-
-
-def test_a_few_foreign_words_cause_no_warning() -> None:
-    assert in_language("en", ["He said: das ist der Hund, and the dog was in the house with you."] * 20) == []
