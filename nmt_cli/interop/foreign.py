@@ -1,7 +1,8 @@
 """Describe another toolkit's model in our terms, and write it as a model folder."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,34 +13,31 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
-from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.tokenizer import Side
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
 
 PositionRule = Literal["marian", "huggingface"]
 
-POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
-    "marian": "marian",
-    "huggingface": "sinusoidal",
-}
+Positions = Literal["marian", "sinusoidal"]
+Activation = Literal["relu", "gelu", "swish"]
+
+POSITIONS: Mapping[PositionRule, Positions] = {"marian": "marian", "huggingface": "sinusoidal"}
 """Our `model.positions` for the sinusoids of each toolkit."""
 
-ACTIVATIONS: Mapping[str, Literal["relu", "gelu", "swish"]] = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "swish": "swish",
-    "silu": "swish",
-}
+ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """Our `model.activation` for each name in Hugging Face and fairseq."""
+
+LANGUAGE_CODE = re.compile(r">>\S+<<")
+
+UNTOUCHED = TextConfig(unicode="none", words="raw")
+"""Text settings of imported models: nmt changes no text. Their SentencePiece models contain all rules."""
 
 TRAINING = "train.toml"
 """Settings file beside the model. `nmt train --config` continues training with it."""
 
-BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
-    ("beam",): (1, 100),
-    ("length_penalty", "length_rule"): (0, 10),
-    ("cap_ratio", "cap_extra"): (0, 100),
-    ("cap_extra", "cap_ratio"): (0, 10_000),
-}
-"""Lowest and highest value of an imported search setting. Further names are settings that depend on it."""
+TRAINING_HEAD = "# nmt train DATASET --config this file --init-from this folder\n[model]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +81,22 @@ class Foreign:
     trained_on: Mapping[str, Any] = field(default_factory=dict)
     """Training record of a model that nmt exported."""
 
-    @property
-    def identity(self) -> Identity:
-        """Return the description for the model folder: settings, tokenisers and training record. The record
-        includes `longest`, if known."""
-        longest = {"longest": self.longest} if self.longest else {}
-        return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
 
-
-def with_sane_search(foreign: Foreign) -> Foreign:
-    """Return `foreign` without each search setting that is out of `BOUNDS`. Also leave out the dependent
-    settings, listed beside it in `BOUNDS`. Add a note for each setting out of bounds."""
-    search, notes = dict(foreign.search), [*foreign.notes]
-    for (name, *dependent), (low, high) in BOUNDS.items():
-        if not low <= (value := foreign.search.get(name, low)) <= high:
-            search = {key: search[key] for key in search if key not in (name, *dependent)}
-            notes.append(f"{name} is {value!s:.20}, not {low} to {high}, so nmt decodes with its default")
-    return replace(foreign, search=search, notes=notes)
+def sentencepiece_tokenizers(
+    languages: tuple[str, str],
+    models: Mapping[Side, bytes],
+    sides: Mapping[Side, Vocabulary],
+    symbols: tuple[str, ...] = (),
+    begins: tuple[str, ...] = (),
+) -> Tokenizers:
+    """Return tokenisers for `models`, the contents of SentencePiece files. `languages` are source and target.
+    A vocabulary is shared if `sides` has one object twice. `symbols` and `begins` are those of `Recipe`. By
+    default, source entries like ">>de<<" are symbols."""
+    joint = sides["source"] is sides["target"]
+    own = joint and models["source"] != models["target"]
+    symbols = symbols or tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
+    recipe = Recipe("sentencepiece", joint, *languages, UNTOUCHED, symbols, own_models=own, begins=begins)
+    return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
 
 
 def check_free(out: Path) -> None:
@@ -114,17 +111,12 @@ def write(foreign: Foreign, out: Path) -> None:
     origin: dict[str, Any] = {"imported": foreign.kind}
     if foreign.search:
         origin["search"] = dict(foreign.search)
-    with folder_written_whole(out) as folder:
-        write_model(folder, foreign.identity, foreign.tensors, origin)
-        (folder / TRAINING).write_text(_for_training(foreign.config), encoding="utf-8")
-
-
-def _for_training(config: ModelConfig) -> str:
-    """Return the text of `train.toml`, with which `nmt train` continues to train the model. If positions are
-    not learned, leave out `longest`."""
-    settings = asdict(config)
-    if config.positions != "learned":
+    longest = {"longest": foreign.longest} if foreign.longest else {}
+    identity = Identity(foreign.config, foreign.tokenizers, {**foreign.trained_on, **longest})
+    settings = asdict(foreign.config)
+    if foreign.config.positions != "learned":
         del settings["longest"]  # it has no effect with other positions, and would be refused
-    lines = [f"{name} = {toml_literal(value)}" for name, value in settings.items()]
-    header = "# nmt train DATASET --config this file --init-from this folder"
-    return "\n".join([header, "[model]", *lines, ""])
+    lines = [f"{name} = {toml_literal(value)}\n" for name, value in settings.items()]
+    with folder_written_whole(out) as folder:
+        write_model(folder, identity, foreign.tensors, origin)
+        (folder / TRAINING).write_text("".join([TRAINING_HEAD, *lines]), encoding="utf-8")

@@ -25,10 +25,6 @@ class ForeignSettings:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def names(self) -> list[str]:
-        """Return the names of all settings, also of null settings, in the order of the file."""
-        return list(self._values)
-
     def integer(self, name: str, default: int | None = None) -> int:
         """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""
         return cast(int, self._read(name, int, default))
@@ -117,6 +113,19 @@ def read_settings(path: Path) -> ForeignSettings:
 def read_settings_if_any(path: Path) -> ForeignSettings:
     """Return the settings in a JSON file. If missing, return empty settings. Their errors name the folder."""
     return read_settings(path) if path.is_file() else ForeignSettings({}, str(path.parent))
+
+
+def read_ids(path: Path, rows: int) -> dict[str, int]:
+    """Return the id of each piece in a JSON file. Raise `UserError` if the file is missing or damaged, or an
+    id is negative, not below `rows`, or repeated."""
+    values = read_json(path)
+    if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
+        raise UserError(f"{path} is not a vocabulary. Copy it again.")
+    if wrong := [i for i in values.values() if not 0 <= i < rows]:
+        raise UserError(f"{path} has the id {wrong[0]}, but the model has only {rows:,} entries.")
+    if len({*values.values()}) < len(values):
+        raise UserError(f"{path} gives one id to two pieces. Copy it again.")
+    return values
 
 
 def read_text(path: Path) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import REAL
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizers import Tokenizers
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
@@ -76,9 +77,9 @@ def to_halves(rows: Tensor) -> Tensor:
 
 
 def import_tensors(
-    tensors: Mapping[str, Tensor], where: str, config: ModelConfig, source: int, target: int
+    tensors: Mapping[str, Tensor], where: str, config: ModelConfig, tokenizers: Tokenizers
 ) -> dict[str, Tensor]:
-    """Return our tensors in fp32 by our names, for vocabularies of `source` and `target` entries.
+    """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
 
     `tensors` have common names. Ignore embeddings that `config.tie` makes equal to the output matrix. Raise
     `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or of
@@ -87,6 +88,7 @@ def import_tensors(
     order = channel_order(config.width)
     imported: dict[str, Tensor] = {}
     left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
+    source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
     for one in correspondences(config, source, target):
         tensor = torch.cat([_taken(left, name, shape, where) for name, shape in one.theirs.items()])
         for axis in one.channel_axes:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,7 +52,9 @@ def copied(theirs: "MarianMTModel", config: ModelConfig, vocabulary: Vocabulary 
     """Return our model with their weights, as an import would have it."""
     model = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
     tensors = usual_names(theirs.state_dict())
-    imported = import_tensors(tensors, "Marian", config, VOCABULARY, VOCABULARY)
+    side: Any = SimpleNamespace(vocabulary=vocabulary)
+    tokenizers: Any = SimpleNamespace(source=side, target=side)
+    imported = import_tensors(tensors, "Marian", config, tokenizers)
     assert imported.keys() == weights(model).keys()
     model.load_state_dict(imported, strict=False)  # it has names for each use of a shared matrix
     return model

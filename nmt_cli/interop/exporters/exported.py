@@ -5,16 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.interop.foreign import UNTOUCHED
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.config import TextConfig
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.charsmap import with_normalization
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
-
-UNTOUCHED = TextConfig(unicode="none", words="raw")
-"""Text settings of imported models: nmt changes no text. Their SentencePiece models contain all rules."""
 
 SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 """File name of each side's SentencePiece model, in exports and in OPUS-MT's models."""

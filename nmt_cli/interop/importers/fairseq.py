@@ -1,7 +1,8 @@
 """Read fairseq's Transformer: a checkpoint, and beside it the dictionaries and a subword model."""
 
 import argparse
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,15 @@ FIRST = PADDING + 1
 
 EPSILON = 1e-5
 OVERWRITE, FILLER = "#fairseq:overwrite", "madeupword"
+OFF = (
+    *("no_scale_embedding", "layernorm_embedding", "no_token_positional_embeddings", "cross_self_attention"),
+    *("adaptive_softmax_cutoff", "no_cross_attention", "character_embeddings"),
+)
+"""Settings that nmt does not support."""
+
 CODES, SENTENCEPIECE = ("*codes*", "code", "*.bpe"), ("*.model", "*.spm")
 
+OLD_NORM = re.compile(r"((encoder|decoder)\.layers\.[0-9]+)\.layer_norms\.([0-2])\.(.+)")
 OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -48,11 +56,6 @@ SEARCH: Mapping[str, Any] = {
 """Defaults of `fairseq-generate`."""
 
 
-def is_checkpoint(path: Path) -> bool:
-    """Return whether `path` is a file whose name ends in `.pt`, or a folder that contains such a file."""
-    return path.suffix == ENDING or (path.is_dir() and any(path.glob(f"*{ENDING}")))
-
-
 def read(path: Path, options: ImportOptions) -> Foreign:
     """Return the model of a checkpoint, or of a folder's checkpoint. Dictionaries and a subword model must be
     beside the checkpoint. Raise `UserError` for an unsupported model, or for `options.positions`."""
@@ -65,13 +68,18 @@ def read(path: Path, options: ImportOptions) -> Foreign:
     if not isinstance(checkpoint, Mapping) or not isinstance(checkpoint.get("model"), Mapping):
         raise UserError(f"{file} is not a checkpoint of fairseq. Name a checkpoint that fairseq wrote.")
     tensors = {str(name): value for name, value in checkpoint["model"].items() if isinstance(value, Tensor)}
-    settings = _settings(checkpoint, file)
-    names = _dictionaries(file.parent, settings, options)
-    sides = {side: _vocabulary(file.parent / f"dict.{names[side]}.txt") for side in SIDES}
+    settings, folder = _settings(checkpoint, file), file.parent
+    pair = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
+    for lang in pair:
+        if not (folder / f"dict.{lang}.txt").is_file():
+            raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
+    names = dict(zip(SIDES, pair, strict=True))
+    sides = {side: _vocabulary(folder / f"dict.{lang}.txt") for side, lang in names.items()}
     tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
-    imported = import_tensors(tensors, str(file), config, *(len(sides[side]) for side in SIDES))
-    return Foreign("fairseq", config, _tokenizers(file.parent, names, sides), imported, SEARCH)
+    tokenizers = _tokenizers(folder, names, sides)
+    imported = import_tensors(tensors, str(file), config, tokenizers)
+    return Foreign("fairseq", config, tokenizers, imported, SEARCH)
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -102,16 +110,6 @@ def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
     return ForeignSettings(merged, str(file))
 
 
-def _dictionaries(folder: Path, settings: ForeignSettings, options: ImportOptions) -> dict[Side, str]:
-    """Return the language of each side, from `options` or else from `settings`. Raise `UserError` if a
-    language is unknown, or if `folder` lacks the language's dictionary `dict.LANG.txt`."""
-    languages = options.languages(settings.text("source_lang", ""), settings.text("target_lang", ""), folder)
-    for lang in languages:
-        if not (folder / f"dict.{lang}.txt").is_file():
-            raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
-    return dict(zip(SIDES, languages, strict=True))
-
-
 def _vocabulary(path: Path) -> Vocabulary:
     """Return the vocabulary of a dictionary: special tokens, then the pieces of lines "PIECE COUNT". Fillers
     and pieces spelt like special tokens become empty. Raise `UserError` for a bad line or repeated piece."""
@@ -140,54 +138,33 @@ def vocabulary_of(entries: Sequence[str], where: Path, never: Collection[str] = 
 
 
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors under their common names, without version numbers. If the output
-    projection is missing, use the target embedding. Raise `UserError` for an unknown old norm."""
+    """Return a checkpoint's tensors under their common names, without version numbers. Of old versions, split
+    joint attention matrices into queries, keys and values, and name numbered norms. If the output projection
+    is missing, use the target embedding."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith((".version", "_float_tensor")):  # bookkeeping of old versions
             continue
-        tensors_by_name |= dict(_renamed(name, tensor))
-    candidates = [
-        tensors_by_name.pop(name)
-        for name in ("decoder.output_projection.weight", "decoder.embed_out")
-        if name in tensors_by_name
-    ]
+        if ".in_proj_" in name:
+            prefix, _, kind = name.rpartition(".in_proj_")
+            for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
+                tensors_by_name[f"{prefix}.{part}_proj.{kind}"] = rows
+            continue
+        if (old := OLD_NORM.fullmatch(name)) and int(old[3]) < len(OLD_NORMS[old[2]]):
+            name = f"{old[1]}.{OLD_NORMS[old[2]][int(old[3])]}.{old[4]}"
+        tensors_by_name[name] = tensor
+    outputs = ("decoder.output_projection.weight", "decoder.embed_out")
+    candidates = [tensors_by_name.pop(name) for name in outputs if name in tensors_by_name]
     if candidates or TARGET in tensors_by_name:
         tensors_by_name[OUTPUT] = candidates[0] if candidates else tensors_by_name[TARGET]
     return tensors_by_name
 
 
-def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) with the current name. Split an old joint attention matrix into queries, keys and
-    values. Raise `UserError` for an unknown numbered norm of an old version."""
-    if ".in_proj_" in name:
-        prefix, _, kind = name.rpartition(".in_proj_")
-        for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
-            yield f"{prefix}.{part}_proj.{kind}", rows
-    elif ".layer_norms." in name:
-        stack, _, rest = name.partition(".")
-        layer, _, which = rest.partition(".layer_norms.")
-        number, _, kind = which.partition(".")
-        names = {str(i): norm for i, norm in enumerate(OLD_NORMS.get(stack, ()))}
-        if number not in names:
-            raise UserError(f"the checkpoint has {name}, which nmt does not support.")
-        yield f"{stack}.{layer}.{names[number]}.{kind}", tensor
-    else:
-        yield name, tensor
-
-
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
     """Return the architecture. For learned positions, cut the position tables in `tensors`. Raise `UserError`
     for an unsupported setting, or if encoder and decoder differ in size or norm."""
-    for name in (
-        "no_scale_embedding",
-        "layernorm_embedding",
-        "no_token_positional_embeddings",
-        "cross_self_attention",
-    ):
+    for name in OFF:
         settings.demand(name, False)
-    for name in ("adaptive_softmax_cutoff", "no_cross_attention", "character_embeddings"):
-        settings.demand(name, None, False)
     for name in ("embed_dim", "ffn_embed_dim", "attention_heads"):
         settings.demand(f"decoder_{name}", settings.integer(f"encoder_{name}"))
     pre = settings.flag("encoder_normalize_before", False)
@@ -254,8 +231,9 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
     models = {}
     for side in SIDES:
         content = read_ordinary(files[side])
-        alphabet = _alphabet(sides[side].entries)
-        models[side] = {"model": content} if pieces else {"codes": content, "characters.txt": alphabet}
+        alphabet = {*"".join(entry.removesuffix("@@") for entry in sides[side].entries)} - {" ", "\n"}
+        codes_files = {"codes": content, "characters.txt": "".join(sorted(alphabet)).encode()}
+        models[side] = {"model": content} if pieces else codes_files
     return numbered_tokenizers(recipe, models, sides)
 
 
@@ -274,9 +252,3 @@ def _of_sides(files: list[Path], names: Mapping[Side, str]) -> dict[Side, Path]:
             )
         chosen[side] = candidates[0]
     return chosen
-
-
-def _alphabet(entries: Iterable[str]) -> bytes:
-    """Return the sorted set of characters, as UTF-8. Drop spaces, newlines and each entry's final `@@`."""
-    characters = {character for entry in entries for character in entry.removesuffix("@@")}
-    return "".join(sorted(characters - {" ", "\n"})).encode()

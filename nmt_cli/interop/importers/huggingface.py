@@ -14,9 +14,15 @@ from torch import Tensor
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import SPMS, UNTOUCHED
-from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings, read_settings_if_any
+from nmt_cli.interop.exporters.exported import SPMS
+from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions, sentencepiece_tokenizers
+from nmt_cli.interop.foreign_settings import (
+    ForeignSettings,
+    read_ids,
+    read_json,
+    read_settings,
+    read_settings_if_any,
+)
 from nmt_cli.interop.importers import fairseq, m2m100
 from nmt_cli.interop.importers.pickled import read_pickled
 from nmt_cli.interop.weights import (
@@ -31,8 +37,7 @@ from nmt_cli.interop.weights import (
 )
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
-from nmt_cli.text.tokenizer import Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -51,7 +56,6 @@ POSITIONS_NOTE = (
     "positions are those of transformers. If Marian trained the model, as for OPUS-MT, --positions marian "
     "restores the positions of training"
 )
-LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 """Folder names of OPUS-MT. They end with both language codes."""
 
@@ -71,7 +75,10 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
                 f"{folder} has two vocabularies in one matrix. nmt import splits it only with {OURS} "
                 "beside it, and without options."
             )
-        _split_matrix(tensors, folder / TARGET_VOCABULARY)
+        ids = read_ids(folder / TARGET_VOCABULARY, len(tensors[OUTPUT]))
+        first = min(ids.values(), default=0)
+        tensors[SOURCE] = tensors[SOURCE][:first]
+        tensors |= {name: tensors[name][first:] for name in {TARGET, OUTPUT, BIAS} & tensors.keys()}
     if exported:
         return _read_own_export(folder, NAMES[kind], tensors)
     config = _config(settings, tensors, options)
@@ -87,8 +94,7 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
             tensors, source, target = _without_padding(tensors, source, target)
         tokenizers = _tokenizers(folder, options, source, target)
         notes, longest = [POSITIONS_NOTE] if config.positions == "sinusoidal" else [], 512
-    sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
-    imported = import_tensors(tensors, str(folder), config, *sizes)
+    imported = import_tensors(tensors, str(folder), config, tokenizers)
     longest = settings.integer("max_position_embeddings", longest)
     return Foreign(NAMES[kind], config, tokenizers, imported, _search(folder, settings), longest, notes)
 
@@ -109,27 +115,14 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
             tensors[name] = tensors[name][:rows]  # drop the padding rows
     if BIAS in tensors and not tensors[BIAS].any():
         del tensors[BIAS]
-    biases = any(name.endswith("_proj.bias") for name in tensors)
-    config = replace(
-        config,
-        attention_bias=config.attention_bias or biases,
-        output_bias=config.output_bias or BIAS in tensors,
-    )
+    biases = config.attention_bias or any(name.endswith("_proj.bias") for name in tensors)
+    config = replace(config, attention_bias=biases, output_bias=config.output_bias or BIAS in tensors)
     if config.output_bias:
         tensors.setdefault(BIAS, tensors[OUTPUT].new_zeros(target))
     if config.attention_bias:
         tensors = with_attention_biases(tensors)
-    imported = import_tensors(tensors, str(folder), config, source, target)
+    imported = import_tensors(tensors, str(folder), config, tokenizers)
     return Foreign(kind, config, tokenizers, imported, trained_on=trained_on)
-
-
-def _split_matrix(tensors: dict[str, Tensor], vocabulary: Path) -> None:
-    """Split matrices of both vocabularies in `tensors` at the lowest id in the target's file `vocabulary`.
-    The source embedding keeps the rows before this id. All others keep the rest."""
-    first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
-    tensors[SOURCE] = tensors[SOURCE][:first]
-    for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
-        tensors[name] = tensors[name][first:]
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
@@ -148,21 +141,18 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors under their common names, without position tables and zero biases. Use the shared
     matrix for missing embeddings, and the target embedding for a missing output projection."""
-    tensors_by_name = {
-        name.removeprefix("model."): tensor
-        for name, tensor in tensors.items()
-        if "embed_positions" not in name
-    }
+    names = [name for name in tensors if "embed_positions" not in name]
+    tensors_by_name = {name.removeprefix("model."): tensors[name] for name in names}
     shared = tensors_by_name.pop("shared.weight", None)
-    for name in (SOURCE, TARGET):
-        if shared is not None:
-            tensors_by_name.setdefault(name, shared)
-    output = tensors_by_name.pop("lm_head.weight", None)
-    if output is not None or TARGET in tensors_by_name:
-        tensors_by_name[OUTPUT] = tensors_by_name[TARGET] if output is None else output
-    bias = tensors_by_name.pop("final_logits_bias", None)
-    if bias is not None:
-        tensors_by_name[BIAS] = bias.flatten()
+    if shared is not None:
+        tensors_by_name = {SOURCE: shared, TARGET: shared} | tensors_by_name
+    if TARGET in tensors_by_name:
+        tensors_by_name[OUTPUT] = tensors_by_name[TARGET]
+    for ours, theirs in ((OUTPUT, "lm_head.weight"), (BIAS, "final_logits_bias")):
+        if theirs in tensors_by_name:
+            tensors_by_name[ours] = tensors_by_name.pop(theirs)
+    if BIAS in tensors_by_name:
+        tensors_by_name[BIAS] = tensors_by_name[BIAS].flatten()
     return without_zero_biases(tensors_by_name)
 
 
@@ -202,7 +192,7 @@ def _vocabularies(
     Raise `UserError` for an invalid file or id."""
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
-    ids = _ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
+    ids = read_ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
     first, embeddings = settings.integer("decoder_start_token_id"), tensors.get(TARGET, tensors[OUTPUT])
     if not 0 <= first < len(embeddings):
         raise UserError(
@@ -215,26 +205,13 @@ def _vocabularies(
     if not separate:
         return target, target
     sources = len(tensors[SOURCE])
-    ids = _ids(folder / VOCABULARY, sources)
+    ids = read_ids(folder / VOCABULARY, sources)
     never = tuple(i for piece, i in ids.items() if piece == "<pad>")
     return _vocabulary(folder, ids, sources, ids.get("</s>", -1), None, never), target
 
 
 def _separate(folder: Path) -> bool:
     return read_settings_if_any(folder / TOKENIZER).flag("separate_vocabs", False)
-
-
-def _ids(path: Path, rows: int) -> dict[str, int]:
-    """Return the id of each piece in a JSON file. Raise `UserError` if the file is missing or damaged, or an
-    id is negative, not below `rows`, or repeated."""
-    values = read_json(path)
-    if not isinstance(values, dict) or not all(type(i) is int for i in values.values()):
-        raise UserError(f"{path} is not a vocabulary. Copy it again.")
-    if wrong := [i for i in values.values() if not 0 <= i < rows]:
-        raise UserError(f"{path} has the id {wrong[0]}, but the model has only {rows:,} entries.")
-    if len({*values.values()}) < len(values):
-        raise UserError(f"{path} gives one id to two pieces. Copy it again.")
-    return values
 
 
 def _vocabulary(
@@ -260,19 +237,13 @@ def _without_padding(
 ) -> tuple[dict[str, Tensor], Vocabulary, Vocabulary]:
     """Return the arguments without padding. If a side's last entry is padding, which transformers' converter
     appends, remove the entry."""
-    tensors_by_name = dict(tensors)
-    sides = {"source": source, "target": target}
-    for side, names in (("source", (SOURCE,)), ("target", (TARGET, OUTPUT, BIAS))):
-        ids = sides[side]
-        last = len(ids) - 1
-        if ids.never[-1:] != (last,):
-            continue
-        for name in names:
-            if name in tensors_by_name:
-                tensors_by_name[name] = tensors_by_name[name][:last]
-        sides[side] = Vocabulary(ids.entries[:last], ids.end, ids.start, ids.unknown, ids.never[:-1])
-    joint = source is target
-    return tensors_by_name, sides["target" if joint else "source"], sides["target"]
+    tensors_by_name, sides = dict(tensors), [source, target]
+    for i, names in enumerate(({SOURCE}, {TARGET, OUTPUT, BIAS})):
+        last = len(sides[i]) - 1
+        if sides[i].never[-1:] == (last,):
+            tensors_by_name |= {name: tensors[name][:last] for name in names & tensors.keys()}
+            sides[i] = replace(sides[i], entries=sides[i].entries[:last], never=sides[i].never[:-1])
+    return tensors_by_name, sides[1] if source is target else sides[0], sides[1]
 
 
 def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target: Vocabulary) -> Tokenizers:
@@ -288,25 +259,7 @@ def _tokenizers(folder: Path, options: ImportOptions, source: Vocabulary, target
     languages = options.languages(
         settings.text("source_lang", source_lang), settings.text("target_lang", target_lang), folder
     )
-    return tokenizers_from_models(languages, models, {"source": source, "target": target})
-
-
-def tokenizers_from_models(
-    languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
-) -> Tokenizers:
-    """Return tokenisers for `models`, the contents of SentencePiece files. `languages` are source and target.
-    A vocabulary is shared if `sides` has one object twice. Source entries like ">>de<<" become symbols."""
-    joint = sides["source"] is sides["target"]
-    recipe = Recipe(
-        kind="sentencepiece",
-        joint=joint,
-        source_lang=languages[0],
-        target_lang=languages[1],
-        text=UNTOUCHED,
-        symbols=tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry)),
-        own_models=joint and models["source"] != models["target"],
-    )
-    return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
+    return sentencepiece_tokenizers(languages, models, {"source": source, "target": target})
 
 
 def _search(folder: Path, settings: ForeignSettings) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Detect the toolkit of a model, and read the model."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Foreign, ImportOptions, with_sane_search
+from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import fairseq, huggingface, marian
 
@@ -13,23 +15,36 @@ SUPPORTED = (
     "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz or .zip of Marian, or a checkpoint of fairseq"
 )
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
+NEEDED = ["*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model"]
 """Files to download from the Hub. The pickled weights are downloaded only if there are no others."""
+
+BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
+    ("beam",): (1, 100),
+    ("length_penalty", "length_rule"): (0, 10),
+    ("cap_ratio", "cap_extra"): (0, 100),
+    ("cap_extra", "cap_ratio"): (0, 10_000),
+}
+"""Lowest and highest value of an imported search setting. Further names are settings that depend on it."""
 
 
 def read(source: str, options: ImportOptions) -> Foreign:
     """Return the model at the path `source`. If the path does not exist, download the model named `source`,
-    OWNER/MODEL, from the Hugging Face Hub. Leave out search settings that are out of bounds. Add a note for
-    each setting out of bounds. Raise `UserError` if the download fails, or nmt cannot express the model."""
-    return with_sane_search(_read(source, options))
-
-
-def _read(source: str, options: ImportOptions) -> Foreign:
-    """Return the model as `read` does, but keep search settings that are out of bounds. Raise `UserError` as
-    `read` does. Refuse a model folder of nmt, and a toolkit that nmt does not import."""
+    OWNER/MODEL, from the Hugging Face Hub. Leave out each search setting that is out of `BOUNDS`, and the
+    settings that depend on it, with a note. Raise `UserError` if the download fails, or if nmt cannot express
+    the model."""
     path = Path(source)
-    if not path.exists():
-        path = _from_hub(source)
+    foreign = _read(path if path.exists() else _from_hub(source), options)
+    search, notes = dict(foreign.search), [*foreign.notes]
+    for (name, *dependent), (low, high) in BOUNDS.items():
+        if not low <= (value := foreign.search.get(name, low)) <= high:
+            search = {key: search[key] for key in search if key not in (name, *dependent)}
+            notes.append(f"{name} is {value!s:.20}, not {low} to {high}, so nmt decodes with its default")
+    return replace(foreign, search=search, notes=notes)
+
+
+def _read(path: Path, options: ImportOptions) -> Foreign:
+    """Return the model in a file or folder by the reader of its toolkit. Raise `UserError` for a model folder
+    of nmt, a toolkit that nmt does not import, or a model that nmt cannot express."""
     toolkit = foreign_kind(path)
     if toolkit and toolkit not in IMPORTED:
         raise UserError(f"{path} is a model of {toolkit}. nmt import takes {SUPPORTED}.")
@@ -38,9 +53,10 @@ def _read(source: str, options: ImportOptions) -> Foreign:
         if isinstance(description, dict) and "nmt" in description:
             raise UserError(f"{path} is a model folder of nmt already. Use it as it is.")
         return huggingface.read(path, options)
-    if marian.is_model(path):
+    suffixes = {file.suffix for file in (path.iterdir() if path.is_dir() else [path])}
+    if toolkit == "Marian" or ".npz" in suffixes or path.suffix == ".zip":
         return marian.read(path, options)
-    if fairseq.is_checkpoint(path):
+    if ".pt" in suffixes:
         return fairseq.read(path, options)
     raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")
 
@@ -59,11 +75,16 @@ def _from_hub(name: str) -> Path:
             f"{name} does not exist here. To download it from the Hub: pip install huggingface_hub."
         ) from error
     try:
-        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=[*NEEDED]))
+        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=NEEDED))
         if not (folder / huggingface.WEIGHTS).is_file():
-            options = [*NEEDED, huggingface.PICKLED]
-            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=options))
+            patterns = [*NEEDED, huggingface.PICKLED]
+            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
         return folder
+    except FileNotFoundError as error:  # neither the Hub nor a copy on this machine
+        raise UserError(
+            f"{name} does not exist here, and the Hugging Face Hub cannot be reached. Check the network, or "
+            "name a downloaded folder."
+        ) from error
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().split("\n")[0]
         raise UserError(

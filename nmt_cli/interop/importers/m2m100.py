@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exported import UNTOUCHED
-from nmt_cli.interop.foreign import ImportOptions
-from nmt_cli.interop.foreign_settings import ForeignSettings, read_settings, read_settings_if_any
+from nmt_cli.interop.foreign import ImportOptions, sentencepiece_tokenizers
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_ids, read_settings, read_settings_if_any
 from nmt_cli.interop.importers.fairseq import END, MARKS, PADDING, vocabulary_of
+from nmt_cli.interop.weights import MAX_ROWS
 from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
-from nmt_cli.text.vocabulary import Vocabulary
+from nmt_cli.text.tokenizers import Tokenizers
 
 KIND = "m2m_100"
 """Model type of M2M100 and NLLB in `config.json`."""
@@ -43,7 +42,7 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     if not (folder / SPM).is_file():
         raise UserError(f"{folder / SPM} is missing. Download the whole folder.")
     content = read_ordinary(folder / SPM)
-    entries = _pieces(folder, content)
+    entries = _pieces(folder, content, rows)
     codes = _added(folder, len(entries))
     for i, code in codes.items():
         entries += [""] * (i + 1 - len(entries))
@@ -54,21 +53,25 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
         )
     entries += [""] * (rows - len(entries))
     vocabulary = vocabulary_of(entries, folder, never=("", MASK))
-    return _of_pair(folder, options, [code for code in codes.values() if code != MASK], content, vocabulary)
+    symbols = tuple(code for code in codes.values() if code != MASK)
+    settings = read_settings_if_any(folder / TOKENIZER)
+    pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
+    begins = tuple(_code(folder, lang, symbols) for lang in pair)
+    models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
+    return sentencepiece_tokenizers(pair, models, sides, symbols, begins)
 
 
-def _pieces(folder: Path, spm: bytes) -> list[str]:
+def _pieces(folder: Path, spm: bytes, rows: int) -> list[str]:
     """Return the special tokens `MARKS` and then the pieces, in the order of their ids. If `folder` has
     `vocab.json`, take the pieces from `vocab.json`, and make each piece with a newline empty. Otherwise take
     the pieces of `spm`, the content of the SentencePiece file, without its three special tokens. Raise
     `UserError` if the ids in `vocab.json` are not 0 to n - 1, or do not begin with `MARKS`."""
     if not (folder / VOCABULARY).is_file():
         return [*MARKS, *Pieces(spm).written[len(MARKS) - 1 :]]
-    vocabulary_ids = read_settings(folder / VOCABULARY)
-    order = {vocabulary_ids.integer(piece): piece for piece in vocabulary_ids.names()}
-    if [*sorted(order)] != [*range(len(vocabulary_ids.names()))]:
+    ids = read_ids(folder / VOCABULARY, rows)
+    entries = sorted(ids, key=lambda piece: ids[piece])
+    if ids != {piece: i for i, piece in enumerate(entries)}:
         raise UserError(f"{folder / VOCABULARY} does not number its pieces from 0. Copy it again.")
-    entries = [order[i] for i in range(len(order))]
     if tuple(entries[: len(MARKS)]) != MARKS:
         raise UserError(
             f"{folder / VOCABULARY} does not begin with {' '.join(MARKS)}, so nmt does not support it."
@@ -78,48 +81,25 @@ def _pieces(folder: Path, spm: bytes) -> list[str]:
 
 def _added(folder: Path, pieces: int) -> dict[int, str]:
     """Return the language codes and the mask token by id, from `tokenizer.json`. Without this file, number
-    the codes in other settings from `pieces` on. Raise `UserError` if no file in `folder` has a language."""
+    the codes in other settings from `pieces` on. Raise `UserError` if no file in `folder` has a language, for
+    a code that is not one word, or for an id over `MAX_ROWS`."""
     if (folder / FAST).is_file():
         added = read_settings(folder / FAST).parts("added_tokens")
-        by_id = {token.integer("id"): token.text("content") for token in added}
-        return _sane(folder, {i: token for i, token in by_id.items() if i >= len(MARKS)})
-    for name in (SPECIAL_TOKENS, TOKENIZER):
-        settings = read_settings_if_any(folder / name)
-        codes = settings.texts("additional_special_tokens") or settings.texts("extra_special_tokens")
-        if codes:
-            mask = [] if (folder / VOCABULARY).is_file() else [MASK]
-            return _sane(folder, dict(enumerate([*codes, *mask], start=pieces)))
-    raise UserError(f"{folder} names no languages ({FAST}, {SPECIAL_TOKENS}). Download the whole folder.")
-
-
-def _sane(folder: Path, codes: dict[int, str]) -> dict[int, str]:
-    """Return `codes`, texts by id. Raise `UserError` for a code that is not one word, or an id over 2^24."""
-    max_id = 1 << 24
-    if wrong := [
-        code for i, code in codes.items() if i > max_id or not code.strip() or len(code.split()) > 1
-    ]:
+        codes = {token.integer("id"): token.text("content") for token in added}
+        codes = {i: code for i, code in codes.items() if i >= len(MARKS)}
+    else:
+        files = [read_settings_if_any(folder / name) for name in (SPECIAL_TOKENS, TOKENIZER)]
+        keys = ("additional_special_tokens", "extra_special_tokens")
+        listed = next(filter(None, (file.texts(key) for file in files for key in keys)), None)
+        if not listed:
+            raise UserError(
+                f"{folder} names no languages ({FAST}, {SPECIAL_TOKENS}). Download the whole folder."
+            )
+        mask = [] if (folder / VOCABULARY).is_file() else [MASK]
+        codes = dict(enumerate([*listed, *mask], start=pieces))
+    if wrong := [code for i, code in codes.items() if i > MAX_ROWS or len(code.split()) != 1]:
         raise UserError(f"{folder}: {wrong[0][:40]!r} is not a language code. Copy the folder again.")
     return codes
-
-
-def _of_pair(
-    folder: Path, options: ImportOptions, codes: Sequence[str], spm: bytes, vocabulary: Vocabulary
-) -> Tokenizers:
-    """Return tokenisers that begin sentences with their language's code in `codes`. Take languages from
-    `options` or settings in `folder`. `spm` is file content. Raise `UserError` for a missing language."""
-    settings = read_settings_if_any(folder / TOKENIZER)
-    pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
-    recipe = Recipe(
-        kind="sentencepiece",
-        joint=True,
-        source_lang=pair[0],
-        target_lang=pair[1],
-        text=UNTOUCHED,
-        symbols=tuple(codes),
-        begins=tuple(_code(folder, lang, codes) for lang in pair),
-    )
-    models = {side: {"model": spm} for side in SIDES}
-    return numbered_tokenizers(recipe, models, dict.fromkeys(SIDES, vocabulary))
 
 
 def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:

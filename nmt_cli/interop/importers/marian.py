@@ -13,10 +13,9 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import POSITIONS, Foreign, ImportOptions
+from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions, sentencepiece_tokenizers
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
 from nmt_cli.interop.importers import marian_yaml
-from nmt_cli.interop.importers.huggingface import tokenizers_from_models
 from nmt_cli.interop.weights import (
     BIAS,
     OUTPUT,
@@ -36,6 +35,8 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 SETTINGS = "special:model.yml"
 DECODER = ("decoder.yml", "config.yml")
+"""Names of the decoder's settings. `MODEL.npz.decoder.yml` comes before them."""
+
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
 NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
@@ -114,8 +115,6 @@ RECURRENT: Mapping[str, tuple[Any, ...]] = {
 def read(path: Path, options: ImportOptions) -> Foreign:
     """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` for Marian's binary form, or for a
     model that nmt cannot express."""
-    if is_marian_binary(path):
-        raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
         return _read(path, options)
     with tempfile.TemporaryDirectory() as unpacked:
@@ -126,50 +125,36 @@ def read(path: Path, options: ImportOptions) -> Foreign:
         return _read(Path(unpacked), options)
 
 
-def is_model(path: Path) -> bool:
-    """Return whether `path` is an `.npz`, a zip, or a file in Marian's binary form. A folder counts if it has
-    an `.npz` or a file in the binary form."""
-    file_names = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
-    return file_names or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
-
-
-def _binaries(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*.bin")) if is_marian_binary(path)]
-
-
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz`, or in a folder with one `.npz`. Vocabularies must be beside the `.npz`.
-    Raise `UserError` if nmt cannot express the model."""
-    file = _weights(path) if path.is_dir() else path
+    """Return the model in an `.npz`, or in a folder with one `.npz`. Vocabularies and the decoder's settings,
+    if any, must be beside the `.npz`. Raise `UserError` if nmt cannot express the model."""
+    file = _weights(path)
     arrays, settings = _loaded(file)
-    tensors = common_tensors(arrays, _usual_names, str(file))
-    tensors = _unshared(tensors, settings)
+    tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)
     config = _config(settings, tensors, options)
-    decoder = _decoder(file)
+    candidates = (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER))
+    decoder: dict[str, Any] = {}
+    if found := next(filter(Path.is_file, candidates), None):
+        decoder = marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
     tokenizers = _tokenizers(file.parent, decoder, options, tensors)
-    sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
-    imported = import_tensors(tensors, str(file), config, *sizes)
+    imported = import_tensors(tensors, str(file), config, tokenizers)
     return Foreign("Marian", config, tokenizers, imported, _search(decoder))
 
 
-def _of_browsers(path: Path) -> UserError:
-    return UserError(
-        f"{path} is a binary of marian-conv for browsers and small machines, which nmt cannot "
-        "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's "
-        "pipeline)."
-    )
-
-
-def _weights(folder: Path) -> Path:
-    """Return the only `.npz` file in `folder`. Ignore files of optimisers. Raise `UserError` for none or
-    several, or if there is only Marian's binary form."""
-    if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
-        raise _of_browsers(binaries[0])
-    files = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(OPTIMIZER))
-    if len(files) != 1:
-        listed = ", ".join(path.name for path in files) or "no .npz"
-        raise UserError(f"{folder} has {listed}. Name the one to import.")
-    return files[0]
+def _weights(path: Path) -> Path:
+    """Return `path`, or the only `.npz` file in the folder `path`. Ignore files of optimisers. Raise
+    `UserError` for none or several, or if there is only Marian's binary form."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    arrays = [file for file in files if file.suffix == ".npz" and not file.name.endswith(OPTIMIZER)]
+    if len(arrays) == 1:
+        return arrays[0]
+    if not arrays and (binaries := [*filter(is_marian_binary, files)]):
+        raise UserError(
+            f"{binaries[0]} is a binary of marian-conv for browsers and small machines, which nmt cannot "
+            "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's pipeline)."
+        )
+    listed = ", ".join(file.name for file in arrays) or "no .npz of a model"
+    raise UserError(f"{path} has {listed}. Name the one to import.")
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
@@ -195,7 +180,9 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     the output projection is missing, use the target embedding."""
     tensors_by_name: dict[str, Tensor] = {}
     for name, array in arrays.items():
-        new = _renamed(name)
+        new = OUTSIDE_LAYERS.get(name, name)
+        if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
+            new = f"{match[1]}.layers.{int(match[2]) - 1}.{IN_LAYER[match[3]]}"
         plain = new in (SOURCE, TARGET) or name.endswith("_Wt")
         matrix = new.endswith("weight") and "norm" not in new
         tensors_by_name[new] = (array if plain else array.T) if matrix else array.flatten()
@@ -208,27 +195,17 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return without_zero_biases(tensors_by_name)
 
 
-def _renamed(name: str) -> str:
-    """Return the common name of Marian's tensor `name`, with layers from 0. Keep an unknown name."""
-    if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
-        return f"{match[1]}.layers.{int(match[2]) - 1}.{IN_LAYER[match[3]]}"
-    return OUTSIDE_LAYERS.get(name, name)
-
-
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
     """Return `tensors`, by common names. If `settings` let decoder layers share weights, repeat the weights
     under the names of each layer."""
-    origins = settings.integers("transformer-tied-layers")
+    origins = settings.integers("transformer-tied-layers")  # counted from 1
     if not origins:
         return tensors
     own = {name: tensor for name, tensor in tensors.items() if not name.startswith("decoder.layers.")}
     for number, origin in enumerate(origins):
-        prefix = f"decoder.layers.{origin - 1}."  # Marian counts layers from 1
-        own |= {
-            f"decoder.layers.{number}.{name.removeprefix(prefix)}": tensor
-            for name, tensor in tensors.items()
-            if name.startswith(prefix)
-        }
+        shared, copy = f"decoder.layers.{origin - 1}.", f"decoder.layers.{number}."
+        names = [name for name in tensors if name.startswith(shared)]
+        own |= {name.replace(shared, copy): tensors[name] for name in names}
     return own
 
 
@@ -250,7 +227,6 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
     tied = all_tied or settings.flag("tied-embeddings", False)
     if tensors[OUTPUT].numel() and not tied and tensors[OUTPUT] is tensors.get(TARGET):
         raise UserError(f"{settings.where} has no output matrix, so it is damaged.")
-    swish = settings.text("transformer-ffn-activation", "swish") == "swish"
     return ModelConfig(
         encoder_layers=settings.integer("enc-depth"),
         decoder_layers=settings.integer("dec-depth"),
@@ -259,22 +235,13 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         heads=settings.integer("transformer-heads"),
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
-        activation="swish" if swish else "relu",
+        activation=ACTIVATIONS[settings.text("transformer-ffn-activation", "swish")],
         positions=POSITIONS[options.positions or "marian"],
         decoder_history="ssru" if recurrent else "attention",
         attention_bias=any(name.endswith("_proj.bias") for name in tensors),
         output_bias=BIAS in tensors,
         tie="all" if all_tied else "decoder" if tied else "none",
     )
-
-
-def _decoder(file: Path) -> dict[str, Any]:
-    """Return the settings in the first decoder file beside `file`, or {} if there is none. The order is
-    `NAME.decoder.yml`, `decoder.yml` and `config.yml`."""
-    for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
-        if path.is_file():
-            return marian_yaml.settings(read_ordinary(path).decode(errors="replace"), str(path))
-    return {}
 
 
 def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,14 +266,17 @@ def _tokenizers(
     Sides share equal vocabularies. Raise `UserError` for bad files, or a language missing in `options`."""
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
-    spms = {side: _spm(folder, side, files[side]) for side in SIDES}
+    spms: dict[Side, bytes] = {}
+    for side, file in files.items():
+        spm = file if file.suffix == ".spm" else folder / f"{side}.spm"
+        if not spm.is_file():
+            raise UserError(f"{spm} is missing, and {file.name} cannot segment text. Copy it there.")
+        spms[side] = read_ordinary(spm)
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
     languages = options.languages("", "", folder)
-    # Two files may hold the same vocabulary.
-    joint = sides["source"].entries == sides["target"].entries
-    return tokenizers_from_models(
-        languages, spms, sides if not joint else dict.fromkeys(SIDES, sides["source"])
-    )
+    if sides["source"].entries == sides["target"].entries:  # also in two files
+        sides["target"] = sides["source"]
+    return sentencepiece_tokenizers(languages, spms, sides)
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
@@ -324,15 +294,6 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
     if files[0].suffix == ".spm" and len(files) == 2:  # the source model is named src or source
         files.sort(key=lambda path: not re.search(r"src|source", path.name))
     return dict(zip(SIDES, (files[0], files[-1]), strict=True))
-
-
-def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
-    """Return a side's SentencePiece content, from `vocabulary` if it ends in .spm, or else from SIDE.spm in
-    `folder`. Raise `UserError` if SIDE.spm is missing."""
-    path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
-    if not path.is_file():
-        raise UserError(f"{path} is missing, and {vocabulary.name} cannot segment text. Copy it there.")
-    return read_ordinary(path)
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:

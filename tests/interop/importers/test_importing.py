@@ -198,13 +198,13 @@ def test_an_average_of_imported_models_has_their_search_settings(theirs: Path, t
 class Hub:
     """Replaces downloads from the Hub, and records the arguments."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder, self.asked = folder, list[Any]()
+    def __init__(self, folder: Path | None, error: type[OSError] = OSError) -> None:
+        self.folder, self.error, self.asked = folder, error, list[Any]()
 
     def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
         self.asked.append((name, allow_patterns))
         if not self.folder:
-            raise OSError("no connection\nand more")
+            raise self.error("no space left\nand more")
         return str(self.folder)
 
 
@@ -232,8 +232,12 @@ def test_pickled_weights_are_downloaded_only_if_there_are_no_others(
 
 @pytest.mark.parametrize(
     ("hub", "message"),
-    [(None, "pip install huggingface_hub"), (Hub(None), r"downloading it .* failed \(no connection\)")],
-    ids=["not installed", "offline"],
+    [
+        (None, "pip install huggingface_hub"),
+        (Hub(None), r"downloading it .* failed \(no space left\)"),
+        (Hub(None, FileNotFoundError), r"Hub cannot be reached\. Check the network"),
+    ],
+    ids=["not installed", "full disk", "offline"],
 )
 def test_without_the_hub_the_error_names_the_remedy(
     hub: Hub | None, message: str, monkeypatch: pytest.MonkeyPatch
