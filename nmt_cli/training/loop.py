@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NoReturn
 
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
-from nmt_cli.training.limits import STOP, TIME_UP, Limits
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import STOP, TIME_UP, Limits, Position
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
-from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Moved, Saver
 from nmt_cli.training.validation.stopping import patience_ended
@@ -36,7 +33,6 @@ class Loop:
     validator: Validator
     saver: Saver
     recorder: Recorder
-    left_out: LeftOut
     dataset: DatasetGuard
     report: Report
 
@@ -48,32 +44,39 @@ class Loop:
         with closing(self.saver):
             for batch in self.loader:
                 # The ranks agreed on the requests after the last step, so all stop before the same step.
-                if requests & (STOP | TIME_UP) or self._is_over(batch.epoch):
+                if requests & STOP or self._is_over(batch.epoch, requests):
                     break
+                if self.position.step == first_step > 0:
+                    self.report(Note(f"resuming from step {first_step:,}"))
                 self._step(batch)
                 self._warn_on_failure(self.saver.look)
                 requests = group.agree(self.limits.requests(group.process.first, self.saver.age))
-                if self.limits.line_due() or self.recorder.late:
+                line_due = self.position.step % self.trainer.config.training.log_every == 0
+                if line_due or self.recorder.late:
                     self._flush()
                 is_among_best = self.validator.due and self._validate()
                 if is_among_best or self.limits.save_due(requests):
                     self._try_to_save()
             return self._end(first_step, stopped=bool(requests & STOP))
 
-    def _is_over(self, next_epoch: int) -> bool:
-        """Return whether a limit or validation.patience ends the run. Report a note if patience does."""
+    def _is_over(self, next_epoch: int, requests: int) -> bool:
+        """Return whether a limit or validation.patience ends the run. Report a note if it ends before the
+        last step and epoch."""
         if self.limits.reached(next_epoch):
             return True
-        validation = self.trainer.config.validation
-        ended = patience_ended(self.trainer.config, self.position.judged)
-        if ended:
-            reason = f"{validation.metric} has not improved in {validation.patience} validations"
-            self.report(Note(f"{reason}; the run ends at step {self.position.step:,} (validation.patience)"))
-        return ended
+        config = self.trainer.config
+        if requests & TIME_UP or self.limits.clock.began_late:
+            reason, setting = f"{config.training.max_hours:g} hours are over", "training.max_hours"
+        elif patience_ended(config, self.position.judged):
+            count, metric = config.validation.patience, config.validation.metric
+            reason, setting = f"{metric} has not improved in {count} validations", "validation.patience"
+        else:
+            return False
+        self.report(Note(f"{reason}; the run ends at step {self.position.step:,} ({setting})"))
+        return True
 
     def _step(self, batch: LocalBatch) -> None:
         """Take a step on `batch`, update the position and the average weights, and record the step."""
-        self.left_out.seen(batch.epoch, batch.dropped)
         self.position.step += 1
         self.position.epoch, self.position.batch = batch.epoch, batch.number + 1
         self.report(Doing("training", self.position.step, batch.epoch))
@@ -105,7 +108,13 @@ class Loop:
         best. If the dataset is gone, save a checkpoint and raise `UserError`."""
         self._flush()
         if self.dataset.is_gone():
-            self._save_and_refuse()
+            self._try_to_save()
+            self._warn_on_failure(self.saver.wait)
+            raise UserError(
+                f"the dataset was moved, removed or replaced, so step {self.position.step:,} cannot be "
+                "validated. Put it back, and run the same command again to resume from step "
+                f"{self.saver.step:,}."
+            )
         self.report(Doing("validating", self.position.step, self.position.epoch))
         self.trainer.group.busy("validating")
         start = time.perf_counter()
@@ -120,15 +129,6 @@ class Loop:
         self.recorder.restart_clock()
         # All ranks save together, but only the first is sure to see the run folder.
         return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
-
-    def _save_and_refuse(self) -> NoReturn:
-        """Save a checkpoint and wait for it. Then raise `UserError` because the dataset is gone."""
-        self._try_to_save()
-        self._warn_on_failure(self.saver.wait)
-        raise UserError(
-            f"the dataset was moved, removed or replaced, so step {self.position.step:,} cannot be "
-            f"validated. Put it back, and run the same command again to resume from step {self.saver.step:,}."
-        )
 
     def _try_to_save(self) -> None:
         """Wait for the checkpoint being written, then start to write the next one. Warn if writing fails.
@@ -156,7 +156,7 @@ class Loop:
         if validates:
             self._validate()
         self._flush()
-        self.left_out.end()
+        self.recorder.left_out.end()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)
         if validates or self.saver.step != self.position.step:

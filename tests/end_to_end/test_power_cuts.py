@@ -29,7 +29,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, keep_settings
 from nmt_cli.training.tracking.history import COUNTS, MEASURED
 from nmt_cli.training.tracking.log import LOG, cut_behind

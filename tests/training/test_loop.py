@@ -16,7 +16,7 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.tracking.events import Doing, Event, Progress, Saved, Validated, Warned
 from tests.checks import differing
-from tests.training.runs import Complaint, Go, lines_of, of_kind, steps_of, tensors_of, warnings
+from tests.training.runs import Complaint, Go, lines_of, notes, of_kind, steps_of, tensors_of, warnings
 
 
 def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:
@@ -73,12 +73,14 @@ def test_a_linear_schedule_ends_with_the_hours_of_the_run(go: Go, run: Path) -> 
 
 def test_a_run_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> None:
     limits = ("training.max_hours=1e-6", "training.max_steps=1000")
-    assert go(*limits)[0]
-    taken = len(steps_of(run))
-    assert 1 <= taken < 1000
-    assert list(checkpoints(run)) == [taken]
-    assert go(*limits)[0]
-    assert len(steps_of(run)) == taken
+    for _ in range(2):
+        complete, events = go(*limits)
+        assert complete
+        taken = len(steps_of(run))
+        assert 1 <= taken < 1000
+        assert list(checkpoints(run)) == [taken]
+        reason = f"1e-06 hours are over; the run ends at step {taken} (training.max_hours)"
+        assert [note for note in notes(events) if not note.startswith("preflight")] == [reason]
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "nll"])
@@ -189,7 +191,7 @@ EXPLODING = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e25"
 def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
     run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 3)
+    monkeypatch.setattr("nmt_cli.training.progress.GIVE_UP_AFTER", 3)
     message = complaint(*EXPLODING, "training.log_every=1")
     assert message.startswith(
         "loss or gradient were not finite in 3 steps in a row, up to step 4. Lower the "
@@ -201,7 +203,7 @@ def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
 def test_steps_that_are_left_out_are_counted_over_a_stop(
     go: Go, run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 5)
+    monkeypatch.setattr("nmt_cli.training.progress.GIVE_UP_AFTER", 5)
     settings = (*EXPLODING, "training.log_every=1")
     _, events = go(*settings, stop_at=3)
     assert [event.skipped for event in events if isinstance(event, Progress)] == [0, 1, 1]

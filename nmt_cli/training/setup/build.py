@@ -28,7 +28,7 @@ from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.setup.init_from import freeze, start_from
 from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.step.distributed import Group

@@ -10,8 +10,8 @@ from pathlib import Path
 from nmt_cli.checkpoints.run_folder import try_saving
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
-from nmt_cli.training.clock import left
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
+from nmt_cli.training.progress import left
 from nmt_cli.training.setup.trial import Trial
 from nmt_cli.training.tracking.events import Note, Report
 from nmt_cli.training.tracking.saver import Snapshot

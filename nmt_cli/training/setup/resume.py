@@ -13,7 +13,7 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, changes, compared
 from nmt_cli.training.setup.folder import newest_checkpoint, refuse_foreign
 from nmt_cli.training.step.ema import Ema
@@ -54,7 +54,6 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     names = {field.name for field in fields(Position)}
     position = Position(**{key: value for key, value in state.items() if key in names})
     _refuse_earlier_end(position.step, run, trainer.config)  # before the log and the settings are changed
-    report(Note(f"resuming from step {position.step} ({checkpoint})"))
     return position
 
 

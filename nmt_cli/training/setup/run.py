@@ -18,11 +18,9 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import fast_products
 from nmt_cli.runtime.threads import default_threads, restored_threads
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Clock, Limits, Position
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.setup.build import build_loader, build_trainer, identity_of
@@ -36,7 +34,6 @@ from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.html_report import html_report
-from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Saver, Snapshot
@@ -206,7 +203,6 @@ def _loop(
         validator=validator,
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
-        left_out=LeftOut(config, report),
         dataset=guard,
         report=report,
     )

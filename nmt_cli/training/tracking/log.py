@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.runtime.atomic import NO_ROOM, file_written_whole
 from nmt_cli.runtime.foreign_text import read_if_exists
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.tracking.history import History, read_lines
 
 LOG = "log.jsonl"

@@ -1,4 +1,7 @@
-"""Records the steps and validations of a run in its log and its history, and reports them as events."""
+"""Records the steps and validations of a run in its log and its history, and reports them as events.
+
+It also warns about training pairs that are left out because they are too long.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,15 +12,53 @@ from torch import Tensor
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.model.cost import training_flops
 from nmt_cli.runtime.memory import peak_memory
-from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.position import Position
-from nmt_cli.training.tracking.events import Logged, Progress, Report, Spent, Standing, State, Validated
+from nmt_cli.training.progress import Clock, Position
+from nmt_cli.training.tracking.events import (
+    Logged,
+    Progress,
+    Report,
+    Spent,
+    Standing,
+    State,
+    Validated,
+    Warned,
+)
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import Log
 from nmt_cli.training.validation.metrics import Judgement
 
 SECONDS_BETWEEN_FLUSHES = 10.0
+
+
+class LeftOut:
+    """Warns after an epoch about too long pairs, if their number differs from that in the last warning."""
+
+    def __init__(self, config: TrainConfig, report: Report) -> None:
+        limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
+        self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
+        self._sampled = config.sampling.enabled or config.augment.enabled
+        self._report = report
+        self._epoch = self._count = self._reported = 0
+
+    def seen(self, epoch: int, count: int) -> None:
+        """Record that `count` pairs of `epoch` were left out up to now. When a later epoch begins, first warn
+        about the pairs of the epoch before. Do not warn if the last warning had an equal number."""
+        # An epoch is planned while it runs, so only its last batch has the full count.
+        if epoch > self._epoch and self._count != self._reported:
+            self._warn()
+        self._epoch, self._count = epoch, count
+
+    def end(self) -> None:
+        """At the end of the run, warn if pairs are left out and there was no warning before."""
+        if self._count and not self._reported:
+            self._warn()
+
+    def _warn(self) -> None:
+        segmented = f", as epoch {self._epoch} segments them," if self._sampled else ""
+        problem = f"{self._count:,} pairs{segmented} have more than {self._limit:,} tokens on a side"
+        self._report(Warned(f"{problem} and are left out ({self._setting})"))
+        self._reported = self._count
 
 
 class Recorder:
@@ -39,6 +80,7 @@ class Recorder:
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
         self._report = report
+        self.left_out = LeftOut(config, report)
         self._waited = 0.0
 
     @property
@@ -48,6 +90,7 @@ class Recorder:
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Keep a step, `measured` by `Trainer.step`, for `flush`."""
+        self.left_out.seen(batch.epoch, batch.dropped)
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:

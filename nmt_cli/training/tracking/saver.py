@@ -11,9 +11,8 @@ from nmt_cli.checkpoints.finding import BEST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint, keep_only, point, save_checkpoint
 from nmt_cli.errors import UserError
-from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import CheckpointConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Doing, Report, Saved

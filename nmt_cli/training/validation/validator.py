@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.validation.metrics import (
     Judge,

@@ -95,7 +95,7 @@ def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, t
     result = run(toy_dataset, "--out", tmp_path / "run", "--max-steps", "3")
     assert result.stderr.splitlines()[:3] == [
         "changed: training.max_steps: 2 -> 3",
-        f"resuming from step 2 ({tmp_path}/run/checkpoints/step-00000002)",
+        "resuming from step 2",
         next(line for line in result.stderr.splitlines() if line.startswith("step 3 of 3, ")),
     ]
     log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from nmt_cli.data.batching.batch import assemble
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Position
 from nmt_cli.training.tracking import log as log_module
 from nmt_cli.training.tracking.history import History, read_history
 from nmt_cli.training.tracking.log import Log, cut_behind

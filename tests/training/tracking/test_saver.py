@@ -10,9 +10,8 @@ import pytest
 from nmt_cli.checkpoints.finding import BEST, LAST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint
-from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import CheckpointConfig
-from nmt_cli.training.position import Position
+from nmt_cli.training.progress import Clock, Position
 from nmt_cli.training.tracking import saver as saver_module
 from nmt_cli.training.tracking.events import Event, Saved
 from nmt_cli.training.tracking.saver import Moved, Saver
