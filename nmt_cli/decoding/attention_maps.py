@@ -1,15 +1,18 @@
 """The attention weights of every head and layer for pairs of source and translation."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
-from nmt_cli.model.attention_weights import attention_weights
+from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import flat
+from nmt_cli.ragged import Layout, flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,7 @@ def attention_maps(
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
     targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    weights = attention_weights(model, source_S, target_T, grouped(source), grouped(target, source))
-    kinds = weights.encoder, weights.decoder, weights.cross
+    kinds = _recorded(model, source_S, target_T, grouped(source), grouped(target, source))
     own = len(model.decoder) if model.config.decoder_history == "attention" else 0
     if [len(kind) for kind in kinds] != [len(model.encoder), own, len(model.decoder)]:
         raise RuntimeError(f"some attention layers were not recorded: {[len(kind) for kind in kinds]}")
@@ -72,6 +74,29 @@ def attention_maps(
     maps = ([torch.stack(layers) for layers in zip(*kind, strict=True)] or none for kind in kinds)
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
     return [AttentionMaps(*parts) for parts in zip(sources, targets, ended, *maps, strict=True)]
+
+
+def _recorded(
+    model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
+) -> tuple[list[list[Tensor]], ...]:
+    """Run `model.forward` once, and return all attention weights before dropout: of the encoder, of the
+    decoder, and of the decoder to the source. Each has for each layer and pair [H, queries, keys], on the
+    host."""
+    encoder, decoder, cross = (list[list[Tensor]]() for _ in range(3))
+    thread = get_ident()
+
+    def record(attention: Any, inputs: tuple[Any, ...]) -> None:
+        if get_ident() == thread:  # other threads may use the model
+            own = decoder if getattr(attention, "causal", False) else encoder
+            layers = cross if isinstance(attention, CrossAttention) else own
+            layers.append([x.cpu() for x in attention.weights(*inputs)])
+
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                hooks.enter_context(module.register_forward_pre_hook(record))
+        model(source_S, target_T, source, target)
+    return encoder, decoder, cross
 
 
 def alignment(

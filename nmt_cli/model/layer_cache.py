@@ -73,16 +73,6 @@ class Step:
         if self.coverage is not None:
             self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
 
-    def read_states(self, states_BND: Tensor) -> Tensor:
-        """Return [R, D]: the state of each row's slot."""
-        return states_BND.flatten(0, 1).index_select(0, self.rows.from_slots)
-
-    def write_states(self, x_RD: Tensor, states_BND: Tensor) -> None:
-        """Write each row's state to its slot of `states_BND`. Dummy rows of `x_RD` are left out."""
-        count = len(self.nodes_RH)
-        flat_states = states_BND.view(-1, states_BND.shape[2])
-        flat_states.index_copy_(0, self.rows.to_slots[:count], x_RD[:count])
-
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:
     """Return a copy of the nodes `order_BM` of `sentences`, then zeros for `joining` sentences."""

@@ -1,4 +1,4 @@
-"""The sub-layers of the Transformer: attention, feed-forward layers, and the residual connection around them.
+"""The sub-layers of the Transformer, and the residual connection around them.
 
 A batch is ragged: all tokens of all sentences are rows of one tensor, and a `Layout` has the lengths of the
 sentences. Suffixes of names are the axes of a tensor:
@@ -61,16 +61,6 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
-def layer_norm(config: ModelConfig) -> nn.LayerNorm:
-    """Create a layer norm over the channels of a token."""
-    return nn.LayerNorm(config.width, eps=config.norm_epsilon)
-
-
-def last_norm(config: ModelConfig) -> nn.Module:
-    """Create the layer after the last sub-layer of a stack: a layer norm for pre-norm, else an identity."""
-    return layer_norm(config) if config.norm == "pre" else nn.Identity()
-
-
 class Residual(nn.Module):
     """The residual connection around a sub-layer, with dropout and layer norm.
 
@@ -79,7 +69,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = layer_norm(config)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.post = config.norm == "post"
         self.drop = config.residual_dropout
 
@@ -170,6 +160,56 @@ class CrossAttention(nn.Module):
         mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
         out: Tensor = self.output(mixed_RC)
         return out
+
+
+class Ssru(nn.Module):
+    """The simpler simple recurrent unit (Kim et al. 2019), an alternative to self-attention in the decoder.
+
+    The state c_t of token t is a gated mean of the tokens up to t: c_t = f_t x c_(t-1) + (1 - f_t) x W x_t.
+    The gate f_t is a sigmoid of x_t, and the output is relu(c_t). A decoding step costs the same for any
+    length.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.value = projection(config.width, config.width, bias=False)
+        self.forget = projection(config.width, config.width, bias=True)
+
+    def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """Return [T, D]: for each token the ReLU of its state, a gated mean of its sentence so far."""
+        gate_TD, new_TD = self._gates(x_TD)
+        gate_TD = gate_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
+        return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
+
+    def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
+        """Return [R, D]: the output for the newest token of each row. Replace the rows' states in `cache`."""
+        assert cache.states is not None
+        gate_RD, new_RD = self._gates(x_RD)
+        states = cache.states.view(-1, cache.states.shape[2])
+        state_RD = gate_RD * states.index_select(0, step.rows.from_slots) + new_RD
+        count = len(step.nodes_RH)  # without dummy rows
+        states.index_copy_(0, step.rows.to_slots[:count], state_RD[:count])
+        return F.relu(state_RD).to(x_RD.dtype)
+
+    def _gates(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return f_t and (1 - f_t) x W x_t of each token, both [T, D] and at least in fp32."""
+        precise = torch.promote_types(x_TD.dtype, torch.float32)
+        gate_TD = self.forget(x_TD).to(precise).sigmoid()
+        return gate_TD, (1 - gate_TD) * self.value(x_TD)
+
+
+def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
+    """Return c_t = gate_t x c_(t-1) + new_t for all tokens of a flat batch, by a parallel scan.
+
+    The gate of each sentence's first token must be 0. `longest` is at least the longest sentence.
+    """
+    reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
+    while reach < longest:
+        back = (0, 0, reach, 0)
+        new_TD = new_TD + gate_TD * F.pad(new_TD[:-reach], back)
+        gate_TD = gate_TD * F.pad(gate_TD[:-reach], back)
+        reach *= 2
+    return new_TD
 
 
 class FeedForward(nn.Module):

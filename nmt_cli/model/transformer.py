@@ -19,8 +19,7 @@ from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, last_norm
-from nmt_cli.model.ssru import Ssru
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, Ssru
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -99,7 +98,11 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.encoder_norm, self.decoder_norm = (last_norm(config) for _ in range(2))
+        # Pre-norm normalises the output of the last sub-layer of each stack too.
+        self.encoder_norm, self.decoder_norm = (
+            nn.LayerNorm(config.width, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
+            for _ in range(2)
+        )
         # `decoding.fast.packed.pack` sets these to translate faster.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
         self.few_rows: WholeStep | None = None

@@ -11,8 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
-from nmt_cli.model.ssru import Ssru
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, Ssru
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
 from tests.model.models import model_of

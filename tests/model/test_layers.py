@@ -7,13 +7,15 @@ from typing import Literal
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.config import section_of
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, scanned
 from nmt_cli.ragged import Layout
 
 CONFIG = ModelConfig(width=24, feed_forward=40, heads=3, key_width=4, value_width=6, residual_dropout=0.0)
@@ -208,3 +210,25 @@ def test_attention_dropout_keeps_the_mean_of_the_output() -> None:
         draws = torch.stack([run(module.train(), x) for _ in range(600)])
         error = (draws.mean(0) - run(module.eval(), x)) / (draws.std(0) / math.sqrt(600) + 1e-9)
     assert float(error.abs().max()) < 5
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), rounded_up=st.integers(0, 9))
+@settings(max_examples=30)
+def test_the_parallel_scan_equals_a_loop_over_the_tokens(lengths: list[int], rounded_up: int) -> None:
+    torch.manual_seed(sum(lengths))
+    layout = Layout.of(lengths, max(lengths) + rounded_up)
+    gate, new = torch.rand(sum(lengths), 3, dtype=torch.float64), torch.randn(sum(lengths), 3).double()
+    gate, new = gate.requires_grad_(), new.requires_grad_()
+    begins = (layout.positions == 0)[:, None]
+    actual = scanned(gate.masked_fill(begins, 0.0), new, layout.longest)
+    expected, state = [], torch.zeros(3, dtype=torch.float64)
+    for share, more, first in zip(gate, new, begins, strict=True):
+        state = more if first else share * state + more
+        expected.append(state)
+    assert (actual - torch.stack(expected)).abs().max() < 1e-12
+    gradients = [
+        torch.autograd.grad(x.square().sum(), (gate, new), allow_unused=True, materialize_grads=True)
+        for x in (actual, torch.stack(expected))
+    ]
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).abs().max() < 1e-9

@@ -11,7 +11,7 @@ from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.positions import sinusoids
+from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 

@@ -33,7 +33,7 @@ from nmt_cli.interop.importers.huggingface import (
 )
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, to_halves
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.positions import sinusoids
+from nmt_cli.model.embedding import sinusoids
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.tokenizers import Tokenizers
 
