@@ -108,8 +108,8 @@ def translate(
         attention, skipped = AttentionPage(html, model), Noted()
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         raw_lines = _lines(source, model.languages[0], config, stack, skipped)
-        report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
-        translations = _translations(model, raw_lines, report, _nothing if target else outgoing.flush)
+        report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
+        translations = _translations(model, raw_lines, report, None if target else outgoing.flush)
         # A column has no room for alignments.
         with_source = _is_table(source) and _is_table(target or source) and not config.output.alignments
         closed = stack.enter_context(closing(translations))
@@ -168,8 +168,14 @@ def _lines(
     `source` is None, and add the numbers of lines too long to `skipped`. Raise `UserError` for a line in a
     file that is too long. Take the first column of a .tsv file, unless `input.prefix` is set. `stack` closes
     files."""
+
+    def skip(number: int) -> None:
+        skipped.add(number)
+        limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
+        click.echo(f"Error: line {number:,} {limit}. An empty line replaces its translation.", err=True)
+
     if not source:
-        return lines_of(_reader(None), partial(_skip, skipped), LONGEST_HELD)
+        return lines_of(_reader(None), skip, LONGEST_HELD)
     if sgm.is_test_set(source):
         return [segment.text for segment in sgm.segments(source, "source", lang)]
     if _is_table(source) and not config.input.prefix:
@@ -184,13 +190,6 @@ def _is_table(path: Path | None) -> bool:
     return path is not None and ".tsv" in endings(path)
 
 
-def _skip(skipped: Noted, number: int) -> None:
-    """Add the number of a line on stdin that is too long to `skipped`, and print an error."""
-    skipped.add(number)
-    limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
-    click.echo(f"Error: line {number:,} {limit}. An empty line replaces its translation.", err=True)
-
-
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
     """Return a function that reads up to N bytes from `file`. If `file` is None, read stdin."""
     if file:
@@ -199,22 +198,13 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
     return partial(os.read, sys.stdin.fileno())
 
 
-def _nothing() -> None:
-    """Do nothing, in place of flushing a file, since flushing would make a compressed file larger."""
-
-
 def _translations(
-    model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
+    model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None] | None
 ) -> Generator["Translation"]:
-    """Yield the translation of each line by `model`, in order, after adding it to `report`. Warn of odd
-    input. Call `flush` whenever the next translation is not finished yet."""
-    from nmt_cli.translation.checks.input_checks import OddInput
-
-    tokenizers = model.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
-    lines = (odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
-    report.begin(odd)
-    for translation in model.translations(lines, before_waiting=flush):
+    """Yield the translation of each line by `model`, in order, after adding it to `report`. Call `flush`
+    whenever the next translation is not finished yet. None is for a file, since flushing would make a
+    compressed file larger."""
+    lines = (report.odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
+    for translation in model.translations(lines, before_waiting=flush or (lambda: None)):
         report.line(translation)
-        report.restarts(model.restarts)
         yield translation

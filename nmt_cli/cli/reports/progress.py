@@ -30,8 +30,8 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
-        with _bars(unit) as bars:
-            stages = _Stages(bars)
+        with bars(unit) as shown:
+            stages = _Stages(shown)
             yield stages
             stages.finish()
     else:
@@ -98,7 +98,7 @@ class _Rate(ProgressColumn):
         return Text(f"{speed:,.0f} {self._unit}/s" if speed else "")
 
 
-def _bars(unit: str) -> Progress:
+def bars(unit: str) -> Progress:
     """Return an empty display of bars on stderr, with stage, work done, rate and remaining time."""
     return Progress(
         TextColumn("{task.description}"),

@@ -132,22 +132,33 @@ def _tokens(
 class Reporter:
     """Prints progress, warnings about lines and a summary to stderr. Use it in a `with` block."""
 
-    def __init__(self, quiet: bool, *, prompt: bool) -> None:
-        """`quiet` prints only warnings and errors. `prompt` later asks for input. Both omit the bar."""
-        self._quiet, self._prompt = quiet, prompt
-        self._odd: OddInput | None = None
+    def __init__(self, model: Model, quiet: bool, *, prompt: bool) -> None:
+        """`model` translates. `quiet` prints only warnings and errors. `prompt` asks for input. Both omit the
+        bar."""
+        self._model, self._quiet, self._prompt = model, quiet, prompt
+        tokenizers = model.tokenizers
+        self.odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
+        """The check of the input."""
+
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self.failed = Noted()
         """The lines that did not fit into memory."""
 
-        self._lines, self._since, self._restarts = 0, time.monotonic(), 0
+        self._lines, self._since, self._restarted = 0, time.monotonic(), False
         self._placeholders = self._copied = 0
-        self._bar = _bar() if not quiet and not prompt and sys.stderr.isatty() else None
+        self._bar: Progress | None = None
+        if not quiet and not prompt and sys.stderr.isatty():
+            from nmt_cli.cli.reports.progress import bars  # takes time to load
+
+            self._bar = bars("lines")
 
     def __enter__(self) -> Self:
-        """Show the bar if there is one."""
+        """Show the bar if there is one, or else the prompt."""
         if self._bar:
-            self._bar.__enter__()
+            self._bar.start()
+            self._bar.add_task("translating", total=None)
+        elif self._prompt and not self._quiet:
+            click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
         return self
 
     def __exit__(
@@ -155,26 +166,21 @@ class Reporter:
     ) -> None:
         """Remove the bar. Print the summary, unless the block ended with an error."""
         if self._bar:
-            self._bar.__exit__(kind, error, trace)
+            self._bar.stop()
         if kind is None:
             self._end()
 
-    def begin(self, odd: OddInput) -> None:
-        """Start the clock once the models are loaded, and print the prompt. `odd` checks the input."""
-        self._odd, self._since = odd, time.monotonic()
-        if self._prompt and not self._quiet:
-            click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
-
     def line(self, translation: Translation) -> None:
-        """Count a translated line and its problems, and update the bar. Warn of odd input, and of the first
-        line that is too long. Print an error if the line did not fit into memory."""
+        """Count a translated line and its problems, and update the bar. Warn once of odd input, of the first
+        line that is too long, and of workers that died. Print an error if the line did not fit into
+        memory."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
         placeholders, copied = translation.placeholders
         self._placeholders, self._copied = self._placeholders + placeholders, self._copied + copied
         ids = line.sentences[0].tokens if line.sentences else ()
-        if self._odd and (warning := self._odd.warning(line.number, line.raw, ids)):
+        if warning := self.odd.warning(line.number, line.raw, ids):
             warn(warning)
         if line.too_long:
             self._too_long.add(line.number)
@@ -185,18 +191,14 @@ class Reporter:
         if translation.failed:
             self.failed.add(line.number)
             self._error(f"line {line.number:,} ({line.pieces:,} tokens) does not fit into memory.")
-        if self._bar:
-            rate = self._lines / max(time.monotonic() - self._since, 1e-9)
-            self._bar.update(self._bar.task_ids[0], completed=self._lines, rate=f"{rate:,.1f} lines/s")
-
-    def restarts(self, count: int) -> None:
-        """Warn once if worker processes died. `count` is the number of deaths since the start."""
-        if count > self._restarts == 0:
+        if self._model.restarts and not self._restarted:
+            self._restarted = True
             warn(
                 "a worker process died, and its lines are translated again. If this happens often, "
                 "memory may be short. Use fewer --threads."
             )
-        self._restarts = count
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], completed=self._lines)
 
     def _end(self) -> None:
         """Print the summary. Warn of degenerate translations, lines too long, unknown prefixes and replaced
@@ -208,7 +210,7 @@ class Reporter:
             warn(f"{self._too_long}: too long, handled as set by input.too_long.")
         if self._prefixes.count:
             warn(f"{self._prefixes}: the vocabulary lacks part of the given prefix.")
-        if self._odd and (replaced := self._odd.report()):
+        if replaced := self.odd.report():
             warn(replaced)
         if count := self.failed.count:
             self._error(
@@ -227,13 +229,3 @@ class Reporter:
     @staticmethod
     def _error(text: str) -> None:
         click.echo(f"Error: {text}", err=True)
-
-
-def _bar() -> "Progress":
-    from rich.console import Console  # takes time to load
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.completed:,.0f} lines"), TextColumn("{task.fields[rate]}")
-    bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
-    bar.add_task("", total=None, rate="")
-    return bar

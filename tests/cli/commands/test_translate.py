@@ -6,6 +6,8 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,6 @@ from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Numbering
-from nmt_cli.translation.checks.input_checks import OddInput
 from nmt_cli.translation.checks.output_checks import Flag
 from nmt_cli.translation.translator import Candidate, Line, Translation
 from nmt_cli.translation.workers import pool as workers
@@ -357,9 +358,13 @@ def test_json_is_one_object_per_line() -> None:
     assert json.loads(as_json(GOOD, [0, 1]))["alignment"] == [0, 1]
 
 
+SOURCE = SimpleNamespace(vocabulary=Numbering.new((), []).vocabulary)
+TOKENIZERS = SimpleNamespace(recipe=SimpleNamespace(kind="char"), source=SOURCE)
+MODEL: Any = SimpleNamespace(restarts=0, tokenizers=TOKENIZERS)
+
+
 def warnings_about(capsys: pytest.CaptureFixture[str], *translations: Translation) -> list[str]:
-    with Reporter(quiet=True, prompt=False) as report:
-        report.begin(OddInput("char", Numbering.new((), []).vocabulary))
+    with Reporter(MODEL, quiet=True, prompt=False) as report:
         for translation in translations:
             report.line(translation)
     out, err = capsys.readouterr()
@@ -395,7 +400,7 @@ def test_odd_translations_are_reported_with_line_numbers(capsys: pytest.CaptureF
 
 
 def test_an_interrupted_command_prints_no_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), Reporter(False, prompt=False) as report:
+    with pytest.raises(KeyboardInterrupt), Reporter(MODEL, quiet=False, prompt=False) as report:
         report.line(GOOD)
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
@@ -403,8 +408,7 @@ def test_an_interrupted_command_prints_no_summary(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("quiet", "shown"), [(False, True), (True, False)])
 def test_a_prompt_explains_the_input(capsys: pytest.CaptureFixture[str], quiet: bool, shown: bool) -> None:
-    with Reporter(quiet, prompt=True) as report:
-        report.begin(OddInput("char", Numbering.new((), []).vocabulary))
+    with Reporter(MODEL, quiet, prompt=True) as report:
         report.line(GOOD)
     expected = "Type a sentence and press Enter to translate it. Ctrl-D ends.\n"
     assert capsys.readouterr().err == (expected if shown else "")
