@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt_cli.data.dataset import (
-    TOKENIZERS,
-    Dataset,
-    Sentences,
-    check_sizes,
-    damaged,
-    read_manifest,
-)
+from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, check_sizes, damaged, read_manifest
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.text.tokenizer import SIDES
@@ -69,7 +62,8 @@ def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary) ->
         raise damaged(offsets_file, f"ranges from {limits}, but there are {len(tokens):,} tokens")
     for start in range(0, len(offsets) - 1, AT_ONCE):
         # Each sentence has at least its end token, so equal offsets are wrong too.
-        increases = np.diff(offsets[start : start + AT_ONCE + 1]) > 0
+        part = offsets[start : start + AT_ONCE + 1]
+        increases = part[1:] > part[:-1]
         if not increases.all():
             raise damaged(offsets_file, f"does not increase at sentence {start + np.argmin(increases):,}")
     # All offsets increase, so they are all within the tokens.

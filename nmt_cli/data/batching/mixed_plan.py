@@ -4,16 +4,19 @@ The plan is a pure function of dataset, seed, epoch and settings. An epoch is an
 epochs are counted. Each corpus is a stream of its own epochs. Epochs are planned in rounds. Each round takes
 the next pairs of each stream according to its share, spread evenly. So any stretch of a round has the right
 shares, up to one or two pairs.
+
+Time is counted in pairs. A corpus with share p has floor(p * t) of the first t pairs of the run. A share is
+an exact integer, in units of 1 / `ONE`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.batching.mixture import Mixture, mixture
 from nmt_cli.data.batching.plan import (
     BLOCK,
     Indices,
@@ -26,6 +29,8 @@ from nmt_cli.data.batching.plan import (
 )
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, TrainCorpus, train_corpora
+from nmt_cli.errors import UserError
+from nmt_cli.setting_values import nearest
 
 VERSION = 1
 """The version of the plan. It changes when the same input gives another plan."""
@@ -34,6 +39,105 @@ ORDER, NOISE, SLOTS = 5, 6, 7
 """Purposes of random bits, to make them differ from each other and from those of `plan` and `resegment`."""
 
 AT_ONCE = 1 << 20
+
+ONE = 2**32
+"""The share of a single corpus. Powers may differ in their last digit between machines, and rounding to this
+unit makes them equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The corpora of a run with their shares of the pairs, and the corpus whose epochs are counted."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """Pairs of each corpus that are short enough for training."""
+
+    shares: tuple[int, ...]
+    """The share of each corpus, in units of 1 / `ONE`."""
+
+    counted: int
+    """The number of the corpus whose epochs are counted. Its share is above 0."""
+
+    def taken(self, time: int) -> tuple[int, ...]:
+        """Return how many of the run's first `time` pairs each corpus has, rounded down."""
+        return tuple(time * share // ONE for share in self.shares)
+
+    def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
+        """Return the begin and exclusive end of each round of an epoch, counted in pairs from the run's
+        start. A round is planned at once. An epoch has the fewest equal rounds of at most `limit` pairs."""
+        begin, end = self._begin(epoch), self._begin(epoch + 1)
+        count = -(-(end - begin) // limit)
+        return [*pairwise(begin + (end - begin) * number // count for number in range(count + 1))]
+
+    def _begin(self, epoch: int) -> int:
+        """Return the first time at which `epoch` epochs of the counted corpus are complete."""
+        return -(-epoch * self.sizes[self.counted] * ONE // self.shares[self.counted])
+
+    def fractions(self) -> dict[str, float]:
+        """Return the share of each corpus, from 0 to 1, without corpora of share 0."""
+        return {name: share / ONE for name, share in zip(self.names, self.shares, strict=True) if share}
+
+
+def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
+    """Return the mixture of a run. `sizes` has the number of short enough pairs of each corpus. Raise
+    `UserError` for unknown names, weights all 0, a weight with size 0, or no pairs of `mixing.epoch`."""
+    names = [corpus.name for corpus in corpora]
+    shares = _shares(corpora, sizes, config)
+    first = next(number for number, share in enumerate(shares) if share)
+    counted = _named(config.epoch, names, "epoch") if config.epoch else first
+    if not shares[counted]:
+        raise UserError(
+            f"The mixture has no pairs of {names[counted]}, whose epochs are counted. "
+            "Set mixing.epoch to a corpus with a weight."
+        )
+    return Mixture(tuple(names), tuple(sizes), shares, counted)
+
+
+def _weights(corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
+    """Return the weight of each corpus, from `config`, else the dataset, else 1. If `config` has weights, but
+    not of a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0."""
+    names = [corpus.name for corpus in corpora]
+    for name in config.weights:
+        _named(name, names, "weights")
+    if config.weights and not any(config.weights.values()):
+        raise UserError("All weights of [mixing] are 0. Give at least one corpus a weight above 0.")
+    weights = config.weights or {corpus.name: corpus.weight for corpus in corpora}
+    return [weights.get(name, 0.0) for name in names] if any(weights.values()) else [1.0] * len(names)
+
+
+def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> tuple[int, ...]:
+    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. A
+    temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
+    corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
+    a group. Raise `UserError` as `_weights` does, and for a weight with size 0."""
+    weights = _weights(corpora, config)
+    for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
+        if weight and not size:
+            raise UserError(
+                f"Corpus {corpus.name} has a weight, but all its {corpus.pairs:,} pairs are too long. "
+                "Raise batch.longest and batch.tokens, or set its weight to 0."
+            )
+    values = list(weights)
+    if config.temperature:
+        groups = [corpus.tag if config.over == "tag" else corpus.name for corpus in corpora]
+        group_sizes: Counter[str] = Counter()
+        for group, size, weight in zip(groups, sizes, weights, strict=True):
+            group_sizes[group] += size if weight else 0
+        values = [
+            weight * size * group_sizes[group] ** (1 / config.temperature - 1) if weight else 0.0
+            for weight, size, group in zip(weights, sizes, groups, strict=True)
+        ]
+    return tuple(round(value / sum(values) * ONE) for value in values)
+
+
+def _named(name: str, names: Sequence[str], setting: str) -> int:
+    """Return the position of `name`. If it is missing, raise `UserError` about mixing.`setting`."""
+    if name not in names:
+        raise UserError(
+            f"mixing.{setting} names {name}, which is not a corpus of the dataset: {nearest(name, names)}"
+        )
+    return names.index(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,15 @@ def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
     if task.augment.enabled:
         pairs = _varied(task, list(zip(lines["source"], lines["target"], strict=True)), tokenizers)
         lines = dict(zip(SIDES, map(list, zip(*pairs, strict=True)), strict=True))
-    return {side: _segmented(task, side, lines[side], draws.get(side), tokenizers) for side in lines}
+    result = {}
+    for side, side_lines in lines.items():
+        tokenizer = tokenizers.side(side)
+        if side in draws:
+            ids = map(draws[side], side_lines, _seeds(task, side, len(side_lines)))
+            result[side] = packed(ids, tokenizer)
+        else:
+            result[side] = encode_lines(tokenizer, side_lines)
+    return result
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
@@ -222,15 +230,6 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
     gc.disable()
     tokenizers = loaded(folder, fingerprint)
     return tokenizers, samplers(tokenizers, config)
-
-
-def _segmented(
-    task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
-) -> EncodedSide:
-    """Return the ids of `lines`. `draw` samples them with a seed per line. If it is None, do not sample."""
-    if not draw:
-        return encode_lines(tokenizers.side(side), lines)
-    return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:

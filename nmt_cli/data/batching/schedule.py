@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from threading import Event
@@ -183,13 +183,7 @@ def _fingerprint(
     split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
     """Return a hash of everything that decides the plan. Names of files use it to tell runs apart."""
-    tokens = [len(side.tokens) for side in (split.source, split.target)]
-    drawn = (
-        (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.enabled else ()))
-        if resegmented
-        else ()
-    )
-    decisive = (VERSION, seed, *astuple(config), len(split), *tokens, *drawn)
-    if mixed:
-        decisive = (*decisive, *mixed.decides)
+    sizes = [len(split), len(split.source.tokens), len(split.target.tokens)]
+    drawn = (resegmented.config, resegmented.augment) if resegmented else None
+    decisive = (VERSION, seed, config, sizes, drawn, mixed.decides if mixed else None)
     return hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]
