@@ -51,17 +51,6 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
 
 
-def kept_pairs(
-    source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
-) -> NDArray[np.bool_]:
-    """Return whether to keep each pair: whether both sides have at most `max_subwords` tokens, end tokens
-    included, and its value in `skip`, if given, is 0. A `max_subwords` of 0 means no limit."""
-    kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
-    if max_subwords:
-        kept &= np.maximum(source.lengths, target.lengths) <= max_subwords
-    return kept
-
-
 class TokensWriter(ExitStack):
     """Writes ids and offsets of one side of a split, to SPLIT.SIDE.tokens.npy and .offsets.npy."""
 

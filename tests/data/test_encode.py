@@ -1,6 +1,5 @@
-"""Encoding a block of prepared text keeps every line, and filters drop both sides of a pair."""
+"""Encoding a block of prepared text keeps every line."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, kept_pairs, lines_of
+from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, lines_of
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers, load_tokenizers
@@ -54,23 +53,10 @@ def test_decoding_gives_every_line_of_both_sides(task: EncodeTask, tokenizers: T
     assert target.lengths.tolist() == [len(target) + 1 for _, target in PAIRS]
     unknown = tokenizers.target.vocabulary.unknown
     assert [(side.tokens == unknown).sum() for side in (source, target)] == [0, 1]
-    kept = kept_pairs(source, target, None, 0)
-    assert kept.all() and source.only(kept) is source
-
-
-@pytest.mark.parametrize(
-    ("skip", "max_subwords", "kept"), [((4,), 4, [1, 3]), ((4,), 0, [0, 1, 2, 3]), (range(5), 1, [])]
-)
-def test_skipped_and_long_pairs_are_left_out_on_both_sides(
-    task: EncodeTask, tokenizers: Tokenizers, skip: Sequence[int], max_subwords: int, kept: list[int]
-) -> None:
-    source, target = encode_block(task)
-    mask = kept_pairs(source, target, np.isin(np.arange(5), skip).astype(np.uint8), max_subwords)
-    assert np.flatnonzero(mask).tolist() == kept
-    assert source.only(mask).lengths.tolist() == [len(PAIRS[i][0]) + 1 for i in kept]
-    assert target.only(mask).lengths.tolist() == [len(PAIRS[i][1]) + 1 for i in kept]
-    if kept:
-        assert texts(source.only(mask), tokenizers.source) == [PAIRS[i][0] for i in kept]
+    assert source.only(np.ones(5, np.bool_)) is source
+    kept = np.array([False, True, False, True, False])
+    assert texts(source.only(kept), tokenizers.source) == ["abc", ""]
+    assert not source.only(~np.ones(5, np.bool_)).tokens.size
 
 
 def test_replaced_tokenizers_are_an_error(task: EncodeTask) -> None:

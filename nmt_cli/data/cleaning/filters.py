@@ -72,14 +72,14 @@ class Filters:
             (config.identical, IDENTICAL, lambda source, target: source == target),
             (config.source_script, SCRIPT, lambda source, target: not in_source_script(source)),
             (config.target_script, SCRIPT, lambda source, target: not in_target_script(target)),
-            (config.min_letters, LETTERS, self._with_few_letters),
+            (config.min_letters, LETTERS, lambda *pair: min(map(_letter_share, pair)) < config.min_letters),
         ]
         raw_checks: list[tuple[object, str, Check]] = [
             # Preparation follows the language of each side, so it can make copies differ.
             (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
-            (config.markup, MARKUP, lambda source, target: any(map(TAG.search, (source, target)))),
+            (config.markup, MARKUP, lambda *pair: any(map(TAG.search, pair))),
             (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
-            (config.max_repeats, REPEATS, self._repetitive),
+            (config.max_repeats, REPEATS, lambda *pair: max(map(_max_repeats, pair)) > config.max_repeats),
             (config.sentences, SENTENCES, self._unequal_sentences),
             (config.language, LANGUAGE, self._in_wrong_language),
         ]
@@ -108,31 +108,20 @@ class Filters:
         repetition, sentences and language, in this order."""
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
-    def _repetitive(self, source: str, target: str) -> bool:
-        """Return whether a side repeats a phrase more than `max_repeats` times in a row."""
-        return max(_max_repeats(source), _max_repeats(target)) > self._config.max_repeats
-
     def _unequal_sentences(self, source: str, target: str) -> bool:
         """Return whether both sides have different numbers of sentences."""
-        counts = [
-            len(sentences(text.strip(), lang))
-            for text, lang in zip((source, target), self._languages, strict=True)
-        ]
-        return counts[0] != counts[1]
+        source_lang, target_lang = self._languages
+        return len(sentences(source.strip(), source_lang)) != len(sentences(target.strip(), target_lang))
 
     def _in_wrong_language(self, source: str, target: str) -> bool:
         """Return whether a side is surely in another language. Short text and unsupported languages pass."""
         return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
 
     def _unequal_lengths(self, source: str, target: str) -> bool:
-        # Prepared text has single spaces between words. Counting them is faster than splitting.
         """Return whether the side with more words has over `max_ratio` times the words of the other side."""
+        # Prepared text has single spaces between words. Counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
-
-    def _with_few_letters(self, source: str, target: str) -> bool:
-        """Return whether the share of letters in either side is below `min_letters`."""
-        return min(_letter_share(source), _letter_share(target)) < self._config.min_letters
 
 
 def _numbers(text: str) -> list[str]:

@@ -1,32 +1,109 @@
-"""Writes validation and test sets. Every line is kept, as text before preparation and as ids.
+"""Draws validation and test sets from the training corpora, and writes all such sets.
 
-The report only counts the pairs that the filters would drop from the training set.
+Every line of a set is kept, as text before preparation and as ids. The report only counts the pairs that the
+filters would drop from the training set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nmt_cli.corpus.parallel import Block
+from nmt_cli.corpus.files import sha256
+from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
+from nmt_cli.data.cleaning.held_out import keys
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.cleaning.tally import Tally
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.dataset import side_path
+from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
-from nmt_cli.data.preprocessing.job import Input
+from nmt_cli.data.preprocessing.job import Input, Job
+from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.variation import Pair, varied
 
 BLOCK_PAIRS = 1000
 UNKNOWNS = "unknown subwords"
+
+SEED = 1
+KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
+"""A pair, and the keys of its sides."""
+
+
+def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
+    """Draw `corpus.valid_size` and `corpus.test_size` pairs from the training corpora, and write their lines
+    to `folder`. Return an input per set. Equal corpora give equal sets. No two pairs share a side, and all
+    pass the filters. Raise `UserError` for too few pairs, or if filter.decontaminate is off."""
+    sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
+    if not sizes:
+        return []
+    if not all(item.filter(job.config).decontaminate for item in training):
+        raise UserError("corpus.valid_size and corpus.test_size need filter.decontaminate=true. Set it.")
+    total, needed = sum(item.pairs for item in training), sum(sizes.values())
+    numbers = np.random.default_rng(SEED).choice(total, min(total, 2 * needed + 1000), replace=False)
+    usable = dict(_usable(job, training, np.sort(numbers)))
+    chosen, sources, targets = [], set[bytes](), set[bytes]()
+    for pair, (source, target) in (usable[number] for number in numbers.tolist() if number in usable):
+        if source not in sources and target not in targets:
+            chosen.append(pair)
+            sources.add(source)
+            targets.add(target)
+    if len(chosen) < needed:
+        raise UserError(
+            f"corpus.valid_size and corpus.test_size add up to {needed:,}, but only {len(chosen):,} "
+            "training pairs can be held out. Lower them."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    sets = []
+    for role, size in sizes.items():
+        files = folder / f"{role}.source", folder / f"{role}.target"
+        for file, lines in zip(files, zip(*chosen[:size], strict=True), strict=True):
+            file.write_bytes(b"\n".join((*lines, b"")))
+        del chosen[:size]
+        corpus = Corpus(role, files[0], files[1], "lines", names=(f"{role} set drawn from train",) * 2)
+        sets.append(Input(role, corpus, size, [*map(sha256, files)]))
+    return sets
+
+
+def _usable(
+    job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
+) -> Iterator[tuple[int, KeyedPair]]:
+    """Yield (number, (pair, keys)) of each pair in the ascending `numbers` that passes the filters."""
+    first = 0
+    for item in training:
+        filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
+        tag = item.named.tag if item.named else ""
+        for block in item.corpus.blocks(BLOCK_PAIRS):
+            start = first + block.first - 1
+            low, high = np.searchsorted(numbers, (start, start + len(block.sources)))
+            pairs = [(number, _pair(block, number - start, filters, tag)) for number in numbers[low:high]]
+            yield from ((int(number), pair) for number, pair in pairs if pair)
+        first += item.pairs
+
+
+def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
+    """Return a raw pair, with `tag` before its source, and its keys. Return None if a filter drops the pair,
+    a key is empty, or the pair is not UTF-8."""
+    pair = block.sources[row], block.targets[row]
+    try:
+        source, target = (" ".join(side.decode().split()) for side in pair)
+    except UnicodeDecodeError:
+        return None
+    side_keys = keys(pair)
+    has_low_score = bool(block.scores) and filters.too_low(block.scores[row])
+    if has_low_score or not all(side_keys) or filters.too_long(source, target):
+        return None
+    if filters.reason(source, target) or filters.raw_reason(source, target):
+        return None
+    return (f"{tag} ".encode() + pair[0] if tag else pair[0], pair[1]), side_keys
 
 
 def write_evaluation_set(
@@ -58,22 +135,10 @@ def write_evaluation_set(
             for side, lines in zip(SIDES, zip(*pairs, strict=True), strict=True):
                 files[side].write("".join(f"{line}\n" for line in lines).encode())
                 writers[side].append(encoded[side])
-            flags = _flags(encoded, tokenizers, config.filter.max_subwords)
-            for i, reason in _reasons(filters, pairs, prepared, flags):
+            for i, reason in _odd(pairs, prepared, encoded, filters, config.filter.max_subwords, tokenizers):
                 corpus.noted.add(reason, block.first + i, *pairs[i])
     counts = {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     return {"role": item.role, "pairs": item.pairs, **counts}
-
-
-def _reasons(
-    filters: Filters, pairs: list[Pair], prepared: dict[Side, list[str]], flags: list[str | None]
-) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, reason) of each pair that the filters would drop or that has a flag. Give the
-    first reason: from the filters for `prepared` text, the filters for raw `pairs`, or `flags`."""
-    prepared_pairs = zip(prepared["source"], prepared["target"], strict=True)
-    for i, (pair, prepared_pair) in enumerate(zip(pairs, prepared_pairs, strict=True)):
-        if reason := filters.reason(*prepared_pair) or filters.raw_reason(*pair) or flags[i]:
-            yield i, reason
 
 
 def _decoded(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> list[Pair]:
@@ -104,16 +169,24 @@ def _varied(item: Input, first: int, pairs: list[Pair], tokenizers: Tokenizers) 
     ]
 
 
-def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """Return a reason or None for each pair. `SUBWORDS` means a side of over `max_subwords` tokens, where 0
-    is no limit. Otherwise, `UNKNOWNS` means an unknown token."""
-    longest = np.maximum(*(encoded[side].lengths for side in SIDES))
-    has_unknown = np.zeros(len(longest), np.bool_)
+def _odd(
+    pairs: list[Pair],
+    prepared: dict[Side, list[str]],
+    encoded: dict[Side, EncodedSide],
+    filters: Filters,
+    max_subwords: int,
+    tokenizers: Tokenizers,
+) -> Iterator[tuple[int, str]]:
+    """Yield (index from 0, reason) of each pair that the filters would drop or that has an unknown token.
+    `SUBWORDS` means a side of over `max_subwords` tokens, where 0 is no limit."""
+    longest = np.maximum(*(side.lengths for side in encoded.values()))
+    has_unknown = np.zeros(len(pairs), np.bool_)
     for name, side in encoded.items():
         is_unknown = side.tokens == tokenizers.side(name).vocabulary.unknown
-        # Plain indexing would keep only the last token of each sentence, so this needs `at`.
-        np.logical_or.at(has_unknown, np.repeat(np.arange(len(longest)), side.lengths), is_unknown)
-    return [
-        SUBWORDS if max_subwords and length > max_subwords else UNKNOWNS if unknown else None
-        for length, unknown in zip(longest, has_unknown, strict=True)
-    ]
+        has_unknown |= np.logical_or.reduceat(is_unknown, np.cumsum(side.lengths) - side.lengths)
+    for i, (pair, *sides) in enumerate(zip(pairs, *prepared.values(), strict=True)):
+        reason = filters.reason(*sides) or filters.raw_reason(*pair)
+        if not reason and 0 < max_subwords < longest[i]:
+            reason = SUBWORDS
+        if reason or has_unknown[i]:
+            yield i, reason or UNKNOWNS

@@ -1,7 +1,8 @@
 """The inputs and settings of a `preprocess` run, and their description for the manifest."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -21,6 +22,9 @@ Part = Role | Literal["held out"]
 
 COMMON = ("role", "name", "pairs", "files")
 """The keys of every input in the manifest."""
+
+OWN = ("weight", "tag", "filters")
+"""The settings of a `[[corpus]]` section in the manifest, unless they are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +75,15 @@ class Input:
         """Return the manifest entry: role, name, pairs, file hashes, variation and `[[corpus]]` settings."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
+        own = {name: getattr(self.named, name) for name in OWN} if self.named else {}
         return {
             "role": self.role,
             "name": corpus.name,
             "pairs": self.pairs,
             **({"variation": self.variation} if self.variation else {}),
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
-            **(_own_settings(self.named) if self.named else {}),
+            **{name: value for name, value in own.items() if value},
         }
-
-
-def _own_settings(named: NamedCorpus) -> dict[str, Any]:
-    """Return the settings of a `[[corpus]]` section by name. Leave out name, path and empty values."""
-    return {key.name: value for key in fields(named)[2:] if (value := getattr(named, key.name))}
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
@@ -105,14 +105,13 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     names = [corpus.name for role, corpus, _ in corpora if role in ("valid", "test")]
     _refuse_equal_names([*names, *job.config.corpus.drawn])
     _refuse_no_scores(job, [corpus for role, corpus, _ in corpora if role == TRAIN])
-    spooled = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in corpora]
-    inputs = [
-        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files], variation=kind)
-        for role, corpus, kind in spooled
-    ]
-    for number, corpus in enumerate(named):
-        item = inputs[number]
-        inputs[number] = replace(item, corpus=replace(item.corpus, name=corpus.name), named=corpus)
+    inputs = []
+    for (role, corpus, variation), section in zip_longest(corpora, named):
+        if section:
+            corpus = replace(corpus, name=section.name)
+        corpus = spool(corpus, spool_folder)
+        hashes = [files.sha256(file) for file in corpus.files]
+        inputs.append(Input(role, corpus, corpus.count(), hashes, section, variation))
     for item in inputs:
         if item.role in ("valid", "test") and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)

@@ -13,7 +13,7 @@ from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_neede
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
-from nmt_cli.data.encode import EncodedSide, TokensWriter, kept_pairs
+from nmt_cli.data.encode import EncodedSide, TokensWriter
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import (
     QUALITIES,
@@ -24,7 +24,7 @@ from nmt_cli.data.preprocessing.parts import (
     numbers_of,
     texts_of,
 )
-from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_left, parts_of
+from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_left
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -64,10 +64,12 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        for block in _blocks(run.work, parts_of(run.training)):
+        for block in _blocks(run.work, run.parts):
             end = block.first + len(block.numbers)
             repeats = None if skip is None else skip[block.first : end]
-            kept = kept_pairs(block.source, block.target, repeats, limits[block.owner])
+            kept = np.ones(len(block.numbers), np.bool_) if repeats is None else repeats == 0
+            if limit := limits[block.owner]:
+                kept &= np.maximum(block.source.lengths, block.target.lengths) <= limit
             writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
             writers["target"].append_kept(block.target, block.texts["target"], block.start, kept)
             _count_drops(corpora[block.owner], block, kept, repeats)
@@ -117,7 +119,7 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
     if not any(needs):
         return None
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
-    parts = [clean_part(run.work, part) for part in range(parts_of(run.training))]
+    parts = [clean_part(run.work, part) for part in range(run.parts)]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.data.cleaning.filter_page import filter_page
 from nmt_cli.data.cleaning.filters import Filters
-from nmt_cli.data.cleaning.report import FilterReport
+from nmt_cli.data.cleaning.report import FilterReport, filter_page
 from nmt_cli.data.dataset import (
     FILTER_PAGE,
     FILTER_REPORT,
@@ -31,8 +30,7 @@ from nmt_cli.data.dataset import (
 )
 from nmt_cli.data.guard import check_hashes
 from nmt_cli.data.preprocessing import reuse
-from nmt_cli.data.preprocessing.evaluation_sets import write_evaluation_set
-from nmt_cli.data.preprocessing.hold_out import drawn_sets
+from nmt_cli.data.preprocessing.evaluation_sets import drawn_sets, write_evaluation_set
 from nmt_cli.data.preprocessing.job import Job, describe_job, differences, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
 from nmt_cli.data.preprocessing.parts import (
@@ -49,7 +47,6 @@ from nmt_cli.data.preprocessing.training_set import (
     draw_sample,
     encode_parts,
     gather_report,
-    parts_of,
 )
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, reporting_full_disk
@@ -143,8 +140,7 @@ def _tokenizers_in(run: Run) -> Path:
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
-            parts, config = parts_of(run.training), run.config.tokenizer
-            task = (folder / TOKENIZERS, run.work, parts, run.plan, config)
+            task = (folder / TOKENIZERS, run.work, run.parts, run.plan, run.config.tokenizer)
             # SentencePiece ignores Ctrl-C while it learns, and takes much memory.
             if run.plan.recipe.kind == "sentencepiece":
                 in_child(_save_tokenizers, task)
@@ -191,26 +187,20 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
-        changed = _changed(out, manifest, description)
+        changed = differences(manifest, description)
         # "Up to date" must be true of every byte.
         if not changed:
             check_hashes(out, manifest)
-    except UserError:
+    except (UserError, LookupError, TypeError, AttributeError) as error:
         # A damaged dataset is never up to date.
         if overwrite:
             return True
-        raise
+        if isinstance(error, UserError):
+            raise
+        raise damaged(out / MANIFEST, f"is damaged ({error!r})") from error
     if changed and not overwrite:
         raise UserError(
             f"{out} was made with other inputs or settings ({'; '.join(changed)}). "
             "Give --overwrite to make it again, or another --out."
         )
     return bool(changed)
-
-
-def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
-    """Return how manifest and job differ, as "NAME: OLD -> NEW". Raise `UserError` for a damaged manifest."""
-    try:
-        return differences(manifest, description)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise damaged(out / MANIFEST, f"is damaged ({error!r})") from error

@@ -66,10 +66,10 @@ class Run:
         """The training corpora among `inputs`, in order."""
         return [item for item in self.inputs if item.role == TRAIN]
 
-
-def parts_of(inputs: Sequence[Input]) -> int:
-    """Return the number of parts for all corpora of `inputs` together. A part has `BLOCKS_A_PART` blocks."""
-    return -(-len(_owners(inputs)) // BLOCKS_A_PART)
+    @property
+    def parts(self) -> int:
+        """The number of parts for all training corpora together. A part has `BLOCKS_A_PART` blocks."""
+        return -(-len(_owners(self.training)) // BLOCKS_A_PART)
 
 
 def clean_parts(run: Run) -> None:
@@ -77,7 +77,7 @@ def clean_parts(run: Run) -> None:
     hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
     work, training = run.work, run.training
     owners = _owners(training)
-    missing = [part for part in range(parts_of(training)) if not clean_part(work, part).exists()]
+    missing = [part for part in range(run.parts) if not clean_part(work, part).exists()]
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
     total = sum(item.pairs for item in training)
     tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(blocks))
@@ -94,7 +94,7 @@ def clean_parts(run: Run) -> None:
 def gather_report(run: Run) -> FilterReport:
     """Return the report of the training corpora over all parts. Raise `UserError` if no pair is kept."""
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in run.training]
-    for part in range(parts_of(run.training)):
+    for part in range(run.parts):
         for owner, state in counts_of(run.work, part):
             corpora[owner].merge(state)
     report = FilterReport(corpora)
@@ -125,7 +125,7 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
     """Encode the missing parts in parallel, repeated and overlong pairs included. Workers load the tokenizers
     from `folder`, which are equal to `tokenizers`."""
     work = run.work
-    sizes = [len(numbers_of(work, part)) for part in range(parts_of(run.training))]
+    sizes = [len(numbers_of(work, part)) for part in range(run.parts)]
     missing = [part for part in range(len(sizes)) if not encoded_part(work, part).exists()]
     starts = {part: range(0, sizes[part], BLOCK_PAIRS) for part in missing}
     blocks, total = sum(map(len, starts.values())), sum(sizes)
