@@ -150,6 +150,7 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("average-checkpoints --num-epoch-checkpoints 5", "did you mean --last?"),
         ("score --tokenize 13a", "did you mean --set bleu.tokenizer=13a?"),
         ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
+        ("train d --max-step 9 --fp 16 --out r", "did you mean --max-steps? No such option '--fp'.\n"),
         ("average run", "No such command 'average'. Did you mean average-checkpoints?"),
         ("trian", "No such command 'trian'. Did you mean train?"),
         ("generate", "No such command 'generate'. Did you mean translate?"),

@@ -5,7 +5,7 @@ An assignment is the text KEY=VALUE after --set. An entry is a value that the us
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,19 +114,28 @@ class Command(click.Command):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` as click does. Raise `UsageError` with a suggestion for an unknown option."""
+        """Parse `args` as click does. Raise `UsageError` with suggestions for all unknown options."""
         words = [*args]  # click removes the words from the list as it reads them
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            # click names only the first letter of -batch_size, which other toolkits accept.
-            index = next(n for n, word in enumerate(words) if word.startswith(error.option_name))
-            option, equals, value = words[index].partition("=")
-            following = words[index + 1 :][:1]
-            if not equals and following and not following[0].startswith("-"):
-                value = following[0]
-            hint = self._hint(option, value)
-            raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
+            raise click.UsageError(" ".join(self._unknown(ctx, words)), ctx) from error
+
+    def _unknown(self, ctx: click.Context, words: list[str]) -> Iterator[str]:
+        """Yield a message with a suggestion for each unknown option in `words`, and remove the option."""
+        while True:
+            try:
+                self.make_parser(ctx).parse_args([*words])
+                return
+            except click.NoSuchOption as error:
+                # click names only the first letter of -batch_size, which other toolkits accept.
+                index = next(n for n, word in enumerate(words) if word.startswith(error.option_name))
+                option, equals, value = words.pop(index).partition("=")
+                if not equals and index < len(words) and not words[index].startswith("-"):
+                    value = words[index]
+                yield f"No such option '{error.option_name}'{self._hint(option, value)}"
+            except click.UsageError:  # reported once all options are known
+                return
 
     def _hint(self, option: str, value: str) -> str:
         """Return the end of the error about an unknown `option`: suggestions, a reason, or ".". A suggested
