@@ -29,6 +29,9 @@ ROWS: Mapping[str, Side] = {
 }
 """Parameters with one row per vocabulary entry, and the side whose vocabulary it is."""
 
+SHOWN = 3
+"""Maximum number of differing parameters that an error names."""
+
 SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the new model uses nmt's defaults"
 
 
@@ -79,8 +82,14 @@ def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
         for key in disagreements(parent.config, identity.config, "use")
     ]:
         raise UserError(
-            f"{folder} is another kind of model: {'; '.join(differences)}. Use its [model] settings."
+            f"{folder} is another kind of model: {'; '.join(differences)}. Use {_settings(folder)}."
         )
+
+
+def _settings(folder: Path) -> str:
+    """Return where the settings of a model are, for the remedy of an error."""
+    file = folder / "train.toml"  # of an imported model
+    return f"--config {file}" if file.is_file() else "its [model] settings"
 
 
 def _by_entry(
@@ -142,8 +151,9 @@ def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence
     if a pattern matches no parameter in `differing`."""
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:
+        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
         raise UserError(
-            f"{folder} is not this model: {'; '.join(refused)}. Use its [model] settings, "
+            f"{folder} is not this model: {'; '.join(refused[:SHOWN])}{more}. Use {_settings(folder)}, "
             "or allow the differences in start.allow."
         )
     if useless := [pattern for pattern in allowed if not matching(differing, pattern)]:

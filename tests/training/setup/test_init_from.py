@@ -70,7 +70,7 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
 @pytest.mark.parametrize(
     ("setting", "problems"),
     [
-        (DEEPER, ["encoder.1.attention.output.weight is missing", "encoder.1.feed_forward.outer.weight is "]),
+        (DEEPER, ["encoder.1.attention.output.weight is missing", "; and 7 more. Use its [model] "]),
         (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
         (UNTIED, ["is not this model: source_embedding.matrix is missing. Use its [model] "]),
         ("model.norm=pre", ["is another kind of model: norm is post there, but pre here. "]),
@@ -89,8 +89,11 @@ def test_differences_are_listed_and_refused(init: Go, run: Path, setting: str, p
 def test_a_surplus_is_refused_too(go: Go, complaint: Complaint, tmp_path: Path) -> None:
     go(DEEPER, out=tmp_path / "deep")
     message = complaint(f'start.model="{tmp_path}/deep"')
-    assert message.count(" is surplus") == 10
-    assert "encoder.1.after_attention.norm.bias is surplus" in message
+    assert message.count(" is surplus") == 3
+    assert "encoder.1.after_attention.norm.bias is surplus" in message and "; and 7 more." in message
+    settings = Path(message.partition(" is not")[0]) / "train.toml"
+    settings.touch()
+    assert f"Use --config {settings}, or" in complaint(f'start.model="{tmp_path}/deep"')
 
 
 def test_allowed_differences_start_from_random_values_and_are_reported(
