@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
-from nmt_cli.data.cleaning import filter_page
+from nmt_cli.data.cleaning import report as filter_report
 from nmt_cli.html.compose import compose, escaped, script
 from nmt_cli.serving import page
 from nmt_cli.training.tracking import html_report
@@ -24,7 +24,7 @@ from nmt_cli.translation import attention_page
 PACKAGE = Path(nmt_cli.__file__).parent
 PAGES = (
     ("translation/page", attention_page.SCRIPTS),
-    ("data/cleaning/page", filter_page.SCRIPTS),
+    ("data/cleaning/page", filter_report.SCRIPTS),
     ("training/tracking/page", html_report.SCRIPTS),
     ("serving/page", page.SCRIPTS),
 )
