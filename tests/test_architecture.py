@@ -61,7 +61,7 @@ OWNERS = {
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
     "safetensors": "nmt_cli.checkpoints.*",
-    "wandb": "nmt_cli.training.tracking.weights_and_biases",
+    "wandb": "nmt_cli.training.tracking.trackers",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
     "starlette": "nmt_cli.serving.*",

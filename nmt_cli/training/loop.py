@@ -18,8 +18,7 @@ from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Moved, Saver
-from nmt_cli.training.validation.stopping import patience_ended
-from nmt_cli.training.validation.validator import Validator
+from nmt_cli.training.validation.validator import Validator, patience_ended
 
 
 @dataclass(frozen=True, slots=True)

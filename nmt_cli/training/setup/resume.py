@@ -1,32 +1,69 @@
-"""Resumes a run: checks its newest checkpoint and restores it."""
+"""Opens the folder of a run: locks it, and checks and restores its newest checkpoint."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.finding import EMA, WEIGHTS
+from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, load_weights
-from nmt_cli.checkpoints.run_folder import OPTIMIZER, read_state
+from nmt_cli.checkpoints.run_folder import OPTIMIZER, read_state, sweep
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.runtime.atomic import refuse_other_files
+from nmt_cli.runtime.locks import take_lock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.progress import Position
 from nmt_cli.training.settings import CONFIG, changes, compared
-from nmt_cli.training.setup.folder import newest_checkpoint, refuse_foreign
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Note, Report, Warned
+
+
+@contextmanager
+def claimed(run: Path) -> Iterator[None]:
+    """Create the run folder if missing, lock it for the block, and remove leftovers of killed saves. Raise
+    `UserError` if the folder is locked, cannot be written, or has other files."""
+    refuse_foreign(run)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        folder = os.open(run, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{run} can't be written: {error.strerror}. Choose another --out.") from error
+    try:
+        try:
+            take_lock(folder, run)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is training in {run} now. Wait for it, or choose another --out."
+            ) from error
+        sweep(run)
+        yield
+    finally:
+        os.close(folder)  # releases the lock, as the death of the process does
+
+
+def refuse_foreign(run: Path) -> None:
+    """Raise `UserError` if `run` is a file, or has visible files but no checkpoint or `config.toml`."""
+    if not checkpoints(run):
+        refuse_other_files(run, "run", CONFIG, hidden=False)
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """Return the folder of the newest checkpoint of a run, or None if the run has no checkpoint."""
+    return next(iter(reversed(checkpoints(run).values())), None)
 
 
 def step_to_resume(run: Path, config: TrainConfig, identity: Identity) -> int:
     """Return the step of the newest checkpoint, or 0 for a new run. Raise `UserError` for changed fixed
     settings, another dataset, foreign files, a damaged checkpoint, or a step above training.max_steps."""
     refuse_foreign(run)
-    newest = newest_checkpoint(run) if run.exists() else None
-    if not newest:
+    if not (newest := newest_checkpoint(run)):
         return 0
     changes(run, config)
     step: int = _state_of(newest, identity)[0]["step"]

@@ -25,22 +25,19 @@ from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.setup.build import build_loader, build_trainer, identity_of
 from nmt_cli.training.setup.deterministic import repeatable
-from nmt_cli.training.setup.folder import claimed, newest_checkpoint
 from nmt_cli.training.setup.preflight import preflight
-from nmt_cli.training.setup.resume import moving_average, restore
+from nmt_cli.training.setup.resume import claimed, moving_average, newest_checkpoint, restore
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 from nmt_cli.training.tracking.environment import environment, keep_environment
-from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
+from nmt_cli.training.tracking.events import Event, Note, Report, Warned
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.html_report import html_report
 from nmt_cli.training.tracking.log import LOG, Log, cut_behind
 from nmt_cli.training.tracking.recorder import Recorder
 from nmt_cli.training.tracking.saver import Saver, Snapshot
-from nmt_cli.training.tracking.tensorboard import FOLDER, Scalars
-from nmt_cli.training.tracking.weights_and_biases import Follower
+from nmt_cli.training.tracking.trackers import TENSORBOARD, Follower, Scalars
 from nmt_cli.training.validation.metrics import Judge, translating
-from nmt_cli.training.validation.stopping import refuse_unwatchable
 from nmt_cli.training.validation.validator import Validator
 
 
@@ -61,15 +58,24 @@ def train(
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
-        group = _joined_group(dataset, config, process, device, threads, stack)
+        stack.enter_context(restored_threads())
+        torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
+        stack.enter_context(fast_products(device))
+        stack.enter_context(repeatable(config, device))
+        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        refuse_other_orders(group, dataset, config)
         verifies = process.local_rank == 0
         guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)
         stack.enter_context(guard)
         snapshot = _restored(run, dataset, config, group, report, stack)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
         if process.first:
-            keep_environment(run, snapshot.position.step, environment(command, device, process), report)
-        validator = _validator(dataset, snapshot, report)
+            keep_environment(run, snapshot.position.step, environment(command, device, process))
+        tokenizers, precision = snapshot.identity.tokenizers, snapshot.trainer.precision
+        judge = Judge(dataset, tokenizers, config.validation, translating(config), group, precision)
+        validator = Validator(config, judge, snapshot.trainer.model, snapshot.ema, snapshot.position)
+        if validator.enabled and (reason := judge.in_characters):
+            report(Warned(reason))
         try:
             cut = _tried_cut(run, dataset, snapshot, validator, report)
             loader = build_loader(dataset, guard, config, cut, group, snapshot.position, report, stack)
@@ -80,25 +86,6 @@ def train(
         except Exception:
             guard.check_contents()  # a fault of the dataset is a better explanation than its consequences
             raise
-
-
-def _joined_group(
-    dataset: Dataset,
-    config: TrainConfig,
-    process: Process,
-    device: torch.device,
-    threads: int,
-    stack: ExitStack,
-) -> Group:
-    """Set the threads and kernels of this process, and return the group of ranks, which `stack` closes. Raise
-    `UserError` if ranks cannot meet, or differ in settings, datasets or versions."""
-    stack.enter_context(restored_threads())
-    torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
-    stack.enter_context(fast_products(device))
-    stack.enter_context(repeatable(config, device))
-    group = stack.enter_context(joined(process, device, config.training.rank_timeout))
-    refuse_other_orders(group, dataset, config)
-    return group
 
 
 def _restored(
@@ -136,7 +123,7 @@ def _opened(
         report(Warned(f"{problem}. The folder is now {renamed.name}, and you can remove it."))
     readers: list[Report] = [report, html_report(run, dataset, snapshot.identity, trainer, history, report)]
     if trainer.config.training.tensorboard:
-        scalars = Scalars(run / FOLDER, position.step, report)
+        scalars = Scalars(run / TENSORBOARD, position.step, report)
         stack.callback(scalars.close)
         readers.append(scalars)
     if trainer.config.training.wandb:
@@ -145,18 +132,12 @@ def _opened(
         readers.append(follower)
     log = Log(run / LOG)
     stack.callback(log.close)
-    return log, history, to_each(readers)
 
+    def to_each(event: Event) -> None:
+        for reader in readers:
+            reader(event)
 
-def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
-    """Return the validator. If validation is on and a missing tokeniser makes BLEU count characters, warn."""
-    trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
-    settings = trainer.config.validation, translating(trainer.config)
-    judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
-    validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
-    if validator.enabled and (reason := judge.in_characters):
-        report(Warned(reason))
-    return validator
+    return log, history, to_each
 
 
 def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
@@ -211,36 +192,30 @@ def _loop(
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     """Raise `UserError` if positions, mixture, early stopping, sampling or augmentation do not fit the
     dataset. Raise `UserError` too if a library for TensorBoard or W&B is missing."""
-    _refuse_long(dataset, config)
-    mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-    refuse_unwatchable(config, dataset)
-    if config.sampling.enabled or config.augment.enabled:
-        tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
-        samplers(tokenizers, config.sampling)
-        refuse_no_effect(tokenizers, config.augment)
-    if config.training.tensorboard:
-        _require("tensorboard", "TensorBoard")
-    if config.training.wandb:
-        _require("wandb", "Weights & Biases' client")
-
-
-def _require(module: str, name: str) -> None:
-    """Raise `UserError`, which names the library `name` and its extra, if `module` cannot be imported."""
-    try:
-        import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"training.{module} needs {name}, which is not installed: pip install '.[{module}]', or leave "
-            "the setting out."
-        ) from error
-
-
-def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` if a validation sentence has more tokens than there are learned positions."""
-    for split in dataset.splits.values():
+    valid_sets = [split for split in dataset.splits.values() if split.role == "valid"]
+    for split in valid_sets:
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
-        if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:
+        if config.model.positions == "learned" and longest > config.model.longest:
             raise UserError(
                 f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
                 f"{config.model.longest} positions. Raise it."
             )
+    if config.watches and not valid_sets:
+        raise UserError(
+            f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
+            "nothing to watch. Make the dataset with --valid."
+        )
+    mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+    if config.sampling.enabled or config.augment.enabled:
+        tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+        samplers(tokenizers, config.sampling)
+        refuse_no_effect(tokenizers, config.augment)
+    for module, name in {"tensorboard": "TensorBoard", "wandb": "Weights & Biases' client"}.items():
+        try:
+            if getattr(config.training, module):
+                import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f"training.{module} needs {name}, which is not installed: pip install '.[{module}]', or "
+                "leave the setting out."
+            ) from error

@@ -12,9 +12,8 @@ import torch
 from nmt_cli import __version__
 from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.runtime.devices import gpu_name, is_gpu, processor_name
-from nmt_cli.runtime.foreign_text import parsed_json, read_if_exists
+from nmt_cli.runtime.foreign_text import read_if_exists
 from nmt_cli.training.step.distributed import Process
-from nmt_cli.training.tracking.events import Report, Warned
 
 ENVIRONMENT = "environment.jsonl"
 
@@ -37,25 +36,13 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
     }
 
 
-def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """If `environment.jsonl` in `run` does not end with `facts`, append a line with `step` and `facts`.
-    Report a warning if a line is damaged. Raise `UserError` if the disk is full."""
+def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """If `environment.jsonl` in `run` does not end with `facts`, append a line with `step` and `facts`. Raise
+    `UserError` if the disk is full."""
     path = run / ENVIRONMENT
     content = read_if_exists(path)
-    earlier = [_without_step(line) for line in content.splitlines()]
-    if not earlier or earlier[-1] != facts:
-        text = json.dumps({"step": step, **facts}, ensure_ascii=False)
-        with reporting_full_disk(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+    line = json.dumps({"step": step, **facts}, ensure_ascii=False).encode(errors="backslashreplace")
+    if not content.endswith(line.partition(b", ")[2] + b"\n"):
+        with reporting_full_disk(path), path.open("ab") as file:
             # The last line may have been cut short by a kill.
-            file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
-    if damaged := earlier.count(None):
-        report(Warned(f"{path} has damaged lines ({damaged}), which stay as they are"))
-
-
-def _without_step(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of a line of the file, without its step. Return None if the line is damaged."""
-    try:
-        facts = parsed_json(line)
-        return {key: value for key, value in facts.items() if key != "step"}
-    except (ValueError, AttributeError):
-        return None
+            file.write(b"\n" * (not content.endswith(b"\n") and bool(content)) + line + b"\n")

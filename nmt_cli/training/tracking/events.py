@@ -139,13 +139,3 @@ class Standing:
 Event = Note | Warned | Doing | Logged | Progress | Validated | Saved | Standing | Spent
 
 Report = Callable[[Event], None]
-
-
-def to_each(readers: Sequence[Report]) -> Report:
-    """Return a function that passes each event to all `readers`, in order."""
-
-    def report(event: Event) -> None:
-        for reader in readers:
-            reader(event)
-
-    return report

@@ -35,8 +35,8 @@ class LeftOut:
     """Warns after an epoch about too long pairs, if their number differs from that in the last warning."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
-        limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
-        self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
+        limits = (config.batch.longest, "batch.longest"), (config.batch.tokens, "batch.tokens")
+        self._limit, self._setting = min(limits)
         self._sampled = config.sampling.enabled or config.augment.enabled
         self._report = report
         self._epoch = self._count = self._reported = 0

@@ -1,7 +1,14 @@
-"""Validates the model of a run at intervals, and stores the scores in its position."""
+"""Validates the model of a run at intervals, and stores the scores in its position.
 
+From these scores follow the end of the run by patience and the rate of the plateau schedule. A checkpoint
+stores the scores, so there is no other state to restore.
+"""
+
+import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
@@ -14,7 +21,11 @@ from nmt_cli.training.validation.metrics import (
     translated_lines,
     validation_score,
 )
-from nmt_cli.training.validation.stopping import plateaus
+
+SMALLER_IS_BETTER = ("nll",)
+
+Judged = Mapping[str, Mapping[str, float]]
+"""The metrics of the first validation set, by step and by name of the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +86,34 @@ class Validator:
     def _decoded(self) -> AbstractContextManager[None]:
         """Return a context in which the model has the moving average as weights, if there is an average."""
         return self.ema.in_place() if self.ema else nullcontext()
+
+
+def patience_ended(config: TrainConfig, judged: Judged) -> bool:
+    """Return whether validation.metric did not improve in the last validation.patience validations. If
+    patience is 0, or there were fewer validations, return False."""
+    patience = config.validation.patience
+    if not patience:
+        return False
+    latest = improvements(config, judged, after=0)[-patience:]
+    return len(latest) == patience and not any(latest)
+
+
+def plateaus(config: TrainConfig, judged: Judged) -> int:
+    """Return the number of plateaus: schedule.patience validations in a row without improvement of
+    validation.metric. Count only validations after warm-up. After each plateau, start again from 0."""
+    count = waited = 0
+    for better in improvements(config, judged, after=config.schedule.warmup):
+        waited = 0 if better else waited + 1
+        if waited == config.schedule.patience:
+            count, waited = count + 1, 0
+    return count
+
+
+def improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
+    """Return for each validation after step `after` whether its validation.metric is the best so far. Ignore
+    validations up to `after`. The first value counts as the best. An equal value or nan does not."""
+    metric = config.validation.metric
+    sign = -1 if metric in SMALLER_IS_BETTER else 1
+    values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
+    bests = accumulate(values, max, initial=-math.inf)
+    return [value > best for value, best in zip(values, bests, strict=False)]

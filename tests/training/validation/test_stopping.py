@@ -8,8 +8,8 @@ import pytest
 from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.validation import stopping
-from nmt_cli.training.validation.stopping import Judged, improvements, patience_ended, plateaus
+from nmt_cli.training.validation import validator
+from nmt_cli.training.validation.validator import Judged, improvements, patience_ended, plateaus
 from tests.training.runs import Go, Tiny, lines_of, notes
 
 
@@ -90,7 +90,7 @@ HOPELESS = ("validation.every_steps=1", "validation.metric=nll")
 @pytest.fixture
 def _no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat a falling validation loss as worse, so that no validation after the first is better."""
-    monkeypatch.setattr(stopping, "SMALLER_IS_BETTER", ())
+    monkeypatch.setattr(validator, "SMALLER_IS_BETTER", ())
 
 
 @pytest.mark.usefixtures("_no_improvement")

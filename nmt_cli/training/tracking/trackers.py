@@ -1,14 +1,23 @@
-"""Writes the numbers of the log to TensorBoard files."""
+"""Sends the numbers of the log to programs that draw and compare runs: TensorBoard and Weights & Biases."""
 
+import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Event, Logged, Report, Warned
 
-FOLDER = "tensorboard"
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+"""Folders in the run folder."""
+
+PROJECT = "nmt"
+"""Default of WANDB_PROJECT."""
 
 MEASURED = (
     *("loss", "nll", "gradient_norm", "learning_rate", "loss_scale"),
@@ -57,6 +66,48 @@ class Scalars:
 
     def _put(self, **fields: Any) -> None:
         self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
+
+
+class Follower:
+    """A reader of events that sends numbers to W&B. After an error, it warns once and sends no more."""
+
+    def __init__(self, run: Path, config: TrainConfig, report: Report) -> None:
+        """Start or resume the run at W&B, with files in "wandb" of `run`. Raise `UserError` if that fails."""
+        import wandb
+
+        folder = run / WANDB
+        folder.mkdir(exist_ok=True)
+        id_file = folder / "id.txt"  # with this id, the run resumes at W&B
+        if not id_file.exists():
+            id_file.write_text(secrets.token_hex(4), encoding="utf-8")
+        self._report, self._failed = report, False
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", PROJECT),
+                name=run.resolve().name,
+                id=id_file.read_text(encoding="utf-8"),
+                resume="allow",  # resume the run of that id, or create it
+                dir=str(run),
+                config=asdict(config),
+            )
+        except Exception as error:  # the client raises errors of many kinds
+            problem = f"Weights & Biases can't be reached or refuses this run ({error})"
+            raise UserError(f"{problem}. Set WANDB_MODE=offline, or training.wandb=false.") from error
+
+    def __call__(self, event: Event) -> None:
+        """Send the numbers of a `Logged` event. After an error, warn once and send no more."""
+        if not isinstance(event, Logged) or self._failed:
+            return
+        try:
+            for line in event.lines:
+                self._run.log(dict(numbers(line)), step=line["step"])
+        except Exception as error:  # no error of the client may end the run
+            self._failed = True
+            self._report(Warned(f"no more curves for Weights & Biases, training continues: {error}"))
+
+    def close(self) -> None:
+        """Wait until the remaining numbers are sent, and end the run at W&B."""
+        self._run.finish()
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
