@@ -11,8 +11,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.data.batching.batch import Rounding
 from nmt_cli.data.batching.cut import costs, share
-from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split

@@ -9,9 +9,8 @@ from typing import Self
 
 import torch
 
-from nmt_cli.data.batching.batch import MicroBatch, assemble, halved
+from nmt_cli.data.batching.batch import MicroBatch, Rounding, assemble, halved
 from nmt_cli.data.batching.cut import micro_batches, share
-from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.mixed_plan import Mixed
 from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.dataset import Split

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.corpus.records import NO_SCORE
 from nmt_cli.corpus.utf8 import decoded
-from nmt_cli.data.cleaning.duplicates import Hashed, closeness, pair_hash, side_hash
+from nmt_cli.data.cleaning.duplicates import Hashed, pair_hash, side_hash
 from nmt_cli.data.cleaning.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
 from nmt_cli.data.cleaning.held_out import HeldOut, occurring
 from nmt_cli.data.cleaning.shapes import Shapes, words_of
@@ -157,10 +158,12 @@ def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally
 
 
 def _qualities(pairs: Sequence[_Pair]) -> list[NDArray[np.float32]]:
-    """Return two arrays: each pair's score, minus infinity if missing, and its closeness of lengths."""
+    """Return two arrays: each pair's score, minus infinity if missing, and the closeness of its lengths. That
+    is 0 for equal lengths in characters, else minus the absolute logarithm of their ratio."""
     scores = np.array([pair.score for pair in pairs], np.float32)
     scores[np.isnan(scores)] = -np.inf
-    return [scores, np.array([closeness(pair.source, pair.target) for pair in pairs], np.float32)]
+    closeness = [-abs(log((len(pair.source) + 1) / (len(pair.target) + 1))) for pair in pairs]
+    return [scores, np.array(closeness, np.float32)]
 
 
 @cache
@@ -178,23 +181,17 @@ def _decoded_pair(
         # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()
     except UnicodeDecodeError:
-        replaced = _replaced_pair(task, number, source, target)
-        if replaced is None:
+        source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
+        target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
+        if source_text is None or target_text is None:
             # Samples are text, which these bytes are not.
             dropped.add(INVALID, number, ascii(source), ascii(target))
             return None
-        pair = replaced
+        pair = source_text, target_text
         noted.add(REPLACED, number, *pair)
     if b"\0" in source or b"\0" in target:
         noted.add(NUL, number, *pair)
     return pair
-
-
-def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """Return a pair, invalid UTF-8 as U+FFFD. If there is any, "skip" gives None, and "error" `UserError`."""
-    source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
-    target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
-    return None if source_text is None or target_text is None else (source_text, target_text)
 
 
 def _joined(lines: Sequence[str]) -> Lines:

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
-from math import log
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -42,11 +41,6 @@ def side_hash(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
-def closeness(source: str, target: str) -> float:
-    """Return 0 for equal lengths in characters, else minus the absolute logarithm of their ratio."""
-    return -abs(log((len(source) + 1) / (len(target) + 1)))
-
-
 def find_repeated(
     hashes: Sequence[Path],
     work: Path,
@@ -62,7 +56,11 @@ def find_repeated(
     folder = work / "buckets"
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
     folder.mkdir()
-    _distribute(hashes, qualities, folder, buckets)
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
+        for entries in _entries(hashes, qualities):
+            for bucket, file in enumerate(files):
+                entries[entries["words"][:, 0] % buckets == bucket].tofile(file)
     for bucket in range(buckets):
         entries = np.fromfile(folder / str(bucket), _entry_type(len(qualities)))
         if left_out is not None:
@@ -81,17 +79,6 @@ def _entry_type(qualities: int) -> np.dtype[Any]:
     return np.dtype(
         [("words", np.uint64, (2,)), ("number", np.int64), ("qualities", np.float32, (qualities,))]
     )
-
-
-def _distribute(
-    hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int
-) -> None:
-    """Write each hash, its number and qualities to file 0 to `buckets` - 1. Equal hashes share a file."""
-    with ExitStack() as stack:
-        files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
-        for entries in _entries(hashes, qualities):
-            for bucket, file in enumerate(files):
-                entries[entries["words"][:, 0] % buckets == bucket].tofile(file)
 
 
 def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:

@@ -51,18 +51,12 @@ def plan(job: Job) -> Plan:
         )
     if job.reuse is None:
         return Plan(_recipe(job, config.kind, config.joint))
-    folder = _tokenizer_folder(Path(job.reuse))
-    return _from_folder(job, folder) if folder else _from_files(job, job.reuse)
-
-
-def _tokenizer_folder(path: Path) -> Path | None:
-    """Return the tokenizer folder in `path`, a dataset, model or tokenizer folder. For a file, return None.
-    Raise `UserError` for a folder without tokenizers."""
+    path = Path(job.reuse)
     if not path.is_dir():
-        return None
+        return _from_files(job, job.reuse)
     for folder in (path / TOKENIZERS, path):
         if (folder / DESCRIPTION).is_file():
-            return folder
+            return _from_folder(job, folder)
     raise UserError(f"{path} has no {DESCRIPTION}. Give a dataset or model folder, or a file.")
 
 

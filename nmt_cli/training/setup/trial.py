@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nmt_cli.data.batching.batch import MicroBatch, assemble
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import MicroBatch, Rounding, assemble
 from nmt_cli.data.batching.loader import Cut
 from nmt_cli.data.batching.plan import Indices, fitting
 from nmt_cli.data.batching.schedule import all_too_long

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.groups import groups_of
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import Rounding
 from nmt_cli.data.batching.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY

@@ -18,8 +18,7 @@ import torch
 
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.groups import grouped
-from nmt_cli.data.batching.batch import MicroBatch
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import MicroBatch, Rounding
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.model.config import ModelConfig

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from nmt_cli.data.batching import loader as loader_module
-from nmt_cli.data.batching.batch import MicroBatch, assemble
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import MicroBatch, Rounding, assemble
 from nmt_cli.data.batching.loader import AHEAD, Cut, Loader, LocalBatch
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig

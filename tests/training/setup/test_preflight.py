@@ -17,8 +17,7 @@ from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.batching.batch import MicroBatch
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import MicroBatch, Rounding
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batching.batch import assemble
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import Rounding, assemble
 from nmt_cli.data.batching.loader import Cut, Loader, LocalBatch, prepare
 from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batching.batch import assemble
-from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.batch import Rounding, assemble
 from nmt_cli.data.batching.loader import LocalBatch
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.training.progress import Position
