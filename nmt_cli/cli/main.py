@@ -200,11 +200,25 @@ def _end(code: int) -> None:
 
 def _handle_signals() -> None:
     """Let SIGTERM and Ctrl-C end the command with cleanup, unless the command was started to ignore them."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminate)
-    # A shell starts background jobs with SIGINT ignored, which must stay so.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A shell starts background jobs with SIGINT ignored, which must stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    """Handle a signal: ignore further SIGINT and SIGTERM, which would interrupt the cleanup. Raise
+    `KeyboardInterrupt` for SIGINT. For SIGTERM, print an error, and exit with its code."""
+    _ignore_signals()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    click.echo("Error: terminated.", err=True)
+    sys.exit(EXIT_CODES[signal.SIGTERM])
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open_streams() -> None:
@@ -250,22 +264,3 @@ def _described(error: OSError) -> str:
         return str(does_not_exist(path if path.parent.is_dir() else path.parent))
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}. Check the path and its permissions."
-
-
-def _ignore_signals() -> None:
-    """Ignore further SIGINT and SIGTERM, which would interrupt the cleanup of this process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _interrupt(_: int, __: FrameType | None) -> NoReturn:
-    """Ignore further SIGINT and SIGTERM, and raise `KeyboardInterrupt`, as the handler of SIGINT."""
-    _ignore_signals()
-    raise KeyboardInterrupt
-
-
-def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    """Ignore further SIGINT and SIGTERM, print an error, and exit with the code of SIGTERM."""
-    _ignore_signals()
-    click.echo("Error: terminated.", err=True)
-    sys.exit(EXIT_CODES[signal.SIGTERM])

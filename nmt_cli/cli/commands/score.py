@@ -3,7 +3,7 @@
 import gc
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
@@ -16,22 +16,9 @@ from nmt_cli.cli.options import (
     typed_settings,
     with_settings,
 )
-from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
 TEXT = PathType()
-
-
-class MetricType(click.Choice[Metric]):
-    """A metric as the type of an option. The removed "brackets" has an error that names its replacement."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Metric:
-        """Return a metric. Raise `UserError` for "brackets", and `BadParameter` for an unknown metric."""
-        if value == "brackets":
-            raise UserError(
-                "--metric brackets was removed. Use python -m recipes.parsing.score TREEBANK PARSES."
-            )
-        return super().convert(value, param, ctx)
 
 
 HELP = """Score translations with BLEU, chrF and others.
@@ -67,7 +54,7 @@ log-probability per line.
 )
 @click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
-    "--metric", "metrics", multiple=True, type=MetricType(get_args(Metric)), help="Metric. Repeatable."
+    "--metric", "metrics", multiple=True, type=click.Choice(get_args(Metric)), help="Metric. Repeatable."
 )
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option(

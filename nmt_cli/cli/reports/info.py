@@ -1,7 +1,6 @@
 """The output of `nmt info` for each kind of folder and file, as names and texts."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
 from nmt_cli.corpus import files, sgm
-from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
+from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
-from nmt_cli.training.tracking.history import read_history
 from nmt_cli.training.tracking.log import LOG
 from nmt_cli.units import counted, duration
 
@@ -54,8 +52,8 @@ def _facts(path: Path) -> Facts:
             return {"kind": "model folder", **_of_model(path)}
         case "text":
             return _of_text(path)
-    inside = [f"{folder.name} ({folder_kind})" for folder in _folders(path) if (folder_kind := kind(folder))]
-    if inside:
+    folders = sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
+    if inside := [f"{folder.name} ({its_kind})" for folder in folders if (its_kind := kind(folder))]:
         raise UserError(f"{path} is not a folder of nmt. Use one in it: {', '.join(inside)}.")
     raise UserError(f"{path} is not a dataset, run, checkpoint or model folder, and not a text.")
 
@@ -67,7 +65,10 @@ def kind(path: Path) -> str | None:
         return "another toolkit's model"
     if path.is_file():
         with path.open("rb") as stream:
-            return None if _is_binary(stream.read(FIRST_BYTES)) else "text"
+            start = stream.read(FIRST_BYTES)
+        # The first bytes of gzip, xz, zstd and bzip2 files, which contain text.
+        compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
+        return "text" if compressed or b"\0" not in start else None
     if (path / MANIFEST).is_file():
         return "dataset"
     if (path / STATE).is_file():
@@ -75,17 +76,6 @@ def kind(path: Path) -> str | None:
     if (path / CONFIG).is_file():
         return "model"
     return "run" if checkpoints(path) or (path / LOG).is_file() else None
-
-
-def _is_binary(start: bytes) -> bool:
-    """Return whether a file that begins with `start` is binary: has a zero byte and is not compressed."""
-    # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
-    compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
-    return b"\0" in start and not compressed
-
-
-def _folders(path: Path) -> list[Path]:
-    return sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
 
 
 def _of_dataset(folder: Path) -> Facts:
@@ -98,6 +88,12 @@ def _of_dataset(folder: Path) -> Facts:
         f"target tokens{'' if name == TRAIN else ' (' + split['role'] + ')'}"
         for name, split in manifest["splits"].items()
     }
+    corpora = [
+        f"{corpus.name} {corpus.pairs:,}"
+        + (f" x {corpus.weight:g}" if corpus.weight else "")
+        + (f" ({corpus.tag})" if corpus.tag else "")
+        for corpus in train_corpora(dataset)
+    ]
     return {
         "kind": "dataset folder",
         "languages": f"{manifest['source_lang']} -> {manifest['target_lang']}",
@@ -107,25 +103,12 @@ def _of_dataset(folder: Path) -> Facts:
             (tokenizer["source_vocabulary"], tokenizer["target_vocabulary"]),
         ),
         **splits,
-        **_of_corpora(train_corpora(dataset)),
+        **({"corpora": ", ".join(corpora)} if len(corpora) > 1 else {}),
     }
 
 
-def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
-    """Return a line with name, pairs, weight and tag of each training corpus, if there are several."""
-    if len(corpora) == 1:
-        return {}
-    described = (
-        f"{corpus.name} {corpus.pairs:,}"
-        + (f" x {corpus.weight:g}" if corpus.weight else "")
-        + (f" ({corpus.tag})" if corpus.tag else "")
-        for corpus in corpora
-    )
-    return {"corpora": ", ".join(described)}
-
-
 def _of_run(run: Path) -> Facts:
-    """Return newest progress and scores, training loss, checkpoints, dataset, and a model. The model is the
+    """Return newest progress and scores, checkpoints, dataset, and a model. The model is the
     best checkpoint, else the newest. Without checkpoints, say "none yet"."""
     folders = checkpoints(run)
     if not folders:
@@ -138,17 +121,10 @@ def _of_run(run: Path) -> Facts:
     return {
         "kind": "run folder",
         **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),
-        **_losses(run),
         "checkpoints": f"{len(folders)}, {steps}{best and f'; best: {best}'}",
         "dataset": state["dataset"],
         **_of_model(run / BEST if best else newest),
     }
-
-
-def _losses(run: Path) -> Facts:
-    """Return the last smoothed training loss in the log of a run. Return nothing if the log has none."""
-    loss = read_history(run / LOG).losses.smoothed
-    return {} if math.isnan(loss) else {"training loss": f"{loss:.3f} (with label smoothing)"}
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:

@@ -12,7 +12,6 @@ from nmt_cli.cli.options import printer, warn
 from nmt_cli.cli.reports.tables import print_table
 from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
-from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
 from nmt_cli.units import counted
 
@@ -116,8 +115,6 @@ def _explanations(outcome: Scores) -> Iterator[str]:
             yield f"  {scores[0].detail}"
     if len({score.name for score in first.scores}) < len(first.scores):
         yield "The two BLEU scores differ in kind. Compare each only with published scores of its kind."
-    if any(score.name == "TER" for score in first.scores):
-        yield "TER counts edits: lower is better."
     if _tested(outcome):
         yield "Below each score: the mean over resamples ± half the 95 % confidence interval;"
         name = printable(first.name)
@@ -147,25 +144,19 @@ def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
 
 
 def _system(system: System) -> dict[str, object]:
-    content: dict[str, object] = {
-        "system": system.name,
-        "scores": [
-            _score(score, system.findings[number] if system.findings else None)
-            for number, score in enumerate(system.scores)
-        ],
-    }
-    if system.sentences:
-        content["sentences"] = [asdict(scores) for scores in system.sentences]
-    return content
-
-
-def _score(score: Score, finding: Finding | None) -> dict[str, object]:
-    """Return a score as JSON data, with `finding`, the result of its significance test, unless None."""
-    content: dict[str, object] = {
-        "metric": score.metric,
-        "name": score.label,
-        "score": score.value,
-        "signature": score.signature,
-        "detail": score.detail,
-    }
-    return content | ({"significance": asdict(finding)} if finding else {})
+    """Return the scores of a system as JSON data, with the results of significance tests and the scores of
+    sentences, if there are any."""
+    scores: list[dict[str, object]] = [
+        {
+            "metric": score.metric,
+            "name": score.label,
+            "score": score.value,
+            "signature": score.signature,
+            "detail": score.detail,
+        }
+        for score in system.scores
+    ]
+    for score, finding in zip(scores, system.findings, strict=False):
+        score["significance"] = asdict(finding)
+    sentences = [asdict(each) for each in system.sentences]
+    return {"system": system.name, "scores": scores} | ({"sentences": sentences} if sentences else {})

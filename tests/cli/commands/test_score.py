@@ -215,7 +215,6 @@ def test_a_name_in_brackets_is_printed_unchanged(nmt: Nmt, ref: Path, worse: Pat
     ("arguments", "message"),
     [
         (("--significance", "bootstrap"), "--significance compares systems"),
-        (("--metric", "brackets"), "was removed. Use python -m recipes.parsing.score TREEBANK PARSES."),
         (("--set", "bleu.tokenizer=intl", "--metric", "chrf"), "bleu.tokenizer has no effect"),
         (("--set", "bleu.tokeniser=intl"), "did you mean bleu.tokenizer?"),
         (("--set", "bleu.tokenizer=moses"), "bleu.tokenizer must be "),
