@@ -1,11 +1,13 @@
 """Types of fixtures for corpora and datasets, and what tests read from a dataset folder."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.data.batching.plan import Shard
+from nmt_cli.data.batching.schedule import GlobalBatch
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.data.preprocessing.preprocess import Outcome
 
@@ -51,3 +53,8 @@ def ids_of(side: Sentences) -> list[list[int]]:
 def batches_of(shards: Sequence[Shard]) -> list[list[int]]:
     """Return the pairs of each batch of all shards."""
     return [shard.batch(number).tolist() for shard in shards for number in range(len(shard))]
+
+
+def first_batches(running: Iterator[GlobalBatch], count: int) -> list[tuple[Any, ...]]:
+    """Return (epoch, number, pairs, dropped, report of the mixture) of the next `count` batches."""
+    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, count)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, lines_of
+from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers, load_tokenizers
@@ -40,11 +40,6 @@ def texts(side: EncodedSide, tokenizer: Tokenizer) -> list[str]:
     sentences = np.split(side.tokens, np.cumsum(side.lengths)[:-1])
     assert len({int(sentence[-1]) for sentence in sentences}) == 1
     return [tokenizer.decode(sentence[:-1].tolist()) for sentence in sentences]
-
-
-def test_lines_are_read_by_byte_range(task: EncodeTask) -> None:
-    assert lines_of(*task.source) == [source for source, _ in PAIRS]
-    assert lines_of(*task.target) == [target for _, target in PAIRS]
 
 
 def test_decoding_gives_every_line_of_both_sides(task: EncodeTask, tokenizers: Tokenizers) -> None:

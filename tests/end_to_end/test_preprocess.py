@@ -16,7 +16,6 @@ from subprocess import CompletedProcess, Popen
 import pytest
 
 from nmt_cli.data.dataset import open_dataset
-from nmt_cli.text.tokenizers import load_tokenizers
 from tests.end_to_end.processes import PATIENCE
 
 Run = Callable[..., CompletedProcess[str]]
@@ -356,22 +355,3 @@ def test_a_limit_of_file_sizes_is_an_error_of_one_line(
     assert "File too large" in stderr
     assert str(tmp_path / "out") in stderr
     assert not any(tmp_path.iterdir())
-
-
-def test_every_pair_of_multi30k_is_kept_or_counted_as_dropped(tmp_path: Path, nmt: Run) -> None:
-    folder = Path(os.environ.get("NMT_DATA", "")) / "multi30k"
-    if "NMT_DATA" not in os.environ:
-        pytest.skip("NMT_DATA does not name the folder of data sets")
-    train, valid = str(folder / "train"), str(folder / "valid")
-    result = nmt(*CHARACTERS, "--train", train, "--valid", valid, "--out", tmp_path / "out")
-    assert result.returncode == 0
-    lines = [Path(f"{train}.{lang}").read_bytes().count(b"\n") for lang in ("en", "de")]
-    report = json.loads((tmp_path / "out" / "filter-report.json").read_text())[0]
-    dropped = sum(entry["pairs"] for entry in report["dropped"].values())
-    assert lines == [report["read"], report["read"]]
-    assert report["read"] == report["kept"] + dropped
-    dataset, tokenizers = open_dataset(tmp_path / "out"), load_tokenizers(tmp_path / "out" / "tokenizer")
-    assert len(dataset.splits["train"]) == report["kept"]
-    first = dataset.splits["valid"].source
-    raw = Path(f"{valid}.en").read_text().split("\n")[0]
-    assert tokenizers.source.decode(first.tokens[: first.offsets[1] - 1].tolist()) == raw

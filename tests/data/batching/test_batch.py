@@ -54,16 +54,6 @@ def test_filler_has_end_tokens_and_no_loss(
     )
 
 
-@given(LENGTHS, ROUNDINGS)
-def test_every_segment_ends_with_an_end_token(
-    split_of: SplitOf, lengths: Lengths, rounding: Rounding | None
-) -> None:
-    batch = assemble(split_of(lengths), np.arange(len(lengths)), rounding)
-    for tokens, layout in ((batch.source_tokens, batch.source), (batch.target_tokens, batch.target)):
-        assert len(tokens) == layout.starts[-1]
-        assert not tokens[layout.starts[1:] - 1].any()
-
-
 def test_a_batch_with_filler_has_a_round_shape(split_of: SplitOf) -> None:
     batch = assemble(split_of(PAIRS), np.arange(5), Rounding(64))
     assert (len(batch.source_tokens), len(batch.target_tokens)) == (128, 128)

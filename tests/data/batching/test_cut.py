@@ -1,11 +1,8 @@
 """A global batch is divided evenly over ranks and into micro-batches."""
 
-import os
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -13,7 +10,6 @@ from numpy.typing import NDArray
 from nmt_cli.data.batching.cut import costs, micro_batches, share
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import Split
 from tests.data.corpora import Lengths, SplitOf
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=80)
@@ -45,29 +41,17 @@ def test_the_slowest_rank_is_near_the_optimum(lengths: Lengths) -> None:
     assert slowest <= best * (4 / 3 - 1 / (3 * world)) + 1e-9  # Graham, 1969
 
 
-def imbalance(split: Split) -> float:
-    """Return how far the slowest of 8 ranks exceeds their mean, averaged over batches of 25,000 tokens."""
+def test_eight_ranks_have_the_same_work_within_two_percent(
+    split_of: SplitOf, natural_lengths: Lengths
+) -> None:
+    split = split_of(natural_lengths)
     shard = plan_shard(split, BatchConfig(), 1, 0, 0)
     above = []
     for number in range(len(shard)):
         source, target = split.lengths(shard.batch(number))
         work = [costs(source, target)[pairs].sum() for pairs in share(source, target, 8)]
         above.append(max(work) / np.mean(work) - 1)
-    return float(np.mean(above))
-
-
-def test_eight_ranks_have_the_same_work_within_two_percent(
-    split_of: SplitOf, natural_lengths: Lengths
-) -> None:
-    assert imbalance(split_of(natural_lengths)) < 0.02
-
-
-@pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
-def test_eight_ranks_have_the_same_work_within_two_percent_on_captions(split_of: SplitOf) -> None:
-    folder = Path(os.environ["NMT_DATA"]) / "multi30k"
-    texts = [(folder / f"train.{lang}").read_text(encoding="utf-8").split("\n") for lang in ("en", "de")]
-    words = ([len(line.split()) + 1 for line in lines] for lines in texts)
-    assert imbalance(split_of(list(zip(*words, strict=True)))) < 0.02
+    assert np.mean(above) < 0.02
 
 
 @given(LENGTHS, st.integers(1, 200))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from nmt_cli.config import read
 from nmt_cli.data.batching.mixed_plan import MixedPlan, mixed_plan
-from nmt_cli.data.batching.schedule import Batches, GlobalBatch
+from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from tests.checks import refusal
-from tests.data.corpora import Lengths, SplitOf, batches_of
+from tests.data.corpora import Lengths, SplitOf, batches_of, first_batches
 
 CONFIG = BatchConfig(tokens=600, longest=28)
 NAMES = ("bitext", "synthetic", "web", "news")
@@ -204,10 +204,6 @@ def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int =
     config = BatchConfig(tokens=600, longest=28, shard_pairs=400)
     plan = mixed_plan(dataset, config, mixing(weights="{bitext=2, synthetic=1, web=1}"), seed)
     return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
-
-
-def first_batches(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any, ...]]:
-    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, number)]
 
 
 def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, mixed: Dataset) -> None:

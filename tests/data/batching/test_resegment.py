@@ -19,7 +19,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
-from tests.data.corpora import Make, WritePairs, ids_of
+from tests.data.corpora import Make, WritePairs, first_batches, ids_of
 
 Resegment = Callable[..., AbstractContextManager[Resegmented]]
 
@@ -170,21 +170,16 @@ def test_batches_respect_their_limits_with_the_lengths_of_their_epoch(batches: B
 def test_a_run_resumes_within_any_epoch_as_if_never_stopped(
     tmp_path: Path, dataset: Dataset, resegmented: Resegment, batches: Batches
 ) -> None:
-    uninterrupted = [
-        (batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches.starting(), 100)
-    ]
+    expected = first_batches(batches.starting(), 100)
     split = dataset.splits["train"]
     for done in (10, 55, 90):
-        epoch, number, _ = uninterrupted[done]
+        epoch, number, *_ = expected[done]
         folder = tmp_path / f"{done}"
         with (
             resegmented(folder=folder) as epochs,
             closing(Batches(split, BATCHES, 1, folder, planner=True, resegmented=epochs)) as again,
         ):
-            resumed = [
-                (b.epoch, b.number, b.pairs.tolist()) for b in islice(again.starting(epoch, number), 10)
-            ]
-        assert resumed == uninterrupted[done : done + 10]
+            assert first_batches(again.starting(epoch, number), 10) == expected[done : done + 10]
 
 
 def test_finished_epochs_are_removed_from_the_disk(

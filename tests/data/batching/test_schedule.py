@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -12,13 +12,11 @@ import pytest
 
 from nmt_cli.data.batching import schedule
 from nmt_cli.data.batching.plan import Shard, plan_shard
-from nmt_cli.data.batching.schedule import Batches, GlobalBatch
+from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
-from tests.data.corpora import SplitOf, batches_of
-
-Batch = tuple[int, int, list[int]]
+from tests.data.corpora import SplitOf, batches_of, first_batches
 
 LENGTHS = [(1 + i * 7 % 30, 1 + i * 11 % 30) for i in range(100)]
 CONFIG = BatchConfig(tokens=150, longest=28, shard_pairs=30)
@@ -28,10 +26,6 @@ CONFIG = BatchConfig(tokens=150, longest=28, shard_pairs=30)
 def split(split_of: SplitOf) -> Split:
     """Return 100 pairs, which CONFIG plans in four shards."""
     return split_of(LENGTHS)
-
-
-def first_batches(batches: Iterator[GlobalBatch], count: int) -> list[Batch]:
-    return [(batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches, count)]
 
 
 def until(condition: Callable[[], bool]) -> bool:
@@ -48,14 +42,14 @@ def test_batches_follow_the_plan_with_consecutive_numbers(tmp_path: Path, split:
     planned = [batches_of([plan_shard(split, CONFIG, 1, epoch, i) for i in range(4)]) for epoch in (0, 1)]
     expected = [(n, i, pairs) for n, epoch in enumerate(planned) for i, pairs in enumerate(epoch)]
     assert len(expected) < 60
-    assert taken[: len(expected)] == expected
+    assert [batch[:3] for batch in taken[: len(expected)]] == expected
     assert taken[len(expected)][:2] == (2, 0)
 
 
 def test_a_run_resumes_at_any_batch_as_if_never_stopped(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
         expected = first_batches(batches.starting(), 45)
-        for done, (epoch, number, _) in enumerate(expected[:40], start=1):
+        for done, (epoch, number, *_) in enumerate(expected[:40], start=1):
             assert first_batches(batches.starting(epoch, number + 1), 3) == expected[done : done + 3]
 
 
