@@ -115,14 +115,6 @@ class Translation:
             )
         return self.text
 
-    @property
-    def placeholders(self) -> tuple[int, int]:
-        """The number of placeholders in the source, and of those exactly once in the best candidate."""
-        required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
-        parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
-        pairs = zip(required, parts, strict=False)
-        return sum(map(len, required)), sum(part.count(i) == 1 for ids, part in pairs for i in ids)
-
 
 class Translator:
     """Converts raw lines to sentences and hypotheses to text, for models that share their tokenizers."""

@@ -137,9 +137,8 @@ def masking(made_models: Path) -> Loaded:
 def test_placeholders_are_restored_exactly(masking: Loaded, text: str) -> None:
     (translation,) = masking.translator.translate(masking.models, [text])
     assert translation.text == text
-    masked, restored = translation.placeholders
-    assert masked == restored
-    assert (masked > 0) == ("none" not in text)
+    masked = [one.placeholders.wanted for one in translation.line.sentences if one.placeholders]
+    assert any(masked) == ("none" not in text)
     assert "markup" not in translation.flags
 
 

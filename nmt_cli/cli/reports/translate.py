@@ -145,7 +145,6 @@ class Reporter:
         """The lines that did not fit into memory."""
 
         self._lines, self._since, self._restarted = 0, time.monotonic(), False
-        self._placeholders = self._copied = 0
         self._bar: Progress | None = None
         if not quiet and not prompt and sys.stderr.isatty():
             from nmt_cli.cli.reports.progress import bars  # takes time to load
@@ -177,8 +176,6 @@ class Reporter:
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
-        placeholders, copied = translation.placeholders
-        self._placeholders, self._copied = self._placeholders + placeholders, self._copied + copied
         ids = line.sentences[0].tokens if line.sentences else ()
         if warning := self.odd.warning(line.number, line.raw, ids):
             warn(warning)
@@ -203,7 +200,7 @@ class Reporter:
     def _end(self) -> None:
         """Print the summary. Warn of degenerate translations, lines too long, unknown prefixes and replaced
         characters. Print an error about lines that did not fit into memory. Unless `quiet` or with a prompt,
-        print the number of lines, the time, the rate and the copied placeholders."""
+        print the number of lines, the time and the rate."""
         for warning in self._degenerate.report():
             warn(warning)
         if self._too_long.count:
@@ -223,8 +220,6 @@ class Reporter:
             click.echo(
                 f"{counted(self._lines, 'line')} in {duration(seconds)}, {rate:,.1f} lines/s", err=True
             )
-            if self._placeholders:
-                click.echo(f"copied {self._copied:,} of {self._placeholders:,} placeholders", err=True)
 
     @staticmethod
     def _error(text: str) -> None:
