@@ -31,7 +31,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
-from nmt_cli.setting_values import Entry, meanings_of, nearest, toml_literal
+from nmt_cli.setting_values import Entry, meanings_of, toml_literal
 from nmt_cli.training.config import TrainConfig
 from tests.checks import refusal
 
@@ -114,46 +114,15 @@ def error_of(
     return refusal(read, config, file, assignments, preset=preset)
 
 
-def test_without_input_every_setting_has_its_default() -> None:
+def test_options_override_assignments_files_presets_and_defaults_in_this_order(tmp_path: Path) -> None:
     assert read(PreprocessConfig) == PreprocessConfig()
-
-
-@pytest.mark.parametrize(
-    ("in_file", "assigned", "flag", "result"),
-    [
-        (None, None, None, 10),
-        (11, None, None, 11),
-        (None, 12, None, 12),
-        (None, None, 13, 13),
-        (11, 12, None, 12),
-        (11, None, 13, 13),
-        (None, 12, 13, 13),
-        (11, 12, 13, 13),
-        (11, 12, 0, 0),
-    ],
-)
-def test_an_option_overrides_an_assignment_which_overrides_the_file(
-    tmp_path: Path, in_file: int | None, assigned: int | None, flag: int | None, result: int
-) -> None:
-    file = written(tmp_path, f"[kiln]\nlowest = {in_file}\n") if in_file else None
-    assignments = [f"kiln.lowest={assigned}"] if assigned else []
-    options = [Entry("kiln.lowest", flag, "--lowest")] if flag is not None else []
-    assert read(PotteryConfig, file, assignments, options).kiln.lowest == result
-
-
-def test_the_later_of_two_assignments_counts() -> None:
-    assert read(PotteryConfig, None, ["kiln.lowest=1", "kiln.lowest=2"]).kiln.lowest == 2
-
-
-def test_settings_from_all_origins_are_combined(tmp_path: Path) -> None:
-    file = written(tmp_path, '[text]\nquotes = true\n[tokenizer]\nsymbols = ["<2de>", "<BT>"]\n')
-    config = read(
-        PreprocessConfig, file, ["text.words=moses"], [Entry("tokenizer.vocab_size", 64, "--vocab-size")]
-    )
-    assert config.text.quotes
-    assert config.text.words == "moses"
-    assert config.tokenizer.symbols == ("<2de>", "<BT>")
-    assert config.tokenizer.vocab_size == 64
+    preset = written(tmp_path, "[kiln]\nlowest = 1\nhighest = 100\n", "preset.toml")
+    assert read(PotteryConfig, preset=preset).kiln == KilnConfig(lowest=1, highest=100)
+    file = written(tmp_path, "[kiln]\nlowest = 2\n")
+    assert read(PotteryConfig, file, preset=preset).kiln == KilnConfig(lowest=2, highest=100)
+    assigned = ["kiln.lowest=3", "kiln.lowest=4"]
+    assert read(PotteryConfig, file, assigned).kiln.lowest == 4
+    assert read(PotteryConfig, file, assigned, [Entry("kiln.lowest", 0, "--lowest")]).kiln.lowest == 0
 
 
 def test_a_file_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: Path) -> None:
@@ -184,95 +153,48 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
 
 
 @pytest.mark.parametrize(
-    ("assignment", "expected"),
-    [
-        ("tokenizer.vocab_size=many", 'vocab_size must be a whole number (got "many")'),
-        ("tokenizer.vocab_size=8000.0", "vocab_size must be a whole number (got 8000.0)"),
-        ("tokenizer.vocab_size=true", "vocab_size must be a whole number (got true)"),
-        ("tokenizer.joint=1", "joint must be true or false (got 1)"),
-        ("tokenizer.joint=yes", 'joint must be true or false (got "yes")'),
-        ("filter.max_ratio=true", "max_ratio must be a number (got true)"),
-        ("filter.max_ratio=", 'max_ratio must be a number (got "")'),
-        ("filter.source_script=5.5", "source_script must be a text in UTF-8 (got 5.5)"),
-        ("text.unicode=nfd", 'unicode must be "nfc" or "nfkc" or "none" (got "nfd")'),
-        ("text.unicode=['nfc']", 'unicode must be "nfc" or "nfkc" or "none" (got ["nfc"])'),
-        ("tokenizer.symbols=<BT>", 'symbols must be a list, each item a text in UTF-8 (got "<BT>")'),
-        (
-            'tokenizer.symbols=["<BT>", 2]',
-            'symbols must be a list, each item a text in UTF-8 (got ["<BT>", 2])',
-        ),
-    ],
-)
-def test_an_error_about_a_type_names_the_expected_type(assignment: str, expected: str) -> None:
-    assert expected in error_of(assignment)
-
-
-@pytest.mark.parametrize(
     ("assignments", "expected"),
     [
-        (["tokenizer.vocab_size=7"], "tokenizer.vocab_size must be at least 8 (got 7)"),
-        (["tokenizer.vocab_size=-1"], "tokenizer.vocab_size must be at least 8 (got -1)"),
-        (["tokenizer.character_coverage=0.5"], "character_coverage must be"),
-        (["tokenizer.character_coverage=1.01"], "(got 1.01)"),
-        (["tokenizer.sample_lines=0"], "sample_lines must be at least 1 (got 0)"),
-        (["tokenizer.min_count=-1"], "min_count must be at least 0 (got -1)"),
-        (["tokenizer.kind=bpe", "tokenizer.merges=-1"], "merges must be at least 0 (got -1)"),
-        (['tokenizer.symbols=["two words"]'], "'two words'"),
-        (['tokenizer.symbols=[""]'], "''"),
-        (['tokenizer.symbols=["</s>"]'], "'</s>'"),
-        (['tokenizer.symbols=["<unk>"]'], "'<unk>'"),
-        (['tokenizer.symbols=["<BT>", "<BT>"]'], "twice"),
-        (["filter.max_words=-1"], "max_words must be at least 0 (got -1)"),
-        (["filter.max_subwords=-1"], "max_subwords must be at least 0 (got -1)"),
-        (["filter.max_ratio=-0.5"], "max_ratio must be 0, or at least 1 (got -0.5)"),
-        (["filter.max_ratio=0.5"], "max_ratio must be 0, or at least 1 (got 0.5)"),
-        (["filter.min_letters=1.5"], "min_letters must be 0 to 1 (got 1.5)"),
-        (["filter.min_letters=-0.1"], "min_letters must be 0 to 1 (got -0.1)"),
-    ],
-)
-def test_an_error_about_an_invalid_value_names_the_setting(assignments: list[str], expected: str) -> None:
-    message = error_of(*assignments)
-    assert message.startswith(assignments[-1].partition("=")[0])
-    assert expected in message
-
-
-@pytest.mark.parametrize(
-    ("assignments", "name", "remedy"),
-    [
-        (["tokenizer.merges=10"], "merges", "bpe"),
-        (["tokenizer.kind=bpe", "tokenizer.sentencepiece_model=bpe"], "sentencepiece_model", "sentencepiece"),
-        (["tokenizer.kind=word", "tokenizer.character_coverage=0.99"], "character_coverage", "char"),
-        (["tokenizer.kind=bpe", "tokenizer.merges=10", "tokenizer.vocab_size=80"], "merges", "Give one"),
-    ],
-)
-def test_a_setting_that_would_have_no_effect_is_refused(
-    assignments: list[str], name: str, remedy: str
-) -> None:
-    message = error_of(*assignments)
-    assert name in message
-    assert remedy in message
-
-
-def test_nan_and_infinity_are_refused() -> None:
-    for number in ("nan", "inf", "-inf"):
-        assert error_of(f"filter.max_ratio={number}").endswith(f"must be a number (got {number})")
-
-
-@pytest.mark.parametrize(
-    ("assignment", "expected"),
-    [
+        ("tokenizer.vocab_size=many", 'must be a whole number (got "many")'),
+        ("tokenizer.vocab_size=8000.0", "must be a whole number (got 8000.0)"),
+        ("tokenizer.vocab_size=true", "must be a whole number (got true)"),
+        ("tokenizer.joint=1", "must be true or false (got 1)"),
+        ("tokenizer.joint=yes", 'must be true or false (got "yes")'),
+        ("filter.max_ratio=true", "must be a number (got true)"),
+        ("filter.max_ratio=", 'must be a number (got "")'),
+        ("filter.max_ratio=nan", "must be a number (got nan)"),
+        ("filter.max_ratio=-inf", "must be a number (got -inf)"),
+        ("filter.source_script=5.5", "must be a text in UTF-8 (got 5.5)"),
+        ("text.unicode=nfd", 'must be "nfc" or "nfkc" or "none" (got "nfd")'),
+        ("text.unicode=['nfc']", 'must be "nfc" or "nfkc" or "none" (got ["nfc"])'),
+        ("tokenizer.symbols=<BT>", 'must be a list, each item a text in UTF-8 (got "<BT>")'),
+        ('tokenizer.symbols=["<BT>",2]', 'must be a list, each item a text in UTF-8 (got ["<BT>", 2])'),
+        ('tokenizer.symbols=["two\\twords"]', "'two\\twords'"),
+        ('tokenizer.symbols=[""]', "''"),
+        ('tokenizer.symbols=["</s>"]', "'</s>'"),
+        ('tokenizer.symbols=["<BT>","<BT>"]', "twice"),
+        ("tokenizer.vocab_size=7", "must be at least 8 (got 7)"),
+        ("tokenizer.character_coverage=1.01", "(got 1.01)"),
+        ("tokenizer.sample_lines=0", "must be at least 1 (got 0)"),
+        ("tokenizer.min_count=-1", "must be at least 0 (got -1)"),
+        ("filter.max_ratio=0.5", "must be 0, or at least 1 (got 0.5)"),
+        ("filter.min_letters=1.5", "must be 0 to 1 (got 1.5)"),
+        ("tokenizer.kind=bpe tokenizer.merges=-1", "must be at least 0 (got -1)"),
+        ("tokenizer.merges=10", "bpe"),
+        ("tokenizer.kind=bpe tokenizer.sentencepiece_model=bpe", "sentencepiece"),
+        ("tokenizer.kind=word tokenizer.character_coverage=0.99", "char"),
+        ("tokenizer.kind=bpe tokenizer.vocab_size=80 tokenizer.merges=10", "Give one"),
         ("tokenizer.vocabsize=8", "did you mean tokenizer.vocab_size?"),
         ("tokeniser.vocab_size=8", "did you mean tokenizer.vocab_size?"),
         ("filter.lowercase=true", "did you mean text.lowercase?"),
-        ("lowercase=true", "did you mean text.lowercase?"),
         ("vocab_size=100", "did you mean tokenizer.vocab_size?"),
         ("nonsense=1", "there are corpus.invalid_utf8, corpus.source_column, corpus.target_column"),
         ("vocab_size", "section.key=value"),
     ],
 )
-def test_an_unknown_name_gets_the_most_similar_one(assignment: str, expected: str) -> None:
-    message = error_of(assignment)
-    assert assignment.partition("=")[0] in message
+def test_an_error_names_the_setting_and_the_remedy(assignments: str, expected: str) -> None:
+    message = error_of(*assignments.split(" "))
+    assert assignments.split(" ")[-1].partition("=")[0] in message
     assert expected in message
 
 
@@ -365,10 +287,6 @@ def test_an_error_names_the_option_that_the_user_typed(tmp_path: Path) -> None:
     assert caught.value.args == ("--lowest is 30, above kiln.highest. Lower it.",)
 
 
-def test_a_meaning_over_several_lines_is_shown_on_one() -> None:
-    assert describe(PotteryConfig)[0].meaning == "Minimum heat, in degrees."
-
-
 def test_every_default_is_accepted_as_it_is_printed() -> None:
     assignments = [f"{s.name}={toml_literal(s.default)}" for s in describe(PreprocessConfig)]
     assert read(PreprocessConfig, None, assignments) == PreprocessConfig()
@@ -381,22 +299,6 @@ VALUES = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), FINITE, st.text(
 @given(value=st.one_of(VALUES, st.lists(st.text())))
 def test_a_value_written_as_toml_reads_back_as_itself(value: object) -> None:
     assert tomllib.loads(f"value = {toml_literal(value)}")["value"] == value
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"), [("unigran", "did you mean unigram?"), ("xyz", "there are unigram, bpe.")]
-)
-def test_nearest_names_the_most_similar_choice_or_all(name: str, sentence: str) -> None:
-    assert nearest(name, ["unigram", "bpe"]) == sentence
-
-
-def test_a_preset_overrides_defaults_only(tmp_path: Path) -> None:
-    preset = written(tmp_path, "[kiln]\nlowest = 1\nhighest = 100\n", "preset.toml")
-    assert read(PotteryConfig, preset=preset).kiln == KilnConfig(lowest=1, highest=100)
-    file = written(tmp_path, "[kiln]\nlowest = 2\n")
-    assert read(PotteryConfig, file, preset=preset).kiln == KilnConfig(lowest=2, highest=100)
-    config = read(PotteryConfig, file, ["kiln.lowest=3"], [Entry("kiln.highest", 50, "--highest")], preset)
-    assert config.kiln == KilnConfig(lowest=3, highest=50)
 
 
 def test_a_conflict_between_preset_and_file_names_both(tmp_path: Path) -> None:
@@ -427,11 +329,11 @@ def test_an_unknown_preset_gets_the_most_similar_one(name: str, expected: str) -
     assert f"there is no preset {name}: " in message and expected in message
 
 
-def test_every_preset_begins_with_a_description() -> None:
-    for name in preset_names():
-        path = preset_path(name)
-        assert path.stem == name
-        assert path.read_text(encoding="utf-8").startswith("# ")
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_has_a_description_and_survives_being_written_as_toml(tmp_path: Path, name: str) -> None:
+    assert preset_path(name).read_text(encoding="utf-8").startswith("# ")
+    config = read(TrainConfig, preset=preset_path(name))
+    assert read(TrainConfig, written(tmp_path, as_toml(config))) == config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -493,19 +395,6 @@ def test_a_configuration_written_as_toml_is_read_back_the_same(
     assert read(CeramicsConfig, file) == config
 
 
-def test_toml_of_a_configuration_is_readable() -> None:
-    assert as_toml(CeramicsConfig(glaze=GlazeConfig(oxides=("iron", "tin"), thickness=1e-9))) == (
-        '[glaze]\ncolour = "celadon"\nfinish = "matt"\ncoats = 1\nthickness = 1e-09\nlead = false\n'
-        'oxides = ["iron", "tin"]\nweights = []\n\n[kiln]\nlowest = 10\nhighest = 20\n'
-    )
-
-
-@pytest.mark.parametrize("preset", preset_names())
-def test_every_preset_survives_being_written_as_toml(tmp_path: Path, preset: str) -> None:
-    config = read(TrainConfig, preset=preset_path(preset))
-    assert read(TrainConfig, written(tmp_path, as_toml(config))) == config
-
-
 @pytest.mark.parametrize(
     "values",
     [{"speed": 0.1}, {"speed": 10.0}, {"pause": 0}, {"pause": 5}, {"stops": ()}, {"stops": (0.0, 359.9)}],
@@ -516,57 +405,44 @@ def test_values_within_bounds_are_accepted(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("section", "values", "message"),
     [
-        ({"speed": 0.0}, "speed must be more than 0 and at most 10 (got 0)"),
-        ({"speed": 10.1}, "speed must be more than 0 and at most 10 (got 10.1)"),
-        ({"speed": float("nan")}, "speed must be a number (got nan)"),
-        ({"pause": 4}, "pause must be 0, or at least 5 (got 4)"),
-        ({"pause": -1}, "pause must be 0, or at least 5 (got -1)"),
-        ({"stops": (1.0, 360.0)}, "each item of stops must be at least 0 and less than 360 (got 360)"),
+        (WheelConfig, {"speed": 0.0}, "speed must be more than 0 and at most 10 (got 0)"),
+        (WheelConfig, {"speed": 10.1}, "speed must be more than 0 and at most 10 (got 10.1)"),
+        (WheelConfig, {"speed": float("nan")}, "speed must be a number (got nan)"),
+        (WheelConfig, {"pause": 4}, "pause must be 0, or at least 5 (got 4)"),
+        (WheelConfig, {"stops": (1.0, 360.0)}, "each item of stops must be at least 0 and less than 360 "),
+        (WheelConfig, {"pause": 1, "speed": 11.0}, "speed must be more than 0 and at most 10 (got 11); paus"),
+        (SearchConfig, {"beam": "4"}, 'beam must be a whole number (got "4")'),
+        (SearchConfig, {"beam": 2.0}, "beam must be a whole number (got 2.0)"),
+        (SearchConfig, {"beam": None}, "beam must be a whole number (got None)"),
+        (SearchConfig, {"length_rule": "x"}, 'length_rule must be "gnmt" or "power" (got "x")'),
+        (SearchConfig, {"stop_early": 1}, "stop_early must be true or false (got 1)"),
         (
-            {"pause": 1, "speed": 11.0},
-            "speed must be more than 0 and at most 10 (got 11); pause must be 0, or",
+            SearchConfig,
+            {"weights": (1.0, "a")},
+            'weights must be a list, each item a number (got [1.0, "a"])',
         ),
     ],
     ids=str,
 )
-def test_values_out_of_bounds_are_refused_together_when_a_section_is_made(
-    values: dict[str, Any], expected: str
+def test_wrong_values_are_refused_together_when_a_section_is_made(
+    section: type[Any], values: dict[str, Any], message: str
 ) -> None:
-    assert refusal(WheelConfig, **values).startswith(expected)
+    assert refusal(section, **values).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"beam": "4"}, 'beam must be a whole number (got "4")'),
-        ({"beam": 2.0}, "beam must be a whole number (got 2.0)"),
-        ({"beam": None}, "beam must be a whole number (got None)"),
-        ({"length_rule": "x"}, 'length_rule must be "gnmt" or "power" (got "x")'),
-        ({"stop_early": 1}, "stop_early must be true or false (got 1)"),
-        ({"weights": (1.0, "a")}, 'weights must be a list, each item a number (got [1.0, "a"])'),
-    ],
-    ids=str,
-)
-def test_values_of_a_wrong_type_are_refused_when_a_section_is_made(
-    values: dict[str, Any], message: str
-) -> None:
-    assert refusal(SearchConfig, **values) == message
-
-
-def test_bounds_choices_and_common_settings_are_described() -> None:
-    expected = {setting.name: (setting.takes, setting.everyday) for setting in describe(WorkshopConfig)}
-    assert expected["wheel.speed"] == ("more than 0 and at most 10", True)
-    assert expected["wheel.pause"] == ("0, or at least 5", False)
-    assert expected["slow.oil"] == ("", False)
+def test_settings_of_a_section_and_its_base_are_described() -> None:
+    described = {setting.name: setting for setting in describe(WorkshopConfig)}
+    assert [name for name in described if name.startswith("slow.")] == [
+        *("slow.speed", "slow.pause", "slow.stops", "slow.oil")
+    ]
+    assert (described["slow.speed"].meaning, described["slow.oil"].meaning) == ("Turns per second.", "Drops.")
+    speed, pause, oil = (described[name] for name in ("wheel.speed", "wheel.pause", "slow.oil"))
+    assert (speed.takes, speed.everyday) == ("more than 0 and at most 10", True)
+    assert (pause.takes, pause.everyday, oil.takes) == ("0, or at least 5", False, "")
     assert {s.name: s.takes for s in describe(CeramicsConfig)}["glaze.finish"] == "matt | gloss"
-
-
-def test_a_section_that_extends_another_has_its_settings_first_with_their_meanings() -> None:
-    slow = [(s.name, s.meaning) for s in describe(WorkshopConfig) if s.name.startswith("slow.")]
-    assert [name for name, _ in slow] == ["slow.speed", "slow.pause", "slow.stops", "slow.oil"]
-    assert (slow[0][1], slow[3][1]) == ("Turns per second.", "Drops.")
+    assert describe(PotteryConfig)[0].meaning == "Minimum heat, in degrees."
 
 
 def test_settings_are_listed_by_kind() -> None:
