@@ -179,8 +179,9 @@ class FewRows:
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
-        nodes = step.nodes_RH.numpy()
-        return self.decoder.step(tokens, positions, longest, _caches(cache), nodes, step.own, step.source)
+        tensors = [layer.all_tensors for layer in cache.layers]
+        caches, nodes = (tensors[0], cache.addresses(), tensors), step.nodes_RH.numpy()
+        return self.decoder.step(tokens, positions, longest, caches, nodes, step.own, step.source)
 
     def can_encode(self, sentences: int, longest: int) -> bool:
         """Return whether the batch is one sentence of at most `self.longest` tokens, as `encode` needs."""
@@ -201,11 +202,6 @@ class FewRows:
             return self.output(decoded_RD)
         bias, no_scale = _bias(self.output), _scale(self.output)
         return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, 0)
-
-
-def _caches(cache: DecodingCache) -> Caches:
-    tensors = [layer.all_tensors for layer in cache.layers]
-    return tensors[0], cache.addresses(), tensors
 
 
 def _matrices(layer: Layer) -> list[Matrix]:

@@ -43,9 +43,11 @@ class InBytes:
             added, scale = self.bias.numpy(), self.matrix.scale.numpy()
             return product_of_few(kernels, x, self.blocks, added, scale, self.levels)
         whole, scales = _rounded_rows(x, self.levels)
-        return _scaled_rows(
-            torch_private.int8_product(whole, self.levels + 1, self.matrix), scales, self.bias
-        )
+        y = torch_private.int8_product(whole, self.levels + 1, self.matrix)
+        if not (compiled := compiled_kernels(POINTWISE)):
+            return y.mul_(scales[:, None]).add_(self.bias)
+        compiled.scale_rows(y.numpy(), scales.numpy(), self.bias.numpy())
+        return y
 
     @property
     def blocks(self) -> int:
@@ -108,11 +110,3 @@ def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
     tops_R1 = x_RC.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x_RC.dtype).tiny)
     whole_RC = (x_RC * (levels / tops_R1).clamp(max=1e36)).nan_to_num_().round_().add_(zero)
     return whole_RC.to(torch.uint8), tops_R1[:, 0] / levels
-
-
-def _scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
-    """Multiply each row of `x_RC` by its scale and add `added_C`, in place. Return `x_RC`."""
-    if not (compiled := compiled_kernels(POINTWISE)):
-        return x_RC.mul_(scales_R[:, None]).add_(added_C)
-    compiled.scale_rows(x_RC.numpy(), scales_R.numpy(), added_C.numpy())
-    return x_RC

@@ -7,7 +7,6 @@ age: the number of tokens of all of its live hypotheses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice, pairwise
 from types import ModuleType
@@ -215,10 +214,14 @@ class Beams:
     def finished(self, sentences: Tensor) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of `sentences`, indices in the batch: at most K each, best first."""
         tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
-        results = []
+        results = list[list[Hypothesis]]()
         for columns in zip(*(x[sentences].tolist() for x in tensors), strict=True):
-            entries = zip(*columns, strict=True)
-            results.append([_hypothesis(*entry) for entry in entries if entry[0] > -torch.inf])
+            results.append([])
+            for score, length, tokens, totals in zip(*columns, strict=True):
+                if score > -torch.inf:
+                    sums = [0.0, *islice(totals, length)]
+                    token_scores = [after - before for before, after in pairwise(sums)]
+                    results[-1].append(Hypothesis(tokens[: length - 1], score, token_scores))
         return results
 
     def _end(
@@ -258,9 +261,3 @@ def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor)
     """Return [B, M, T]: the values of each parent slot, with `newest_BM` at the index `ages_B`."""
     index = ages_B[:, None, None].expand(*parents_BM.shape, 1)
     return _chosen(x_BNT, parents_BM).scatter_(2, index, newest_BM[:, :, None])
-
-
-def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
-    """Return a finished hypothesis. `length` includes the end mark. `totals` has the sum up to each token."""
-    sums = [0.0, *islice(totals, length)]
-    return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

@@ -105,11 +105,10 @@ class Search:
         if not finished:
             return []
         hypotheses = beams.finished(torch.tensor(finished, device=self._ensemble.device))
-        for number in finished:
-            self._items[number].done = True
-        return [
-            (self._items[number].sentence, best) for number, best in zip(finished, hypotheses, strict=True)
-        ]
+        items = [self._items[number] for number in finished]
+        for item in items:
+            item.done = True
+        return [(item.sentence, best) for item, best in zip(items, hypotheses, strict=True)]
 
     def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
         """Remove sentences that are done from batch, beams and caches. Append `joining` to the caches."""

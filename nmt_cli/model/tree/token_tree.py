@@ -69,7 +69,10 @@ class TokenTree:
         The indices count in the flat keys [B x H x M]. The mask [B, N, `used`] shows a slot its new node and
         the `window` // 2 path nodes before it. A `window` of 0 shows the whole path.
         """
-        nodes_BN = self._free_nodes()
+        alive = self._alive() if self.ready else self.get_ready()
+        self.ready -= 1
+        # False sorts before True, so free nodes come first.
+        nodes_BN = alive.sort(dim=1, stable=True).indices[:, : self.slots]
         sentences, slots, capacity = self.paths.shape
         in_use = torch.zeros(sentences * slots, dtype=torch.bool, device=self.paths.device)
         in_use.index_fill_(0, rows_R, True)
@@ -113,13 +116,6 @@ class TokenTree:
             compiled.follow(self.paths.numpy(), *arrays)
         else:
             self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
-
-    def _free_nodes(self) -> Tensor:
-        """Return [B, N]: per slot a node on no path. If no step is reserved, reserve some. Use up one."""
-        alive = self._alive() if self.ready else self.get_ready()
-        self.ready -= 1
-        # False sorts before True, so free nodes come first.
-        return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
         """Wait for the device. Reserve or add nodes for `ahead` steps. Return [B, `used`]: True on a path."""
