@@ -1,4 +1,4 @@
-"""Reading of one raw file, plain or compressed, as bytes or as lines."""
+"""Reading of one raw file, plain or compressed, as bytes or as lines, and decoding of lines."""
 
 import bz2
 import gzip
@@ -127,7 +127,10 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the content in large parts of whole lines. Only the last part may lack a line feed at its end.
     Remove a byte-order mark. Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`."""
     number, partial = 1, b""
-    block = _without_mark(stream.read(BLOCK), name)
+    block = stream.read(BLOCK)
+    if block.startswith(UTF16_MARKS):
+        raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
+    block = block.removeprefix(BOM_UTF8)
     while block:
         end = block.find(b"\n")
         # Only a line that began in an earlier block can be too long: the limit is larger than a block.
@@ -141,6 +144,20 @@ def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
         block = stream.read(BLOCK)
     if partial:
         yield partial
+
+
+def decoded(raw: bytes, rule: str, location: str) -> str | None:
+    """Return the line as text. If it is not UTF-8, `rule` decides. "error" raises `UserError`, beginning with
+    `location`. "replace" inserts U+FFFD, and "skip" returns None."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if rule == "error":
+            raise UserError(
+                f"{location}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8. Repair it, "
+                "or choose --set corpus.invalid_utf8=replace or =skip."
+            ) from error
+        return None if rule == "skip" else raw.decode(errors="replace")
 
 
 def refuse_large(length: int, location: str, limit: int = 0) -> None:
@@ -172,10 +189,3 @@ def _decompressed(raw: BufferedReader) -> BinaryIO:
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         return cast(BinaryIO, zstd.ZstdFile(raw))
     return raw
-
-
-def _without_mark(block: bytes, name: str) -> bytes:
-    """Return a file's first block without a UTF-8 byte-order mark. Raise `UserError` for UTF-16."""
-    if block.startswith(UTF16_MARKS):
-        raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
-    return block.removeprefix(BOM_UTF8)

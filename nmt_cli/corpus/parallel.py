@@ -89,18 +89,14 @@ class Corpus:
             case "tsv" if self._header:
                 return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
             case _:
-                return self._count_lines()
+                names = self.names or tuple(map(str, self.files))
+                counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
+                return files.equal_count(names, counts)
 
     def _at_least_one(self, count: int) -> int:
         if count < 1:
             raise UserError(f"{self._name('source')} holds no pair. Give one with at least one.")
         return count
-
-    def _count_lines(self) -> int:
-        """Return the number of lines, equal in all files. If it differs or is 0, raise `UserError`."""
-        names = self.names or tuple(map(str, self.files))
-        counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
-        return files.equal_count(names, counts)
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield all pairs in order, `size` at a time. The last block may be smaller. Raise `UserError` for a
@@ -244,18 +240,16 @@ def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
     """For `lang` "de", return PREFIX.de, or else PREFIX.deu, compressed or not. If neither exists, return
     None. If a plain and a compressed file exist, raise `UserError`."""
-    for name in (lang, THREE_LETTERS.get(lang, lang)):
-        if path := _one_of(f"{prefix}.{name}"):
-            return path
+    for code in (lang, THREE_LETTERS.get(lang, lang)):
+        names = [f"{prefix}.{code}{ending}" for ending in ("", *files.COMPRESSIONS)]
+        existing = [name for name in names if Path(name).exists()]
+        if len(existing) > 1:
+            raise UserError(
+                f"{existing[0]} and {existing[1]} both exist. Name the two files as SOURCE:TARGET."
+            )
+        if existing:
+            return Path(existing[0])
     return None
-
-
-def _one_of(name: str) -> Path | None:
-    """Return the file `name`, plain or compressed, or None. If several exist, raise `UserError`."""
-    paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
-    if len(paths) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} both exist. Name the two files as SOURCE:TARGET.")
-    return paths[0] if paths else None
 
 
 def _single_file(file: Path) -> Corpus:

@@ -46,7 +46,7 @@ class Segment:
 
 def is_test_set(path: Path) -> bool:
     """Return whether the endings of the name, perhaps with one of compression, are those of a test set."""
-    return not {*SUFFIXES}.isdisjoint(endings(path))
+    return any(ending in SUFFIXES for ending in endings(path))
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
@@ -58,15 +58,15 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
-    documents = list(_elements(tags, b"doc"))
     # An xml labels the sides. An sgm contains one side without a label.
-    if any(tag[2].lower() in SIDES.values() for tag in tags):
-        parts = [(document[0], _of_side(document, side, lang)) for document in documents]
-    else:
-        parts = [(document[0], document) for document in documents]
-    result = [segment for document, tags in parts for segment in _segments(content, document, tags)]
-    for number, segment in enumerate(result, start=1):
-        refuse_large(len(segment.text), f"{path} segment {number:,}")
+    labelled = any(tag[2].lower() in SIDES.values() for tag in tags)
+    result: list[Segment] = []
+    for document in _elements(tags, b"doc"):
+        name = _attribute(document[0][3], b"docid") or _attribute(document[0][3], b"id")
+        for element in _elements(_of_side(document, side, lang) if labelled else document, b"seg"):
+            text = _text(content[element[0].end() : element[-1].start()])
+            refuse_large(len(text), f"{path} segment {len(result) + 1:,}")
+            result.append(Segment(name, _attribute(element[0][3], b"id"), text))
     if not result:
         raise UserError(
             f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}. "
@@ -105,14 +105,6 @@ def _elements(tags: Tags, name: bytes) -> Iterator[Tags]:
         elif begin is not None and _ends(tag, name):
             yield tags[begin : index + 1]
             begin = None
-
-
-def _segments(content: bytes, document: Tag, tags: Tags) -> Iterator[Segment]:
-    """Yield the segments among `tags`. `document` is the opening tag of their document."""
-    name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
-    for element in _elements(tags, b"seg"):
-        text = content[element[0].end() : element[-1].start()]
-        yield Segment(name, _attribute(element[0][3], b"id"), _text(text))
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:

@@ -27,10 +27,9 @@ from nmt_cli.text.subword_models.bpe import Bpe
 from nmt_cli.text.subword_models.learn import learn, too_rare
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import Subwords
-from nmt_cli.text.subword_models.units import Characters, Words
+from nmt_cli.text.subword_models.units import Characters, Words, words_of
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
-from nmt_cli.text.word_list import words_of
 
 START_BYTES = 1024
 """Bytes at the start of a file that show its kind. Only SentencePiece models have zero bytes there."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.corpus.parallel import Corpus, find
+from nmt_cli.corpus.parallel import find
 from tests.checks import refusal
+from tests.corpus.conftest import pairs
 
 FILES = {"Europarl.de-en.de": "eins\r\nzwei ü\n", "Europarl.de-en.en": "one\ntwo\n", "README": "words"}
 
@@ -17,10 +18,6 @@ def archive(path: Path, files: dict[str, str], method: int = zipfile.ZIP_DEFLATE
         for name, content in files.items():
             file.writestr(name, content)
     return path
-
-
-def pairs(corpus: Corpus, size: int = 1000) -> list[tuple[bytes, bytes]]:
-    return [pair for block in corpus.blocks(size) for pair in zip(block.sources, block.targets, strict=True)]
 
 
 @pytest.mark.parametrize(

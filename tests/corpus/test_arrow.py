@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.corpus.config import CorpusConfig
-from nmt_cli.corpus.parallel import Block, find
+from nmt_cli.corpus.parallel import find
 from nmt_cli.errors import UserError
 from tests.checks import refusal
+from tests.corpus.conftest import block
 
 arrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
@@ -19,13 +19,6 @@ ROWS = [
     {"id": i, "translation": {"de": f"zwei\n{i}", "en": f"two ü {i}" if i else None}, "score": i / 4}
     for i in range(2500)
 ]
-
-
-def block(path: Path, **config: str) -> Block:
-    corpus = find(str(path), "en", "de", CorpusConfig(**config))  # type: ignore[arg-type]
-    blocks = list(corpus.blocks(10_000))
-    assert corpus.count() == sum(len(result.sources) for result in blocks)
-    return blocks[0]
 
 
 def folder_of_rows(folder: Path, tables: list[Any], **state: object) -> Path:

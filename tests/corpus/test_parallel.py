@@ -15,6 +15,7 @@ from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Block, Corpus, find, spool
 from nmt_cli.errors import UserError
 from tests.checks import refusal
+from tests.corpus.conftest import pairs
 
 SGM = '<doc docid="{doc}"><seg id="{number}">{text}</seg></doc>'
 
@@ -30,10 +31,6 @@ def make(folder: Path, **contents: str) -> None:
 
 def corpus_of(folder: Path, spec: str) -> Corpus:
     return find(":".join(str(folder / part) for part in spec.split(":")), "en", "de")
-
-
-def pairs(corpus: Corpus, size: int = 1000) -> list[tuple[bytes, bytes]]:
-    return [pair for block in corpus.blocks(size) for pair in zip(block.sources, block.targets, strict=True)]
 
 
 def sgm(*segments: tuple[str, str, str]) -> str:
@@ -60,6 +57,8 @@ def test_no_format_can_fill_the_memory(
     monkeypatch.setattr(files, "LONGEST_BYTES", 200)
     (tmp_path / name).write_text(content.format(long="x" * 150))
     corpus = find(str(tmp_path / name), "en", "de")
+    assert corpus.name == "a"
+    assert pairs(corpus)[0] == (b"one", b"eins")
     assert len(pairs(corpus)) == corpus.count() == 2
     monkeypatch.setattr(files, "MOST_BYTES_HELD", 155)
     assert re.search(rf"{name} \w+ 1 to 2: more than 155 bytes", complaint(corpus))
@@ -221,15 +220,6 @@ def test_an_error_about_unequal_test_sets_names_the_first_difference(
 def test_names_of_documents_are_compared_without_case(tmp_path: Path) -> None:
     make(tmp_path, s_sgm=sgm(("BBC/News 1", "1", "x")), t_sgm=sgm(("bbc/news 1", "1", "y")))
     assert pairs(corpus_of(tmp_path, "s.sgm:t.sgm")) == [(b"x", b"y")]
-
-
-def test_an_xml_with_both_sides_is_one_corpus(tmp_path: Path) -> None:
-    src = '<src lang="en"><seg id="1">one</seg></src>'
-    ref = '<ref lang="de"><seg id="1">eins</seg></ref>'
-    make(tmp_path, set_xml=f'<doc id="d">{src}{ref}</doc>')
-    corpus = corpus_of(tmp_path, "set.xml")
-    assert corpus.name == "set"
-    assert pairs(corpus) == [(b"one", b"eins")]
 
 
 def test_a_document_without_reference_is_an_error(tmp_path: Path) -> None:

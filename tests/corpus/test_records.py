@@ -10,18 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus.config import CorpusConfig
-from nmt_cli.corpus.parallel import Block, find
+from nmt_cli.corpus.parallel import find
 from tests.checks import refusal
+from tests.corpus.conftest import block
 
 CELL = st.text(st.characters(exclude_characters="\t\n\r\0\ufeff", exclude_categories=["Cs"]), max_size=6)
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-
-
-def block(path: Path, **config: str) -> Block:
-    corpus = find(str(path), "en", "de", CorpusConfig(**config))  # type: ignore[arg-type]
-    blocks = list(corpus.blocks(10_000))
-    assert corpus.count() == sum(len(result.sources) for result in blocks)
-    return blocks[0]
 
 
 def written(folder: Path, name: str, content: str) -> Path:

@@ -145,12 +145,3 @@ def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: Kind, cont
     with pytest.raises(UserError) as caught:
         adopt_tokenizers(adopting(kind), {"joint": path}, LINES)
     assert str(path) in str(caught.value)
-
-
-def test_fingerprints_differ_between_text_settings(tmp_path: Path) -> None:
-    path = subword_nmt_learn(tmp_path / "codes", LINES["source"])
-    fingerprints = set()
-    for text in (TextConfig(), TextConfig(lowercase=True), TextConfig(words="moses")):
-        recipe = Recipe("bpe", True, "en", "de", text)
-        fingerprints.add(adopt_tokenizers(recipe, {"joint": path}, LINES).fingerprint)
-    assert len(fingerprints) == 3

@@ -1,6 +1,7 @@
 """Vocabularies, new ones and those of other toolkits, which two subword models may share."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,34 +82,21 @@ def test_special_tokens_of_every_kind_come_back_from_a_folder(tmp_path: Path, st
         assert saved.side(side).encode(line) == again.side(side).encode(line)
 
 
-def change_entry(folder: Path) -> None:
-    path = folder / "joint.vocabulary.txt"
-    lines = path.read_text("utf-8").split("\n")
-    path.write_text("\n".join([*lines[:2], lines[1], *lines[3:]]), "utf-8")
-
-
-def drop_last(folder: Path) -> None:
-    path = folder / "joint.vocabulary.txt"
-    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
-
-
-def other_pieces(folder: Path) -> None:
-    path = folder / "joint.vocabulary.txt"
-    path.write_text("".join(f"word{i}\n" for i in range(len(shared()))), "utf-8")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (change_entry, "twice"),
-        (drop_last, "the never token is"),
-        (other_pieces, "no piece of the subword model"),
+        (lambda lines: [*lines[:2], lines[1], *lines[3:]], "twice"),
+        (lambda lines: lines[:-1], "the never token is"),
+        (lambda lines: [f"word{i}" for i in range(len(lines))], "no piece of the subword model"),
     ],
 )
-def test_a_vocabulary_file_that_does_not_fit_is_refused(tmp_path: Path, change: object, message: str) -> None:
+def test_a_vocabulary_file_that_does_not_fit_is_refused(
+    tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
+) -> None:
     marian().save(tmp_path / "tokenizer")
-    assert callable(change)
-    change(tmp_path / "tokenizer")
+    path = tmp_path / "tokenizer" / "joint.vocabulary.txt"
+    entries = change(path.read_text("utf-8").splitlines())
+    path.write_text("".join(f"{entry}\n" for entry in entries), "utf-8")
     with pytest.raises(UserError, match=message):
         load_tokenizers(tmp_path / "tokenizer")
 

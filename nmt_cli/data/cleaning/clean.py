@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.corpus.files import decoded
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.corpus.records import NO_SCORE
-from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.cleaning.duplicates import Hashed, pair_hash, side_hash
 from nmt_cli.data.cleaning.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
 from nmt_cli.data.cleaning.held_out import HeldOut, occurring

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.corpus.files import sha256
+from nmt_cli.corpus.files import decoded, sha256
 from nmt_cli.corpus.parallel import Block, Corpus
-from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.cleaning.clean import REPLACED
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
 from nmt_cli.data.cleaning.held_out import keys

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from nmt_cli.corpus import files
+from nmt_cli.corpus.files import decoded
 from nmt_cli.corpus.parallel import Corpus, find, spool
-from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError

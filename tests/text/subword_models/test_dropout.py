@@ -64,7 +64,9 @@ def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch:
     assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
     assert again != [warm.encode(line, seed + 1) for seed, line in enumerate(LINES)]
     monkeypatch.setattr(dropout, "MOST_STATES", 40)  # reached soon
-    assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
+    small = BpeDropout(bpe(), 0.3)
+    assert again == [small.encode(line, seed) for seed, line in enumerate(LINES)]
+    assert 0 < sum(len(path.course) for path in small._words.values()) <= 40
 
 
 @given(st.text("abcde <>", max_size=40), st.integers(0, 2**64 - 1))
@@ -72,15 +74,6 @@ def test_pieces_always_make_up_the_text(text: str, seed: int) -> None:
     model = Bpe(CODES, "abcde<>")
     prepared = " ".join(text.split())
     assert model.decode(BpeDropout(model, 0.6).encode(prepared, seed)) == prepared
-
-
-def test_the_cache_does_not_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropout, "MOST_STATES", 100)
-    ours = BpeDropout(bpe(), 0.5)
-    for seed, line in enumerate(LINES):
-        ours.encode(line, seed)
-    states = sum(len(path.course) for path in ours._words.values())
-    assert 0 < states <= 100
 
 
 def bpe_pieces(**options: Any) -> bytes:

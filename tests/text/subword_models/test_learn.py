@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.subword_models.learn import learn, too_rare
 from nmt_cli.text.subword_models.subwords import BYTES, Subwords
-from nmt_cli.text.vocabulary import NEW_MARKS, Numbering, reserved
+from nmt_cli.text.vocabulary import Numbering, reserved
+from tests.checks import refusal
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstwz" for vowel in "aeiouäöü"]
 LEXICON = ["".join(random.Random(seed).choices(SYLLABLES, k=2 + seed % 3)) for seed in range(400)]
@@ -19,7 +19,6 @@ LINES = [
     " ".join(random.Random(seed).choices(LEXICON, weights=range(400, 0, -1), k=8)) + " ∎"
     for seed in range(400)
 ]
-MARKS_IN_TEXT = [*NEW_MARKS, "x@@ @@", "</w> y</w>z", "⁇ a⁇b", "▅", "<s> <0x41>", "<2de>. x<BT>"]
 
 SUBWORD_KINDS: list[dict[str, Any]] = [
     {"kind": "sentencepiece"},
@@ -48,13 +47,6 @@ def number_to_take(message: str, pattern: str) -> int:
     match = re.search(pattern, message)
     assert match, message
     return int(match.group(1).replace(",", ""))
-
-
-def refusal(lines: list[str], config: TokenizerConfig) -> str:
-    with pytest.raises(UserError) as caught:
-        learn(lines, config)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
@@ -88,25 +80,6 @@ def test_a_capped_vocabulary_of_units_keeps_the_most_frequent() -> None:
     assert list(model.entries) == ["a", "b"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("extra", EXTRAS, ids=named)
-@pytest.mark.parametrize("options", [*SUBWORD_KINDS, *UNIT_KINDS], ids=named)
-@pytest.mark.parametrize("mark", ["", *MARKS_IN_TEXT])
-def test_the_learning_text_has_no_unknowns_and_comes_back(
-    mark: str, options: dict[str, Any], extra: dict[str, Any]
-) -> None:
-    lines = [" ".join(f"{line} {mark} {mark}{mark} {line}".split()) for line in LINES[:100]]
-    asked = 160 + len(BYTES) * bool(extra.get("byte_fallback"))
-    config = TokenizerConfig(vocab_size=1000 if options["kind"] == "word" else asked, **options, **extra)
-    model = learn(lines, config)
-    bytes_at = range(reserved(config.symbols), reserved(config.symbols) + len(BYTES) * config.byte_fallback)
-    for line in lines:
-        ids = ids_of(model, config, line)
-        assert min(ids) >= reserved(config.symbols)
-        assert not set(ids).intersection(bytes_at)
-        assert model.decode(model.encode(line)) == line
-
-
 @pytest.mark.parametrize("coverage", [0.99, 0.98])
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe", "char"])
 def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, coverage: float) -> None:
@@ -128,13 +101,13 @@ def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, co
 def test_an_error_about_a_too_large_vocabulary_names_the_maximum(
     options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
-    message = refusal(LINES, TokenizerConfig(vocab_size=5000, **options, **extra))
+    message = refusal(learn, LINES, TokenizerConfig(vocab_size=5000, **options, **extra))
     assert "5,000" in message
     maximum = number_to_take(message, r"Take --vocab-size ([\d,]+) or less")
     config = TokenizerConfig(vocab_size=maximum, **options, **extra)
     assert size(learn(LINES, config), config) == maximum
     assert f"Take --vocab-size {maximum} or less" in refusal(
-        LINES, TokenizerConfig(vocab_size=maximum + 1, **options, **extra)
+        learn, LINES, TokenizerConfig(vocab_size=maximum + 1, **options, **extra)
     )
 
 
@@ -143,40 +116,35 @@ def test_an_error_about_a_too_large_vocabulary_names_the_maximum(
 def test_an_error_about_a_vocabulary_too_small_for_the_characters_names_the_minimum(
     options: dict[str, Any], extra: dict[str, Any]
 ) -> None:
-    message = refusal(LINES, TokenizerConfig(vocab_size=9, **options, **extra))
+    message = refusal(learn, LINES, TokenizerConfig(vocab_size=9, **options, **extra))
     minimum = number_to_take(message, r"are ([\d,]+)\.")
     config = TokenizerConfig(vocab_size=minimum, **options, **extra)
     assert size(learn(LINES, config), config) == minimum
-    refusal(LINES, TokenizerConfig(vocab_size=minimum - 1, **options, **extra))
+    refusal(learn, LINES, TokenizerConfig(vocab_size=minimum - 1, **options, **extra))
 
 
 @pytest.mark.parametrize("options", UNIT_KINDS, ids=named)
 def test_an_error_about_a_vocabulary_of_only_special_tokens_names_the_minimum(
     options: dict[str, Any],
 ) -> None:
-    message = refusal(LINES, TokenizerConfig(vocab_size=100, byte_fallback=True, **options))
+    message = refusal(learn, LINES, TokenizerConfig(vocab_size=100, byte_fallback=True, **options))
     minimum = max(int(number) for number in re.findall(r"\d+", message.replace(",", "")))
     assert minimum > 100
     model = learn(LINES, TokenizerConfig(vocab_size=minimum, byte_fallback=True, **options))
     assert model.decode(model.encode(LINES[0])) == LINES[0]
 
 
-def test_merges_count_the_merges_and_not_the_vocabulary() -> None:
-    config = TokenizerConfig(kind="bpe", merges=50)
-    codes = learn(LINES, config).files()["codes"].decode()
-    assert len(codes.splitlines()) == 1 + 50
-
-
-def test_an_error_about_too_many_merges_names_the_maximum() -> None:
-    message = refusal(LINES, TokenizerConfig(kind="bpe", merges=5000))
-    maximum = number_to_take(message, r"tokenizer\.merges=([\d,]+) or less")
-    assert learn(LINES, TokenizerConfig(kind="bpe", merges=maximum)).entries
+def test_merges_count_the_merges_and_an_error_names_their_maximum() -> None:
+    message = refusal(learn, LINES, TokenizerConfig(kind="bpe", merges=5000))
+    for merges in (50, number_to_take(message, r"tokenizer\.merges=([\d,]+) or less")):
+        codes = learn(LINES, TokenizerConfig(kind="bpe", merges=merges)).files()["codes"].decode()
+        assert len(codes.splitlines()) == 1 + merges
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", ""], ["a"]], ids=str)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
 def test_too_little_text_to_learn_from_is_an_error(options: dict[str, Any], lines: list[str]) -> None:
-    message = refusal(lines, TokenizerConfig(vocab_size=500, **options))
+    message = refusal(learn, lines, TokenizerConfig(vocab_size=500, **options))
     assert not re.search(r"\.cc|INTERNAL|CHECK", message)
 
 
