@@ -21,16 +21,7 @@ from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
-from nmt_cli.interop.importers.huggingface import (
-    CONFIG,
-    GENERATION,
-    OUR_TOKENIZER,
-    OURS,
-    TARGET_VOCABULARY,
-    TOKENIZER,
-    VOCABULARY,
-    WEIGHTS,
-)
+from nmt_cli.interop.importers import huggingface as importer
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors, to_halves
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
@@ -89,15 +80,14 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     fp32 or fp16. Return a note if CTranslate2's converter cannot read the model, else []."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
-    target = tokenizers.target.vocabulary
+    target, sources = tokenizers.target.vocabulary, len(tokenizers.source.vocabulary)
     start = model.transformer.start
-    first = first_of_target(config, len(tokenizers.source.vocabulary))
+    first = first_of_target(config, sources)
     padding = first + len(target)
     tensors = _tensors(weights(model.transformer), config)
     if precision == "fp16":
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
-    write_tensors(folder / WEIGHTS, tensors)
-    _write_text(tokenizers, folder, first)
+    write_tensors(folder / importer.WEIGHTS, tensors)
     special_ids = {
         "pad_token_id": padding,
         "eos_token_id": first + target.end,
@@ -105,17 +95,21 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
         "decoder_start_token_id": padding if start is None else first + start,
         "bos_token_id": None,
     }
-    sources = first + len(target) if first else len(tokenizers.source.vocabulary)
-    sizes = {"vocab_size": sources + 1, "decoder_vocab_size": padding + 1}
-    _write_json(
-        folder / CONFIG,
-        {"architectures": [name], "model_type": kind} | _described(config) | special_ids | sizes,
-    )
+    classes = {"architectures": [name], "model_type": kind}
+    sizes = {"vocab_size": 1 + (padding if first else sources), "decoder_vocab_size": padding + 1}
     excluded = [[first + i] for i in (*target.never, target.unknown, len(target))]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
-    _write_json(folder / GENERATION, special_ids | search | {"bad_words_ids": excluded})
-    _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
-    tokenizers.save(folder / OUR_TOKENIZER)
+    ours = {"model": asdict(config), "trained_on": dict(model.identity.trained_on)}
+    for file, content in {
+        importer.CONFIG: classes | _described(config) | special_ids | sizes,
+        importer.GENERATION: special_ids | search | {"bad_words_ids": excluded},
+        importer.OURS: ours,
+        **_text_files(tokenizers, first),
+    }.items():
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        (folder / file).write_text(f"{text}\n", encoding="utf-8")
+    exported.write_sentencepiece(tokenizers, folder)
+    tokenizers.save(folder / importer.OUR_TOKENIZER)
     notes = [PRE_NORM] if config.norm == "pre" else [START] if start is not None else []
     (folder / "README.md").write_text(
         README.format(name=name, epsilon=config.norm_epsilon, notes="".join(f"- {note}\n" for note in notes))
@@ -123,40 +117,28 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     return notes
 
 
-def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
-    """Write vocabularies, SentencePiece models and tokeniser settings into `folder`. The target's ids begin
-    at `first`, which is not 0 if one matrix holds both vocabularies."""
-    recipe = tokenizers.recipe
-    source, target = (
-        exported.named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target)
-    )
-    tokenizer_config: dict[str, Any] = {
+def _text_files(tokenizers: Tokenizers, first: int) -> dict[str, Any]:
+    """Return the contents of vocabularies and tokeniser settings by file name. The target's ids begin at
+    `first`, which is not 0 if one matrix holds both vocabularies."""
+    recipe, sides = tokenizers.recipe, (tokenizers.source, tokenizers.target)
+    source, target = ([*exported.named_entries(side.vocabulary), "<pad>"] for side in sides)
+    ids = {entry: i for i, entry in enumerate(source)}
+    target_ids = {entry: first + i for i, entry in enumerate(target)}
+    settings: dict[str, Any] = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
         "target_lang": recipe.target_lang,
         "separate_vocabs": not recipe.joint or first > 0,
         "model_max_length": 512,
     }
-    ids = {
-        VOCABULARY: {entry: i for i, entry in enumerate([*source, "<pad>"])},
-        TARGET_VOCABULARY: {entry: first + i for i, entry in enumerate([*target, "<pad>"])},
-    }
     if first:
         # The source has another end token. This one is special too, so that translations omit it.
         end = first + tokenizers.target.vocabulary.end
-        tokenizer_config["bos_token"] = TARGET_END
-        ids[VOCABULARY] |= {TARGET_END: end, "<pad>": ids[TARGET_VOCABULARY]["<pad>"]}
-        ids[TARGET_VOCABULARY] = {TARGET_END if i == end else e: i for e, i in ids[TARGET_VOCABULARY].items()}
-    if not tokenizer_config["separate_vocabs"]:
-        del ids[TARGET_VOCABULARY]
-    for file, entry_ids in ids.items():
-        _write_json(folder / file, entry_ids)
-    exported.write_sentencepiece(tokenizers, folder)
-    _write_json(folder / TOKENIZER, tokenizer_config)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        settings["bos_token"] = TARGET_END
+        ids |= {TARGET_END: end, "<pad>": target_ids["<pad>"]}
+        target_ids = {TARGET_END if i == end else entry: i for entry, i in target_ids.items()}
+    files = {importer.VOCABULARY: ids, importer.TOKENIZER: settings}
+    return files | ({importer.TARGET_VOCABULARY: target_ids} if settings["separate_vocabs"] else {})
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:

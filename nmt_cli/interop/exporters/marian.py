@@ -42,43 +42,18 @@ normalize: 1
 max-length-factor: 3
 """
 
-UNUSED: Mapping[str, Any] = {
-    "bert-train-type-embeddings": True,
-    "bert-type-vocab-size": 2,
-    "dec-cell": "gru",
-    "dec-cell-base-depth": 2,
-    "dec-cell-high-depth": 1,
-    "dim-rnn": 1024,
-    "enc-cell": "gru",
-    "enc-cell-depth": 1,
-    "enc-type": "bidirectional",
-    "factors-combine": "sum",
-    "factors-dim-emb": 0,
-    "input-types": [],
-    "layer-normalization": False,
-    "lemma-dependency": "",
-    "lemma-dim-emb": 0,
-    "right-left": False,
-    "skip": False,
-    "transformer-aan-activation": "swish",
-    "transformer-aan-depth": 2,
-    "transformer-aan-nogate": False,
-    "transformer-decoder-autoreg": "self-attention",
-    "transformer-depth-scaling": False,
-    "transformer-dim-aan": 2048,
-    "transformer-ffn-depth": 2,
-    "transformer-guided-alignment-layer": "last",
-    "transformer-no-projection": False,
-    "transformer-pool": False,
-    "transformer-postprocess-emb": "d",
-    "transformer-tied-layers": [],
-    "transformer-train-position-embeddings": False,
-    "type": "transformer",
-    "ulr": False,
-    "ulr-dim-emb": 0,
-    "ulr-trainable-transformation": False,
-    "version": "v1.12.0 65bf82ff",
-}
+UNUSED = (
+    "bert-train-type-embeddings: true, bert-type-vocab-size: 2, dec-cell: gru, dec-cell-base-depth: 2, "
+    "dec-cell-high-depth: 1, dim-rnn: 1024, enc-cell: gru, enc-cell-depth: 1, enc-type: bidirectional, "
+    "factors-combine: sum, factors-dim-emb: 0, input-types: [], layer-normalization: false, "
+    'lemma-dependency: "", lemma-dim-emb: 0, right-left: false, skip: false, '
+    "transformer-aan-activation: swish, transformer-aan-depth: 2, transformer-aan-nogate: false, "
+    "transformer-decoder-autoreg: self-attention, transformer-depth-scaling: false, "
+    "transformer-dim-aan: 2048, transformer-ffn-depth: 2, transformer-guided-alignment-layer: last, "
+    "transformer-no-projection: false, transformer-pool: false, transformer-postprocess-emb: d, "
+    "transformer-tied-layers: [], transformer-train-position-embeddings: false, type: transformer, "
+    "ulr: false, ulr-dim-emb: 0, ulr-trainable-transformation: false, version: v1.12.0 65bf82ff"
+)
 """Settings that Marian requires, although they have no effect on these models."""
 
 
@@ -103,8 +78,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     common[BIAS] = common.get(BIAS, common[OUTPUT].new_zeros(rows[1]))[: rows[1]]
     # Marian reads arrays in row-major order only.
     arrays = {name: numpy.ascontiguousarray(tensor.numpy()) for name, tensor in _named(common, config)}
-    text = "".join(_lines(_settings(config, rows)))
-    arrays[SETTINGS] = numpy.frombuffer(text.encode() + b"\0", dtype=numpy.int8)
+    arrays[SETTINGS] = numpy.frombuffer(_settings(config, rows).encode() + b"\0", dtype=numpy.int8)
     numpy.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]  # they are all arrays
     decoder = DECODER_TEXT.format(weights=WEIGHTS, source=files[0], target=files[1])
     (folder / DECODER).write_text(decoder, encoding="utf-8")
@@ -115,16 +89,15 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. Write
     SentencePiece models if SentencePiece's ids equal ours. Otherwise write YAML files, with the SentencePiece
     models beside the YAML files. A joint vocabulary is one file, named twice."""
-    sides, joint = (tokenizers.source, tokenizers.target), tokenizers.recipe.joint
-    models = [exported.sentencepiece_with_rules(side, tokenizers.recipe) for side in sides]
+    sides, recipe = (tokenizers.source, tokenizers.target), tokenizers.recipe
     if all(map(_numbered_alike, sides)):
-        files = [JOINT, JOINT] if joint else [*SIDES]
-        for file, model in zip(files, models, strict=True):
-            (folder / file).write_bytes(model)
+        files = [JOINT, JOINT] if recipe.joint else [*SIDES]
+        for file, side in zip(files, sides, strict=True):
+            (folder / file).write_bytes(exported.sentencepiece_with_rules(side, recipe))
         return files, [len(Pieces(side.subwords.files()["model"]).written) for side in sides]
-    files = ["vocab.yml", "vocab.yml"] if joint else ["vocab.source.yml", "vocab.target.yml"]
-    for name, file, side, model in zip(("source", "target"), files, sides, models, strict=True):
-        (folder / f"{name}.spm").write_bytes(model)
+    exported.write_sentencepiece(tokenizers, folder)
+    files = ["vocab.yml", "vocab.yml"] if recipe.joint else ["vocab.source.yml", "vocab.target.yml"]
+    for file, side in zip(files, sides, strict=True):
         entries = enumerate(exported.named_entries(side.vocabulary))
         lines = "".join(f"{marian_yaml.quoted(entry)}: {i}\n" for i, entry in entries)
         (folder / file).write_text(lines, encoding="utf-8")
@@ -163,38 +136,28 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
         yield "decoder_ff_logit_out_Wt", common[OUTPUT]
 
 
-def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
-    """Return the settings that Marian stores in a model. `rows` has the vocabulary sizes, source first."""
-    pre = config.norm == "pre"
-    return {
-        **UNUSED,
-        "enc-depth": config.encoder_layers,
-        "dec-depth": config.decoder_layers,
-        "dim-emb": config.width,
-        "dim-vocabs": rows,
-        "tied-embeddings": config.tie == "decoder",
-        "tied-embeddings-all": config.tie == "all",
-        "tied-embeddings-src": False,
-        "transformer-dim-ffn": config.feed_forward,
-        "transformer-ffn-activation": config.activation,
-        "transformer-heads": config.heads,
-        "transformer-preprocess": "n" if pre else "",
-        "transformer-postprocess": "da" if pre else "dan",
-        "transformer-postprocess-top": "n" if pre else "",
-    }
-
-
-def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in sorted(settings.items()):
-        if isinstance(value, list):
-            items = "".join(f"  - {item}\n" for item in value) or "  []\n"
-            yield f"{name}:\n{items}"
-        else:
-            yield f"{name}: {_shown(value)}\n"
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+def _settings(config: ModelConfig, rows: list[int]) -> str:
+    """Return the settings that Marian stores in a model, as YAML. `rows` has the vocabulary sizes, source
+    first."""
+    norm, steps = ("n", "da") if config.norm == "pre" else ('""', "dan")
+    tied, all_tied = (str(config.tie == tie).lower() for tie in ("decoder", "all"))
+    lines = [
+        *UNUSED.replace(" []", "\n  []").split(", "),
+        f"enc-depth: {config.encoder_layers}",
+        f"dec-depth: {config.decoder_layers}",
+        f"dim-emb: {config.width}",
+        f"dim-vocabs:\n  - {rows[0]}\n  - {rows[1]}",
+        f"tied-embeddings: {tied}",
+        f"tied-embeddings-all: {all_tied}",
+        "tied-embeddings-src: false",
+        f"transformer-dim-ffn: {config.feed_forward}",
+        f"transformer-ffn-activation: {config.activation}",
+        f"transformer-heads: {config.heads}",
+        f"transformer-preprocess: {norm}",
+        f"transformer-postprocess: {steps}",
+        f"transformer-postprocess-top: {norm}",
+    ]
+    return "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split(":")[0]))
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
@@ -204,23 +167,22 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         from pymarian import Translator  # 600 MB, rarely installed
     except ImportError as error:
         raise UserError("--check needs pymarian: pip install pymarian.") from error
-    if not any((folder / name).is_file() for name in (JOINT, SIDES[0])):
+    files = [JOINT, JOINT] if (folder / JOINT).is_file() else SIDES
+    if not (folder / files[0]).is_file():
         raise UserError(
             "Marian's package cannot translate text with this vocabulary. Compare with marian-decoder."
         )
     with TemporaryDirectory() as folder_without_spaces:
         root = Path(folder_without_spaces) / "model"  # Marian splits paths at spaces
         root.symlink_to(folder.resolve())
-        vocabularies = [root / JOINT] * 2 if (root / JOINT).is_file() else [root / name for name in SIDES]
+        search: dict[str, Any] = {"beam_size": 4, "normalize": 1.0, "max_length_factor": 3}
         translator = Translator(
             models=str(root / WEIGHTS),
-            vocabs=[str(path) for path in vocabularies],
-            beam_size=4,
-            normalize=1.0,
+            vocabs=[str(root / file) for file in files],
             cpu_threads=1,
-            max_length_factor=3,
             quiet=True,
             quiet_translation=True,
+            **search,
         )
         texts = translator.translate(lines)
     return texts.split("\n") if isinstance(texts, str) else list(texts)
