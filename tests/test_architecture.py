@@ -80,8 +80,6 @@ NESTING_BUDGET = 3
 CLASS_BUDGET, FIELD_BUDGET = 150, 10
 
 OVER_BUDGET = {
-    "nmt_cli.interop.exporters.argos.write",
-    "nmt_cli.interop.exporters.ctranslate2._fill_stack",
     "nmt_cli.api.model.Model",
     "nmt_cli.decoding.search.beams.Beams",
     "nmt_cli.decoding.search.compiled.BeamState",

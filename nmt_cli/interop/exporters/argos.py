@@ -9,12 +9,11 @@ from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.interop.exporters import ctranslate2
-from nmt_cli.interop.exporters.exported import SPMS, sentencepiece_with_rules
+from nmt_cli.interop.exporters.exported import SPMS
 from nmt_cli.language import without_region
-from nmt_cli.text.tokenizers import Recipe
+from nmt_cli.runtime.devices import Precision
 
 NAME, PRECISIONS = "Argos Translate", ctranslate2.PRECISIONS
-FILE = "translate-{}_{}.argosmodel"
 
 LENGTH_PENALTY = 0.2
 """Length penalty that Argos Translate passes to CTranslate2."""
@@ -31,36 +30,29 @@ def losses(model: Model) -> list[str]:
     return messages + (["it has only one SentencePiece model for both sides"] if separate else [])
 
 
-def write(model: Model, folder: Path, precision: str) -> list[str]:
+def write(model: Model, folder: Path, precision: Precision) -> list[str]:
     """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return an empty list of notes.
     `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
     recipe = model.identity.tokenizers.recipe
-    codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
-    name = f"{codes[0]}_{codes[1]}"
-    with TemporaryDirectory() as converted:
-        ctranslate2.write(model, Path(converted), precision)
-        with zipfile.ZipFile(folder / FILE.format(*codes), "w", zipfile.ZIP_STORED) as package:
-            package.writestr(f"{name}/metadata.json", json.dumps(_metadata(recipe, codes), indent=1))
-            package.writestr(
-                f"{name}/sentencepiece.model",
-                sentencepiece_with_rules(model.identity.tokenizers.source, recipe),
-            )
-            package.writestr(f"{name}/README.md", "Written by nmt export.\n")
-            for file in sorted(Path(converted).iterdir()):
-                if file.suffix in (".bin", ".json"):
-                    package.write(file, f"{name}/model/{file.name}")
-    return []
-
-
-def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
-    return {
+    source, target = (without_region(lang) for lang in (recipe.source_lang, recipe.target_lang))
+    metadata = {
         "package_version": "1.0",
         "argos_version": "1.9.0",
-        "from_code": codes[0],
+        "from_code": source,
         "from_name": recipe.source_lang,
-        "to_code": codes[1],
+        "to_code": target,
         "to_name": recipe.target_lang,
     }
+    inner, path = f"{source}_{target}", folder / f"translate-{source}_{target}.argosmodel"
+    with TemporaryDirectory() as converted, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as package:
+        ctranslate2.write(model, Path(converted), precision)
+        package.writestr(f"{inner}/metadata.json", json.dumps(metadata, indent=1))
+        package.write(Path(converted, SPMS["source"]), f"{inner}/sentencepiece.model")
+        package.writestr(f"{inner}/README.md", "Written by nmt export.\n")
+        for file in sorted(Path(converted).iterdir()):
+            if file.suffix in (".bin", ".json"):
+                package.write(file, f"{inner}/model/{file.name}")
+    return []
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:

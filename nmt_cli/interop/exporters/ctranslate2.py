@@ -1,7 +1,7 @@
 """Export CTranslate2 models through the specification that its package offers to converters."""
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ NAME = "CTranslate2"
 SEARCH: Mapping[str, Any] = {**exported.OVER_LENGTHS, "stop_early": True}
 """The toolkit stops when the number of finished hypotheses reaches the beam size."""
 
-PRECISIONS: Sequence[Precision] = ("fp32", "fp16", "int8")
-
 POSITIONS = 1024
 """Rows of the exported table of sinusoids. CTranslate2 truncates longer sentences."""
 
-KINDS = {"fp32": None, "fp16": "float16", "int8": "int8"}
+KINDS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8": "int8"}
+"""CTranslate2's name of each precision. None keeps the weights as they are."""
+
+PRECISIONS: Sequence[Precision] = (*KINDS,)
 README = """# A translation model for CTranslate2
 
     import ctranslate2, sentencepiece
@@ -49,14 +50,24 @@ def losses(model: Model) -> list[str]:
     return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
-def write(model: Model, folder: Path, precision: str) -> list[str]:
+def write(model: Model, folder: Path, precision: Precision) -> list[str]:
     """Write the model, the SentencePiece models and a README into `folder`. Return an empty list of notes.
     `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
-    spec = specification(model)
+    spec, tokenizers = filled(model.transformer), model.identity.tokenizers
+    target, start = tokenizers.target.vocabulary, model.transformer.start
+    entries = exported.named_entries(target)
+    spec.register_source_vocabulary(exported.named_entries(tokenizers.source.vocabulary))
+    spec.register_target_vocabulary(entries)
+    spec.config.unk_token = entries[target.unknown]
+    spec.config.bos_token = spec.config.eos_token = entries[target.end]
+    spec.config.decoder_start_token = entries[target.end if start is None else start]
+    spec.config.add_source_eos = True
+    if start is None:
+        spec.decoder.start_from_zero_embedding = True
     spec.validate()
     spec.optimize(quantization=KINDS[precision])
     spec.save(str(folder))
-    exported.write_sentencepiece(model.identity.tokenizers, folder)
+    exported.write_sentencepiece(tokenizers, folder)
     (folder / "README.md").write_text(README)
     return []
 
@@ -67,12 +78,8 @@ def filled(model: Transformer) -> Any:
     specs = _package().specs
     config = model.config
     activation = getattr(specs.common_spec.Activation, config.activation.upper())
-    spec = specs.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation=activation,
-    )
+    layers, pre = (config.encoder_layers, config.decoder_layers), config.norm == "pre"
+    spec = specs.TransformerSpec.from_config(layers, config.heads, pre_norm=pre, activation=activation)
     # CTranslate2 quantises the arrays in place, so it gets copies.
     tensors_by_name = {name: tensor.detach().numpy().copy() for name, tensor in weights(model).items()}
     output = tensors_by_name["output_matrix"]
@@ -90,22 +97,6 @@ def filled(model: Transformer) -> Any:
     return spec
 
 
-def specification(model: Model) -> Any:
-    """Return CTranslate2's specification of the whole model: weights, vocabularies and special tokens."""
-    spec, tokenizers = filled(model.transformer), model.identity.tokenizers
-    target, start = tokenizers.target.vocabulary, model.transformer.start
-    entries = exported.named_entries(target)
-    spec.register_source_vocabulary(exported.named_entries(tokenizers.source.vocabulary))
-    spec.register_target_vocabulary(entries)
-    spec.config.unk_token = entries[target.unknown]
-    spec.config.bos_token = spec.config.eos_token = entries[target.end]
-    spec.config.decoder_start_token = entries[target.end if start is None else start]
-    spec.config.add_source_eos = True
-    if start is None:
-        spec.decoder.start_from_zero_embedding = True
-    return spec
-
-
 def _package() -> Any:
     try:
         return importlib.import_module("ctranslate2")
@@ -120,36 +111,27 @@ def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: 
     if table is None:
         table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()
     stack.position_encodings.encodings = table
-    if config.norm == "pre":
-        stack.layer_norm.gamma, stack.layer_norm.beta = (
-            tensors_by_name[f"{name}_norm.weight"],
-            tensors_by_name[f"{name}_norm.bias"],
-        )
+    modules = {f"{name}_norm": stack.layer_norm} if config.norm == "pre" else {}
     for number, layer in enumerate(stack.layer):
-        for to, module in _layer_modules(layer):
-            weight, bias = (
-                tensors_by_name.get(f"{name}.{number}.{module}.{kind}") for kind in ("weight", "bias")
-            )
-            if module.endswith("norm"):
-                to.gamma, to.beta = weight, bias
-            else:
-                to.weight = weight
-                if bias is not None:
-                    to.bias = bias
+        modules |= {f"{name}.{number}.{ours}": theirs for ours, theirs in _layer_modules(layer).items()}
+    for ours, theirs in modules.items():
+        kinds = ("gamma", "beta") if ours.endswith("norm") else ("weight", "bias")
+        for kind, value in zip(kinds, ("weight", "bias"), strict=True):
+            if (tensor := tensors_by_name.get(f"{ours}.{value}")) is not None:
+                setattr(theirs, kind, tensor)
 
 
-def _layer_modules(layer: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each module of a specification's `layer`, with the name of our module in a layer."""
+def _layer_modules(layer: Any) -> dict[str, Any]:
+    """Return the modules of a specification's `layer`, by the names of our modules in a layer."""
     own = layer.self_attention
-    yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
-    yield own.layer_norm, "after_attention.norm"
+    modules = dict(zip(("attention.query_key_value", "attention.output"), own.linear, strict=True))
+    modules["after_attention.norm"] = own.layer_norm
     if hasattr(layer, "attention"):
         names = ("cross.query", "cross.key_value", "cross.output")
-        yield from zip(layer.attention.linear, names, strict=True)
-        yield layer.attention.layer_norm, "after_cross.norm"
-    yield layer.ffn.linear_0, "feed_forward.inner"
-    yield layer.ffn.linear_1, "feed_forward.outer"
-    yield layer.ffn.layer_norm, "after_feed_forward.norm"
+        modules |= zip(names, layer.attention.linear, strict=True)
+        modules["after_cross.norm"] = layer.attention.layer_norm
+    linear = {"feed_forward.inner": layer.ffn.linear_0, "feed_forward.outer": layer.ffn.linear_1}
+    return modules | linear | {"after_feed_forward.norm": layer.ffn.layer_norm}
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
