@@ -223,7 +223,7 @@ class Model:
         """
         import asyncio
 
-        from nmt_cli.translation.async_stream import async_stream
+        from nmt_cli.translation.stream import async_stream
 
         lines, translator = _checked_lines(lines), self._loaded.searching(search)
         workers = self._workers

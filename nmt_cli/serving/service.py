@@ -15,7 +15,7 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.text.languages.identify import LanguageDetector
-from nmt_cli.translation.async_stream import SHORT_CHARACTERS
+from nmt_cli.translation.stream import SHORT_CHARACTERS
 from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")

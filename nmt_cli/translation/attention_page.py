@@ -11,7 +11,6 @@ from torch import Tensor
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.html.compose import compose
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "page.js")
@@ -30,9 +29,8 @@ def write_attention_page(
     """Write an HTML page with the attention weights of `model` for each of `pairs` to `file`. A pair is the
     raw source text, its token ids and the token ids of the translation, without end tokens. A pair with S and
     T tokens takes layers x heads x (S² + T² + S x T) x 4/3 bytes."""
-    page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
-    data = {"languages": languages, "pairs": page_pairs}
+    data = {"languages": languages, "pairs": [_pair(model, tokenizers, *pair) for pair in pairs]}
     parts = files("nmt_cli.translation") / "page"
     file.write(compose("Attention", parts, SCRIPTS, data, layout="tool").encode())
 
@@ -42,19 +40,15 @@ def _pair(
 ) -> dict[str, Any]:
     """Return JSON data for `page/page.js`: raw source `text`, tokens, alignment, and weights for the ids."""
     (maps,) = attention_maps(model, [(source, target)])
+    entries = [side.vocabulary.entries for side in (tokenizers.source, tokenizers.target)]
     return {
         "text": text,
-        "source": _pieces(tokenizers.source, maps.source),
-        "target": _pieces(tokenizers.target, maps.target),
+        "source": [entries[0][i] for i in maps.source],
+        "target": [entries[1][i] for i in maps.target],
         "ended": maps.ended,
         "alignment": maps.alignment(),
         "maps": {kind: _encoded(getattr(maps, kind)) for kind in ("encoder", "decoder", "cross")},
     }
-
-
-def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    entries = tokenizer.vocabulary.entries
-    return [entries[i] for i in ids]
 
 
 def _encoded(weights_LHTS: Tensor) -> dict[str, Any]:

@@ -5,12 +5,13 @@ joined, is a candidate: a translation of the line.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
-from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TooLong, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
@@ -21,10 +22,13 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
-from nmt_cli.translation.text.long_lines import joined, longest_source, shortened, split
+from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
 
 MAX_PARTS = 1 << 20
 """Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + index`."""
+
+PARTS: Mapping[TooLong, int | None] = {"split": None, "cut": 1, "skip": 0}
+"""Maximum number of parts of a too long sentence to translate, by `input.too_long`."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 """Characters that some programs treat as the end of a line."""
@@ -79,11 +83,8 @@ class Line:
     prefix_unknown: bool
     """Whether the required beginning of the translation contains an unknown token."""
 
-    blanks: Sequence[str] = ("",)
-    """The whitespace after each of `sentences`. It is empty after the last one."""
-
-    values: Sequence[Values] = ()
-    """For each of `sentences`, the text that each placeholder symbol represents."""
+    prepared: Sequence[Prepared] = ()
+    """The text of each of `sentences`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Translator:
         sentences = [one for text, spaces in cut for one in self._encoded(text, spaces)]
         pieces = sum(len(one.ids) for one in sentences)
         if too_long := any(len(one.ids) > self.longest for one in sentences):
-            sentences = [part for sentence in sentences for part in self._fitting(sentence)]
+            sentences = [part for one in sentences for part in self._fitting(one)]
         if len(sentences) > MAX_PARTS:
             raise UserError(
                 f"line {number:,} has {len(sentences):,} sentences, more than {MAX_PARTS:,}. Split it."
@@ -158,7 +159,7 @@ class Translator:
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         begins = target.encode(target.prepare(prefix) or target.begin)
         certain = 1 if target.begin else 0
-        parts = [
+        keyed = [
             Sentence(
                 key=number * MAX_PARTS + part,
                 tokens=one.ids,
@@ -169,11 +170,8 @@ class Translator:
             )
             for part, one in enumerate(sentences)
         ]
-        spaces = [*(one.spaces for one in sentences[:-1]), ""]
         unknown = target.vocabulary.unknown in begins
-        return Line(
-            number, source, parts, pieces, too_long, unknown, spaces, [one.values for one in sentences]
-        )
+        return Line(number, source, keyed, pieces, too_long, unknown, sentences)
 
     def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
         """Return a sentence with placeholders masked, prepared and encoded, as a list of one item. Return an
@@ -200,12 +198,12 @@ class Translator:
         tokens. By `input.too_long`, return all parts ("split"), the first ("cut"), or [] ("skip")."""
         if len(sentence.ids) <= self.longest:
             return [sentence]
-        tokenizer = self.tokenizers.source
-        parts = shortened(sentence.text, self.longest, self.config.input.too_long, tokenizer)
-        spaces = [*(" " for _ in parts[1:]), sentence.spaces]
+        tokenizer, number = self.tokenizers.source, PARTS[self.config.input.too_long]
+        cut = [*islice(parts(sentence.text, self.longest, tokenizer), number)]
+        spaces = [*(" " for _ in cut[1:]), sentence.spaces]
         return [
-            Prepared(part, tokenizer.encode(part), after, sentence.values)
-            for part, after in zip(parts, spaces, strict=False)
+            sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after)
+            for part, after in zip(cut, spaces, strict=False)
         ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
@@ -241,11 +239,11 @@ class Translator:
         """Join one hypothesis of each sentence. Restore placeholders, and replace line ends by spaces."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
+        pairs = zip(parts, line.prepared, strict=True)
         texts = [
-            restored(target.restore(self._decoded(part)), values)
-            for part, values in zip(parts, line.values, strict=True)
+            (restored(target.restore(self._decoded(part)), one.values), one.spaces) for part, one in pairs
         ]
-        written = [(text, spaces) for text, spaces in zip(texts, line.blanks, strict=True) if text]
+        written = [(text, spaces) for text, spaces in texts if text]
         spaces = [spaces for _, spaces in written[:-1]] + [""] * bool(written)
         # A model may have learnt to write line ends, but the translation of a line must be one line.
         text = LINE_ENDS.sub(" ", self.joined([text for text, _ in written], spaces))

@@ -44,6 +44,15 @@ def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
     assert translation.candidates[0].tokens.count("</s>") == 2
 
 
+@pytest.mark.parametrize(("rule", "count"), [("split", 3), ("cut", 1), ("skip", 0)])
+def test_a_too_long_line_is_split_or_cut_or_skipped(copier: Loaded, rule: str, count: int) -> None:
+    sentences = [f"{letter * 40}." for letter in "abc"]
+    line = translator(copier, too_long=rule).line(1, " ".join(sentences))
+    decode = copier.translator.tokenizers.source.decode
+    assert [decode(one.tokens) for one in line.sentences] == sentences[:count]
+    assert line.too_long
+
+
 def test_a_line_with_more_sentences_than_keys_is_refused(
     copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from nmt_cli.translation.attention_page import write_attention_page
 from nmt_cli.translation.checks.input_checks import OddInput
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.checks.output_checks import Degenerate
-from nmt_cli.translation.text.word_links import pharaoh
+from nmt_cli.translation.text.word_links import word_links
 from nmt_cli.translation.translator import Candidate, Translation
 from nmt_cli.units import counted, duration
 
@@ -98,7 +98,7 @@ class AttentionPage:
         if not self._with_alignments:
             return None
         pairs = [_tokens(translation, candidate) for candidate in translation.candidates]
-        return [pharaoh(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
+        return [word_links(self._tokenizers, *pair, alignment(self._model, *pair)) for pair in pairs]
 
     def add(self, translation: Translation) -> None:
         """Add the sentences of a translated line to the page, if there is a page. Skip a line without

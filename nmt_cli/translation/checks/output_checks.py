@@ -67,13 +67,16 @@ def flags(
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     expected = length_ratio * source_pieces
+    shorter, longer = sorted((source_pieces, pieces))
+    implausible = longer > MAX_RATIO * shorter + TINY or pieces + FEW < MIN_SHARE * expected
+    markup, kept = (Counter(MARKUP.findall(text)) for text in (source, translation))
     signs: list[tuple[Flag, bool]] = [
         # The correct translation of a loop is a loop.
         ("looping", loops(translation) and not loops(source)),
         ("copied", _copies(source, translation)),
-        ("length", _implausible(source_pieces, pieces) or pieces + FEW < MIN_SHARE * expected),
-        ("short", pieces <= SHORT * expected and _loses_sentences(source, translation)),
-        ("markup", _changes_markup(source, translation)),
+        ("length", implausible),
+        ("short", pieces <= SHORT * expected and _sentence_count(source) > _sentence_count(translation)),
+        ("markup", any(kept[one] != count for one, count in markup.items())),
     ]
     return tuple(flag for flag, holds in signs if holds)
 
@@ -107,22 +110,8 @@ def _copies(source: str, translation: str) -> bool:
     return len(shared) >= COPIED_SHARE * len(ordinary)
 
 
-def _changes_markup(source: str, translation: str) -> bool:
-    """Return whether some tag or placeholder of the source occurs more or less often in the translation."""
-    before, after = (Counter(MARKUP.findall(text)) for text in (source, translation))
-    return any(after[one] != count for one, count in before.items())
-
-
-def _loses_sentences(source: str, translation: str) -> bool:
-    """Return whether the translation has fewer sentences than the source. Empty sentences do not count."""
-    before, after = (sum(1 for one, _ in sentences(text) if one) for text in (source, translation))
-    return before > after
-
-
-def _implausible(source_pieces: int, pieces: int) -> bool:
-    """Return whether one side has more than `MAX_RATIO` times the tokens of the other, plus `TINY`."""
-    shorter, longer = sorted((source_pieces, pieces))
-    return longer > MAX_RATIO * shorter + TINY
+def _sentence_count(text: str) -> int:
+    return sum(1 for sentence, _ in sentences(text) if sentence)
 
 
 @dataclass(slots=True)

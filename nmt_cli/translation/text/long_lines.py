@@ -5,10 +5,9 @@ A leading symbol is a word at the start of a text with its own token, such as a 
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.decoding.config import InputConfig, TooLong
+from nmt_cli.decoding.config import InputConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.model.config import ModelConfig
@@ -55,18 +54,6 @@ def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]
     head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
     parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
     return [("", text[:begins]), *parts] if begins else parts
-
-
-def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """Return the parts to translate of a prepared `text` of over `longest` tokens, in order. Each part fits.
-    `rule` is `input.too_long`: all parts for "split", the first for "cut", none for "skip"."""
-    match rule:
-        case "split":
-            return list(parts(text, longest, tokenizer))
-        case "cut":
-            return list(islice(parts(text, longest, tokenizer), 1))
-        case "skip":
-            return []
 
 
 def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:

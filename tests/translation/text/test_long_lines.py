@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.decoding.config import InputConfig, TooLong
+from nmt_cli.decoding.config import InputConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
@@ -20,7 +20,7 @@ from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 from nmt_cli.text.vocabulary import Numbering
-from nmt_cli.translation.text.long_lines import joined, longest_source, parts, shortened, split
+from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
 
 LETTERS = "abcdefghijkl ABCDEFGHIJKL.!?;:,'\"。、日本"
 SAMPLE = ["abc abd abe, abc. Abd!", "fgh fgi: fgh? klm \"klm\" 'k'", "日本。日、 本 ABCDEFGHIJKL"] * 20
@@ -156,13 +156,6 @@ def test_a_symbol_fits_even_if_its_first_character_does_not() -> None:
 
 def test_a_character_that_does_not_fit_is_dropped() -> None:
     assert "".join(parts("abc 😀 def", 3, characters())) == "abcdef"
-
-
-@pytest.mark.parametrize(
-    ("rule", "expected"), [("split", ["a b c.", "d e f.", "g"]), ("cut", ["a b c."]), ("skip", [])]
-)
-def test_a_long_line_is_split_or_cut_or_skipped(rule: TooLong, expected: list[str]) -> None:
-    assert shortened("a b c. d e f. g", 3, rule, words()) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
-from nmt_cli.translation.text.word_links import pharaoh
+from nmt_cli.translation.text.word_links import word_links
 
 LINES = ["a cat sat on it", "cats sat"]
 TOKENIZERS = learn_tokenizers(
@@ -14,7 +14,7 @@ TOKENIZERS = learn_tokenizers(
 
 def links(sources: list[str], targets: list[str], aligned: list[int]) -> str:
     encode = TOKENIZERS.source.encode
-    return pharaoh(TOKENIZERS, [*map(encode, sources)], [*map(encode, targets)], aligned)
+    return word_links(TOKENIZERS, [*map(encode, sources)], [*map(encode, targets)], aligned)
 
 
 def test_words_are_linked_once_by_their_characters() -> None:
