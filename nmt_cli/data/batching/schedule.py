@@ -1,7 +1,6 @@
 """Provides the global batches of a run, planned by one process per machine and read by all."""
 
 import hashlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,6 @@ from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 
 POLL_SECONDS = 0.05
-PATIENCE_SECONDS = 600.0
 
 KEPT_BATCHES = 1000
 """Batches after which the file of a finished shard is removed. Slower ranks may still need it until then."""
@@ -42,9 +40,9 @@ class GlobalBatch:
 
 class Batches:
     """The global batches of a split, equal in every process. The processes of a machine share `folder`. The
-    process with `planner` writes each shard there in advance. Others wait up to `patience` seconds for a
-    shard, while `planner_at_work` says that the planner runs. Files of a killed run do no harm. `mixed` plans
-    a mixture. `resegmented` segments the split again every epoch, and `close` closes it."""
+    process with `planner` writes each shard there in advance. Others wait while `planner_at_work` says that
+    the planner runs. Files of a killed run do no harm. `mixed` plans a mixture. `resegmented` segments the
+    split again every epoch, and `close` closes it."""
 
     def __init__(
         self,
@@ -54,13 +52,12 @@ class Batches:
         folder: Path,
         *,
         planner: bool,
-        patience: float = PATIENCE_SECONDS,
         mixed: MixedPlan | None = None,
         resegmented: Resegmented | None = None,
         planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
         self._split, self._resegmented, self._mixed = split, resegmented, mixed
-        self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
+        self._config, self._seed, self._folder = config, seed, folder
         self._planner_at_work = planner_at_work
         self._name = _fingerprint(split, config, seed, resegmented, mixed)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
@@ -140,18 +137,14 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
-        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended, or `patience`
-        seconds have passed. Raise `RuntimeError` after `close`."""
-        deadline = time.monotonic() + self._patience
+        """Wait until the file of a shard exists. Raise `UserError` if the planner has ended. Raise
+        `RuntimeError` after `close`."""
+        # There is no time limit, because a planner that segments a large corpus takes hours.
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
                 raise UserError(
-                    "The first process on this machine, which plans the batches, has ended. See its messages."
-                )
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"{path} did not appear within {self._patience:g} seconds. Check that the first process "
-                    "on this machine runs, and that all its processes share this folder."
+                    f"The first process on this machine, which plans the batches in {self._folder}, has "
+                    "ended or has another file system. See its messages."
                 )
             if self._closed.wait(POLL_SECONDS):
                 raise RuntimeError("the batches were closed while a process waited for them")

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from nmt_cli.corpus.files import decoded
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.corpus.records import NO_SCORE
+from nmt_cli.data.cleaning.counts import Shapes, Tally, words_of
 from nmt_cli.data.cleaning.duplicates import Hashed, pair_hash, side_hash
 from nmt_cli.data.cleaning.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
 from nmt_cli.data.cleaning.held_out import HeldOut, occurring
-from nmt_cli.data.cleaning.shapes import Shapes, words_of
-from nmt_cli.data.cleaning.tally import Tally
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.text.tokenizers import Preparer, Recipe
 

@@ -1,5 +1,6 @@
 """Finds pairs of validation and test sets, regardless of case, spaces and punctuation."""
 
+import re
 import string
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,16 +50,12 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
     return text.encode().translate(None, ASCII).split(b"\n")
 
 
-def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
-    """Return each line without the words in `symbols` at its start."""
-    return [_without(line, symbols) for line in lines] if symbols else list(lines)
-
-
-def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
-    """Return a line without the words in `symbols` at its start. Keep later words, even in `symbols`."""
-    while (words := line.split(maxsplit=1)) and words[0] in symbols:
-        line = b"".join(words[1:])
-    return line
+def _bare(lines: Sequence[bytes], symbols: Collection[bytes]) -> list[bytes]:
+    """Return each line without the words in `symbols` at its start. Keep later words, even in `symbols`."""
+    if not symbols:
+        return list(lines)
+    start = re.compile(rb"\s*((%b)(\s+|$))*" % b"|".join(map(re.escape, symbols)))
+    return [start.sub(b"", line, count=1) for line in lines]
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:

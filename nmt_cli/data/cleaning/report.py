@@ -11,9 +11,8 @@ from importlib import resources
 from typing import Any
 
 from nmt_cli.data.cleaning.clean import CleanBlock
+from nmt_cli.data.cleaning.counts import MOST_RATIO, MOST_WORDS, RATIO_STEP, Shapes, Tally
 from nmt_cli.data.cleaning.filters import REASONS
-from nmt_cli.data.cleaning.shapes import MOST_RATIO, MOST_WORDS, RATIO_STEP, Shapes
-from nmt_cli.data.cleaning.tally import Tally
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.html.compose import compose
 

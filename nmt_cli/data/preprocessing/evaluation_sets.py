@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from nmt_cli.corpus.files import decoded, sha256
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.data.cleaning.clean import REPLACED
+from nmt_cli.data.cleaning.counts import Tally
 from nmt_cli.data.cleaning.filters import SUBWORDS, Filters
 from nmt_cli.data.cleaning.held_out import keys
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
-from nmt_cli.data.cleaning.tally import Tally
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines

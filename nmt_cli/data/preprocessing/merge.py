@@ -28,8 +28,8 @@ from nmt_cli.data.preprocessing.training_set import BLOCK_PAIRS, Run, nothing_le
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
-SKIPPED = (DUPLICATE, SAME_TARGET, SAME_SOURCE)
-"""Reasons to leave out a cleaned pair, numbered from 1, in the order of `HASHED`."""
+REASONS = (SUBWORDS, DUPLICATE, SAME_TARGET, SAME_SOURCE)
+"""Reasons to leave out a cleaned pair. Those from number 1 are repetitions, in the order of `HASHED`."""
 
 
 class _Block(NamedTuple):
@@ -56,7 +56,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
     """Write ids and text of all parts to `folder`. Leave out repeated and overlong pairs, and count both in
     `report`. Return the manifest entry of the split. Raise `UserError` if no pair is left."""
     # A worker sees only its own part while it cleans, so repetitions are found here.
-    skip = _repetitions(run, report)
+    repetitions = _repetitions(run, report)
     limits = [item.filter(run.config).max_subwords for item in run.training]
     corpora = report.of_role(TRAIN)
     total = sum(corpus.kept for corpus in corpora)
@@ -66,8 +66,8 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
         }
         for block in _blocks(run.work, run.parts):
             end = block.first + len(block.numbers)
-            repeats = None if skip is None else skip[block.first : end]
-            kept = np.ones(len(block.numbers), np.bool_) if repeats is None else repeats == 0
+            repeats = repetitions[block.first : end]
+            kept = repeats == 0
             if limit := limits[block.owner]:
                 kept &= np.maximum(block.source.lengths, block.target.lengths) <= limit
             writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
@@ -112,12 +112,10 @@ def _loaded(sentences: Sentences, start: int, stop: int) -> EncodedSide:
     return EncodedSide(np.array(sentences.tokens[offsets[0] : offsets[-1]]), np.diff(offsets))
 
 
-def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8] | None:
-    """Return why to leave out each cleaned pair, as a number in `SKIPPED` from 1, or 0 to keep the pair.
-    Return None if no filter looks for repetitions. The array is mapped from a new file in the work folder."""
+def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8]:
+    """Return the number in `REASONS` of each cleaned pair that repeats another, and 0 for other pairs. The
+    array is mapped from a new file in the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
-    if not any(needs):
-        return None
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
     parts = [clean_part(run.work, part) for part in range(run.parts)]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
@@ -175,15 +173,13 @@ class _SideWriter(TokensWriter):
 
 
 def _count_drops(
-    corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
+    corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8]
 ) -> None:
-    """Count the pairs of a block that are not `kept`, keep samples, and lower `corpus.kept`. `repeats` has
-    the reason of each pair, in `SKIPPED`. For reason 0, or if `repeats` is None, the pair is overlong."""
-    for i in np.flatnonzero(~kept):
-        skipped = 0 if repeats is None else int(repeats[i])
-        reason = SKIPPED[skipped - 1] if skipped else SUBWORDS
+    """Count the pairs of a block that are not `kept` in `corpus`, and keep samples. `repeats` has the number
+    of each pair's reason in `REASONS`."""
+    for i in np.flatnonzero(~kept).tolist():
+        reason, number, line = REASONS[repeats[i]], int(block.numbers[i]), block.start + i
         corpus.kept -= 1
-        if corpus.dropped.count(reason, int(block.numbers[i])):
-            line = block.start + int(i)
+        if corpus.dropped.count(reason, number):
             source, target = (block.texts[side].content(line, line + 1)[:-1].decode() for side in SIDES)
-            corpus.dropped.keep(reason, int(block.numbers[i]), source, target)
+            corpus.dropped.keep(reason, number, source, target)

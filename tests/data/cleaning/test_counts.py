@@ -1,14 +1,47 @@
-"""Histograms are the same as those counted pair by pair, in any order of parts."""
+"""Counts, samples and histograms do not depend on the order of the work."""
 
 import json
+import random
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.cleaning.shapes import MOST_RATIO, MOST_WORDS, RATIO_STEP, Shape, Shapes, words_of
+from nmt_cli.data.cleaning.counts import (
+    MOST_RATIO,
+    MOST_WORDS,
+    RATIO_STEP,
+    SAMPLES,
+    Shape,
+    Shapes,
+    Tally,
+    words_of,
+)
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=20)
+
+
+def tally(numbers: list[int]) -> Tally:
+    result = Tally()
+    for number in numbers:
+        result.add("too long", number, f"source {number}", "t" * 500)
+    return result
+
+
+def test_samples_do_not_depend_on_order_and_parts() -> None:
+    numbers = list(range(1, 500))
+    expected = tally(numbers)
+    random.Random(3).shuffle(numbers)
+    parts = Tally()
+    for start in range(0, len(numbers), 77):
+        parts.merge(tally(numbers[start : start + 77]))
+    assert parts == expected and expected.counts["too long"] == 499
+
+
+def test_samples_are_few_short_and_spread_over_the_corpus() -> None:
+    samples = tally(list(range(1, 10_001))).samples["too long"]
+    assert len(samples) == SAMPLES and {len(sample.target) for sample in samples} == {200}
+    assert len({sample.number // 2500 for sample in samples}) >= 3
 
 
 @given(st.lists(st.lists(st.text("aß語", min_size=1, max_size=3), min_size=1, max_size=5), max_size=5))
