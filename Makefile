@@ -82,7 +82,6 @@ bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python -m recipes.benchmarks.score speed
 	$(VENV)/python -m recipes.benchmarks.layers
 	$(VENV)/python -m recipes.benchmarks.train
-	$(VENV)/python -m recipes.benchmarks.interop
 
 bench-gpu: install  ## NMT_DATA is welcome; prints the tables to keep in recipes/benchmarks/results.md
 	$(VENV)/python3 -m recipes.benchmarks.attention

@@ -2,7 +2,7 @@
 
 python -m recipes.benchmarks.lone_line --model MODEL                   needs NMT_DATA and ctranslate2
 
-MODEL translates English to German and is built like the base model. All search as in `translate.py`. Idle
+MODEL translates English to German. All search as in `translate.py`. Idle
 processes with one or two threads get the same lines one at a time, in turns. Ours, with all threads, is
 compared with the faster of two CTranslate2 processes of its precision. Lines whose two outputs differ in
 length by a tenth or more are not compared, because rounding lets weak models end at different lengths.
@@ -72,7 +72,7 @@ def main(model: Path, lines: int) -> None:
         text = multi30k(prepared.identity.tokenizers, lines)
         seen = {
             (one.name, threads): Alone(stack.enter_context(started(one, folder, workers)))
-            for one in contestants(folder)
+            for one in contestants()
             for threads, workers in one.lone.items()
         }
         rates = _translated(seen, text.sources)

@@ -1,16 +1,12 @@
-"""Time `nmt preprocess` and other tools for the same work. Print tables for results.md.
+"""Time `nmt preprocess`. Print tables for results.md.
 
-python -m recipes.benchmarks.preprocess                        multi30k and scale
-python -m recipes.benchmarks.preprocess peers --fairseq BIN    against subword-nmt and fairseq, BIN being the
-                                                               bin folder of fairseq's virtual environment
+python -m recipes.benchmarks.preprocess     multi30k and scale
 """
 
-import gzip
 import random
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -78,45 +74,6 @@ def scale(pairs: int) -> None:
         print_row(f"{number:,}", f"{run.seconds:.1f}", speed, f"{run.peak_mb:.0f}")
 
 
-@main.command()
-@click.option("--fairseq", type=machine.BIN, help="Bin folder with fairseq-preprocess.")
-@click.option("--pairs", default=580_000)
-@click.option("--repeats", default=3)
-def peers(fairseq: Path | None, pairs: int, repeats: int) -> None:
-    """Encode tokenised text with given codes, in turns on the same cores."""
-    with scratch() as folder:
-        _vary(data_folder() / "multi30k" / "tok" / "train.lc.norm.tok", folder / "corpus", pairs, packed=True)
-        _learn_codes(folder)
-        commands = {
-            "`nmt preprocess`, the whole command": _ours(folder),
-            "`subword-nmt apply-bpe`, one side per core": _apply_bpe(folder),
-        }
-        if fairseq:
-            usual = _fairseq(fairseq, folder, workers=2)
-            commands["`fairseq-preprocess --workers 2`, making its dictionary"] = usual
-            _measured(_apply_bpe(folder))
-            _measured(usual)
-            shutil.move(folder / "fairseq" / "dict.en.txt", folder / "dict.txt")
-            # Of its N workers N - 1 work at a time, so 3 keep two cores busy.
-            best = _fairseq(fairseq, folder, workers=3)
-            commands["`fairseq-preprocess --workers 3`, with a dictionary"] = best
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(repeats):
-            for name, command in commands.items():
-                for made in ("dataset", "fairseq"):
-                    shutil.rmtree(folder / made, ignore_errors=True)
-                seconds[name].append(_measured(command).seconds)
-    print()
-    print_head(f"{pairs:,} tokenised pairs, two cores", "seconds: each run", "pairs/s (median)")
-    medians = {name: statistics.median(runs) for name, runs in seconds.items()}
-    for name, runs in seconds.items():
-        print_row(name, ", ".join(f"{run:.1f}" for run in runs), f"{pairs / medians[name]:,.0f}")
-    ours, bpe, *_ = medians.values()
-    for name in list(medians)[2:]:
-        times = (bpe + medians[name]) / ours
-        print(f"\nnmt encodes {times:.1f} times the pairs per second of apply-bpe and then {name}.")
-
-
 def _measured(command: Sequence[object]) -> Run:
     """Run a command. Return its time and the peak memory of its largest process."""
     start, peaks = time.perf_counter(), {0: 0}
@@ -150,14 +107,10 @@ def _peak_kb(pid: int) -> int:
     return next((int(line.split()[1]) for line in status if line.startswith("VmHWM")), 0)
 
 
-def _vary(source: Path, target: Path, pairs: int, packed: bool = False) -> None:
+def _vary(source: Path, target: Path, pairs: int) -> None:
     """Write `pairs` pairs: the lines of `source` repeatedly, with two words of each replaced at random."""
     for lang in LANGUAGES:
         path = Path(f"{source}.{lang}")
-        if packed:
-            unpacked = Path(f"{target}.given.{lang}")
-            unpacked.write_bytes(gzip.decompress(Path(f"{path}.gz").read_bytes()))
-            path = unpacked
         lines = [line.split() for line in path.read_text("utf-8").removesuffix("\n").split("\n")]
         words = [word for line in lines for word in line]
         draw = random.Random(lang)
@@ -167,37 +120,6 @@ def _vary(source: Path, target: Path, pairs: int, packed: bool = False) -> None:
                 for _ in range(2):
                     line[int(draw.random() * len(line))] = words[int(draw.random() * len(words))]
                 file.write(" ".join(line) + "\n")
-
-
-def _learn_codes(folder: Path) -> None:
-    texts = " ".join(f"{folder}/corpus.given.{lang}" for lang in LANGUAGES)
-    command = f"cat {texts} | {_subword_nmt()} learn-bpe -s 10000 > {folder}/codes"
-    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
-
-
-def _ours(folder: Path) -> list[object]:
-    given = ["--train", folder / "corpus", "--reuse-tokenizer", folder / "codes", "--set", "text.words=raw"]
-    return [*NMT, *given, "--workers", 2, "--out", folder / "dataset"]
-
-
-def _apply_bpe(folder: Path) -> list[object]:
-    """Return a command that segments both sides at once, since one process uses one core."""
-    sides = [f"{_subword_nmt()} apply-bpe -c codes < corpus.{lang} > bpe.{lang} &" for lang in LANGUAGES]
-    return ["sh", "-c", f"cd {folder}; {' '.join(sides)} wait"]
-
-
-def _subword_nmt() -> str:
-    return str(Path(sys.executable).parent / "subword-nmt")
-
-
-def _fairseq(fairseq: Path, folder: Path, workers: int) -> list[object]:
-    """Return fairseq's command, with the dictionary `dict.txt` if `folder` contains this file."""
-    command = ["env", "OMP_WAIT_POLICY=PASSIVE", fairseq / "fairseq-preprocess", "--source-lang", "en"]
-    command += ["--target-lang", "de", "--trainpref", folder / "bpe", "--workers", workers]
-    dictionary = folder / "dict.txt"
-    known: list[object] = ["--srcdict", dictionary, "--tgtdict", dictionary]
-    known = known if dictionary.exists() else ["--joined-dictionary"]
-    return [*command, *known, "--destdir", folder / "fairseq"]
 
 
 if __name__ == "__main__":

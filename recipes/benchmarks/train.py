@@ -1,8 +1,8 @@
 """Time training on two CPU threads: `nmt train` and other toolkits. Print tables for results.md.
 
-python -m recipes.benchmarks.train [--fairseq BIN] [--opennmt BIN] [--joeynmt BIN]     needs NMT_DATA
+python -m recipes.benchmarks.train [--fairseq BIN]     needs NMT_DATA
 
-BIN is the bin folder of a virtual environment that has the toolkit. All train the same model on Multi30k,
+BIN is the bin folder of a virtual environment that has fairseq. All train the same model on Multi30k,
 English to German, in the same 10,000 joint subwords, with tied embeddings, dropout 0.1, label smoothing 0.1
 and Adam, and take turns. Each toolkit runs its own command with its own batches of at most 4,096 tokens. Most
 count padding too. Hugging Face's Marian runs in a plain loop on our batches, padded, with fused Adam.
@@ -70,22 +70,20 @@ class Window:
 @click.option("--rounds", default=3, help="Windows of each toolkit.")
 @click.option("--seconds", default=30.0, help="Length of a window.")
 @click.option("--fairseq", type=BIN)
-@click.option("--opennmt", type=BIN)
-@click.option("--joeynmt", type=BIN)
-def main(sizes: Sequence[str], rounds: int, seconds: float, **bins: Path | None) -> None:
+def main(sizes: Sequence[str], rounds: int, seconds: float, fairseq: Path | None) -> None:
     """Measure target tokens per second of training, without filler."""
     machine.begin("train", ", fp32")
     os.environ |= {**WAITING, "PYTHONUNBUFFERED": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     with machine.scratch() as folder:
         machine.make_dataset(folder / "dataset", VOCABULARY)
         peers.write_pieces(folder)
-        if bins["fairseq"]:
-            peers.prepare_fairseq(bins["fairseq"], folder)
+        if fairseq:
+            peers.prepare_fairseq(fairseq, folder)
         for size in sizes:
             workload = Workload(folder, size)
             contestants = [peers.ours(workload), peers.marian(workload)]
             contestants += [peers.ours(workload, "bf16")] if multiplies_bf16() else []
-            contestants += [peers.OTHERS[name](workload, path) for name, path in bins.items() if path]
+            contestants += [peers.fairseq(workload, fairseq)] if fairseq else []
             _print_table(workload, _in_turns(workload, contestants, rounds, seconds))
 
 
@@ -162,7 +160,7 @@ def _updates(
         written = contestant.log.read_bytes() if contestant.log.exists() else b""
         whole = written.rfind(b"\n") + 1
         for line in written[read:whole].decode(errors="replace").splitlines():
-            tokens = contestant.tokens(line, now - last)
+            tokens = contestant.tokens(line)
             if tokens is None:
                 continue
             if first:

@@ -28,7 +28,6 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.text.vocabulary import NEW_MARKS
 from recipes.benchmarks.machine import LANGUAGES, NMT, ROOT
 
 TOKENS = 4096
@@ -40,12 +39,10 @@ SMOOTHING, PEAK, WARMUP, BETAS, EPSILON = 0.1, 7e-4, 4000, (0.9, 0.98), 1e-9
 IGNORED = -100
 
 FAIRSEQ_ON_NEW_NUMPY = "import numpy\nnumpy.float, numpy.int = float, int\n"
-STUBS = {"fairseq": {"sitecustomize.py": FAIRSEQ_ON_NEW_NUMPY}, "onmt": {"spacy.py": "", "fasttext.py": ""}}
-"""Modules without which these toolkits cannot be imported."""
+"""The content of `sitecustomize.py`, without which fairseq cannot be imported."""
 
-Tokens = Callable[[str, float], float | None]
-"""Return the real target tokens of the update that a log line reports, or None if it reports no update.
-The second argument is the seconds since the update before."""
+Tokens = Callable[[str], float | None]
+"""Return the real target tokens of the update that a log line reports, or None if it reports no update."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Workload:
-    """A folder with `dataset`, `train.en` and `train.de` in subwords, and `entries`, and a size."""
+    """A folder with `dataset`, `train.en` and `train.de` in subwords, and a size."""
 
     folder: Path
     size: str
@@ -83,7 +80,7 @@ class Workload:
 
 
 def write_pieces(folder: Path) -> None:
-    """Write the pairs of `dataset` as subwords with spaces between, the vocabulary, and stub modules."""
+    """Write the pairs of `dataset` as subwords with spaces between, and the module that fairseq needs."""
     dataset = open_dataset(folder / "dataset")
     entries = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary.entries
     for split in dataset.splits.values():
@@ -91,12 +88,8 @@ def write_pieces(folder: Path) -> None:
             sentences = np.split(side.tokens, side.offsets[1:-1])
             text = "".join(" ".join(entries[i] for i in ids[:-1]) + "\n" for ids in sentences)
             (folder / f"{split.name}.{lang}").write_text(text, encoding="utf-8")
-    named = [entry for entry in entries[len(NEW_MARKS) :] if entry]
-    (folder / "entries").write_text("".join(f"{entry}\n" for entry in named), encoding="utf-8")
-    for peer, files in STUBS.items():
-        (folder / "stubs" / peer).mkdir(parents=True)
-        for name, content in files.items():
-            (folder / "stubs" / peer / name).write_text(content)
+    (folder / "stubs").mkdir()
+    (folder / "stubs" / "sitecustomize.py").write_text(FAIRSEQ_ON_NEW_NUMPY)
 
 
 def ours(workload: Workload, precision: str = "fp32") -> Contestant:
@@ -107,9 +100,7 @@ def ours(workload: Workload, precision: str = "fp32") -> Contestant:
     command += ["--validate-every", 0, "--set", "training.log_every=1"]
     command += ["--set", f"training.precision={precision}"]
     name = "nmt train" + f", {precision}" * (precision != "fp32")
-    return Contestant(
-        name, command, run / "log.jsonl", lambda line, _: float(json.loads(line)["target_tokens"])
-    )
+    return Contestant(name, command, run / "log.jsonl", lambda line: float(json.loads(line)["target_tokens"]))
 
 
 def marian(workload: Workload) -> Contestant:
@@ -122,7 +113,7 @@ def prepare_fairseq(bin_folder: Path, folder: Path, *workload: object) -> None:
     """Make fairseq's dataset of the segmented pairs."""
     command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", *workload]
     command += ["--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
-    environment = os.environ | {"PYTHONPATH": str(folder / "stubs" / "fairseq")}
+    environment = os.environ | {"PYTHONPATH": str(folder / "stubs")}
     subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
 
 
@@ -140,92 +131,15 @@ def fairseq(workload: Workload, bin_folder: Path) -> Contestant:
     command += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", WARMUP, "--max-update", ENDLESS]
     command += ["--max-tokens", TOKENS, "--no-save", "--disable-validation", "--seed", 1]
     command += ["--log-interval", 1, "--log-format", "json", "--save-dir", workload.window / "run"]
-    path = workload.folder / "stubs" / "fairseq"
-    return Contestant("fairseq", command, workload.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
-
-
-def opennmt(workload: Workload, bin_folder: Path) -> Contestant:
-    """Return OpenNMT-py, which pads batches cut from sorted pools."""
-    model = workload.model
-    sides = list(zip(("src", "tgt"), LANGUAGES, strict=True))
-    settings = {
-        "save_data": workload.window / "run",
-        "save_model": workload.window / "model",
-        "data": {"corpus": {f"path_{side}": workload.folder / f"train.{lang}" for side, lang in sides}},
-        **{f"{side}_vocab": workload.folder / "entries" for side, _ in sides},
-        **{"share_vocab": True, "share_embeddings": True, "share_decoder_embeddings": True},
-        **{"encoder_type": "transformer", "decoder_type": "transformer", "position_encoding": True},
-        **{"enc_layers": model.encoder_layers, "dec_layers": model.decoder_layers, "heads": model.heads},
-        **{"hidden_size": model.width, "word_vec_size": model.width, "transformer_ff": model.feed_forward},
-        **{"dropout": [model.residual_dropout], "attention_dropout": [0.0], "dropout_steps": [0]},
-        **{"optim": "adam", "adam_beta1": BETAS[0], "adam_beta2": BETAS[1], "max_grad_norm": 0},
-        **{"learning_rate": 1.0, "decay_method": "noam", "warmup_steps": WARMUP, "param_init": 0.0},
-        **{"param_init_glorot": True, "label_smoothing": SMOOTHING, "normalization": "tokens"},
-        **{"batch_type": "tokens", "batch_size": TOKENS, "accum_count": [1], "report_every": 1},
-        # The corpus size. Otherwise it reads nine epochs first.
-        **{"bucket_size": 29_000, "num_workers": 1, "prefetch_factor": 4},
-        **{"train_steps": int(ENDLESS), "save_checkpoint_steps": int(ENDLESS), "seed": 1},
-    }
-    command = _configured(workload, settings, '"$3" --config "$2"', bin_folder / "onmt_train")
-    path = workload.folder / "stubs" / "onmt"
-    return Contestant("OpenNMT-py", command, workload.printed, _number_after(r"bsz: *\d+/ *(\d+)/"), path)
-
-
-def joeynmt(workload: Workload, bin_folder: Path) -> Contestant:
-    """Return JoeyNMT, which pads batches in random order and reports only tokens per second."""
-    model, corpus = workload.model, workload.folder / "train"
-    side = {"level": "word", "lowercase": False, "max_length": 250, "voc_file": workload.folder / "entries"}
-    embeddings = {"embedding_dim": model.width, "scale": True, "dropout": model.embedding_dropout}
-    stack = {"type": "transformer", "num_heads": model.heads, "hidden_size": model.width}
-    stack |= {"ff_size": model.feed_forward, "dropout": model.residual_dropout, "embeddings": embeddings}
-    stack |= {"layer_norm": "post"}
-    settings = {
-        **{"name": "benchmark", "joeynmt_version": "2.3.0", "model_dir": workload.window / "run"},
-        **{"use_cuda": False, "fp16": False, "random_seed": 1},
-        "data": {
-            **{"train": corpus, "dev": corpus, "dataset_type": "plain", "sample_dev_subset": 10},
-            **{name: {"lang": lang, **side} for name, lang in (("src", "en"), ("trg", "de"))},
-        },
-        "testing": {"eval_metrics": []},
-        "training": {
-            **{"optimizer": "adam", "adam_betas": BETAS, "learning_rate": PEAK, "loss": "crossentropy"},
-            **{"scheduling": "warmupinversesquareroot", "learning_rate_warmup": WARMUP},
-            **{"label_smoothing": SMOOTHING, "normalization": "tokens", "batch_type": "token"},
-            **{"batch_size": TOKENS, "logging_freq": 1, "validation_freq": int(ENDLESS), "epochs": 1000},
-        },
-        "model": {
-            **{"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform"},
-            **{"tied_embeddings": True, "tied_softmax": True},
-            "encoder": {**stack, "num_layers": model.encoder_layers},
-            "decoder": {**stack, "num_layers": model.decoder_layers},
-        },
-    }
-    command = _configured(workload, settings, '"$3" -m joeynmt train "$2" --skip-test', bin_folder / "python")
-    rate = _number_after(r"Tokens per Sec: *(\d+)")
-
-    def tokens(line: str, seconds: float) -> float | None:
-        per_second = rate(line, seconds)
-        return None if per_second is None else per_second * seconds
-
-    return Contestant("JoeyNMT", command, workload.printed, tokens)
-
-
-OTHERS = {"fairseq": fairseq, "opennmt": opennmt, "joeynmt": joeynmt}
-"""Toolkits that have their own virtual environment."""
-
-
-def _configured(workload: Workload, settings: object, command: str, program: Path) -> list[object]:
-    """Return a shell command that writes the settings ("$2") and then runs the program ("$3") with them."""
-    written = json.dumps(settings, default=str)
-    script = f'printf %s "$1" > "$2"; exec {command}'
-    return ["sh", "-c", script, "sh", written, workload.window / "config.yaml", program]
+    tokens = _number_after(r'"wpb": "([\d.]+)"')
+    return Contestant("fairseq", command, workload.printed, tokens, workload.folder / "stubs")
 
 
 def _number_after(pattern: str) -> Tokens:
     """Return a function that returns the number in the one group of `pattern`, or None."""
     compiled = re.compile(pattern)
 
-    def read(line: str, _: float) -> float | None:
+    def read(line: str) -> float | None:
         match = compiled.search(line)
         return float(match[1]) if match else None
 

@@ -1,13 +1,11 @@
 """Time translation on two CPU threads: ours and others, with the same weights. Print tables.
 
-python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN] [--transformers]     needs NMT_DATA
+python -m recipes.benchmarks.translate --model MODEL                   needs NMT_DATA and ctranslate2
 
-MODEL translates English to German and is built like the base model. BIN is the bin folder of a virtual
-environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
-write 50 subwords more than they read. A search ends with four finished hypotheses. Ours runs once more with
-its default rule (`own rule`). Input and output are ids. All take turns, with the batches that were fastest in
-a short trial (`2 x 64`: two workers with one thread and 64 sentences each). transformers, which is slow,
-always has batches of 64.
+MODEL translates English to German. All search with a beam of 4, divide sums of log-probabilities by n^0.6,
+and may write 50 subwords more than they read. A search ends with four finished hypotheses. Ours runs once
+more with its default rule (`own rule`). Input and output are ids. All take turns, with the batches that were
+fastest in a short trial (`2 x 64`: two workers with one thread and 64 sentences each).
 
 The floor is the time of the matrix products of a full beam at the rate of a large product in fp32, measured
 beside each run: the encoder, and four decoder rows for each output token.
@@ -58,11 +56,9 @@ class Seen:
 
 @click.command(help=machine.method(__doc__), context_settings={"show_default": True})
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--fairseq", type=machine.BIN)
-@click.option("--transformers", is_flag=True, help="Also measure it. It takes longer than all others.")
 @click.option("--rounds", default=3, help="Number of times that each translates each text.")
 @click.option("--sentences", default=1000, help="Sentences of Multi30k. The mix has half of that.")
-def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sentences: int) -> None:
+def main(model: Path, rounds: int, sentences: int) -> None:
     """Measure sentences and tokens per second, and memory."""
     machine.begin("translate")
     with machine.scratch() as folder:
@@ -73,7 +69,7 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
             lengths = [len(source) - 1 for source in text.sources]
             mean = statistics.mean(lengths)
             print(f"{text.name}: {len(lengths):,} sentences of {mean:.1f} subwords, at most {max(lengths)}")
-        seen = _compared(processes.contestants(folder, fairseq, transformers), folder, texts, rounds)
+        seen = _compared(processes.contestants(), folder, texts, rounds)
         for text in texts:
             _print_table(prepared, text, seen)
         for text in texts:
@@ -101,11 +97,7 @@ def _compared(
 
 
 def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Fastest:
-    """Return the fastest number of workers and batch sizes. Try all if there is a choice."""
-    if len(contestant.workers) == len(contestant.batches) == 1:
-        return Fastest(
-            contestant.workers[0], dict.fromkeys((text.name for text in texts), contestant.batches[0])
-        )
+    """Return the fastest number of workers and batch sizes. Try all."""
     plans: list[tuple[float, Fastest]] = []
     for workers in contestant.workers:
         batches: dict[str, int] = {}

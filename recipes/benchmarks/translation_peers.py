@@ -1,9 +1,9 @@
-"""A process that translates with one of several toolkits.
+"""A process that translates with nmt or CTranslate2.
 
 python translation_peers.py KIND FOLDER WORKERS     loads, then answers one request per line
 
-FOLDER holds our model and the files of `translation_processes`. Only sources contain the end token. This
-file also runs in the virtual environments of other toolkits, so it imports nmt_cli when needed.
+FOLDER holds our model and the files of `translation_processes`. Only sources contain the end token. Each
+toolkit is imported only when needed, as its import is a part of the time to load.
 """
 
 import importlib
@@ -14,50 +14,30 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 if TYPE_CHECKING:
     from nmt_cli.runtime.devices import Precision
 
 END, BANNED = 0, 1
-"""The end token also starts translations. The banned token is in no text and serves as padding."""
+"""The end token also starts translations. The banned token is in no text."""
 
 BEAMS = (4, 1)
 BEAM, ALPHA, CAP = BEAMS[0], 0.6, 50
 """Beam size, the power of the length penalty, and the tokens by which a translation may be longer than its
 source, or than the longest source of its batch."""
 
-LONGEST = 1024
 CTRANSLATE2 = ("ctranslate2-float32", "ctranslate2-int8")
-FAIRSEQ, MARIAN = "fairseq", "marian"
 OWN_RULE = "-own-rule"
 """Ours with its default rule. All others end at BEAM finished hypotheses."""
 
-MODEL, WEIGHTS, SHAPE = "model", "weights.pt", "shape.json"
-EMBEDDING, POSITIONS = "embedding", "positions"
+MODEL = "model"
 
 Ids = list[list[int]]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The architecture of a model."""
-
-    encoder_layers: int
-    decoder_layers: int
-    width: int
-    feed_forward: int
-    heads: int
-    epsilon: float
-    vocabulary: int
 
 
 Translate = Callable[[Ids, int, int], Ids]
@@ -83,31 +63,7 @@ def serve(kind: str, folder: Path, workers: int) -> None:
 def _loaded(kind: str, folder: Path, workers: int) -> Translate:
     if kind.removesuffix(OWN_RULE) in ("fp32", "int8"):
         return _ours(kind, folder, workers)
-    if kind in CTRANSLATE2:
-        return _ctranslate2(kind, folder, workers)
-    shape = Shape(**json.loads((folder / SHAPE).read_text()))
-    weights = torch.load(folder / WEIGHTS, weights_only=True)
-    return _marian(shape, weights) if kind == MARIAN else _fairseq(shape, weights)
-
-
-def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
-    """Return translations in the order of `sources`. Translate in batches, the longest sentences first."""
-    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    targets: Ids = [[] for _ in sources]
-    for start in range(0, len(order), size):
-        some = order[start : start + size]
-        for i, target in zip(some, translate([sources[i] for i in some]), strict=True):
-            targets[i] = target
-    return targets
-
-
-def _until_end(ids: Sequence[int]) -> list[int]:
-    some = list(ids)
-    return some[: some.index(END)] if END in some else some
-
-
-def _padded(sources: Ids) -> Tensor:
-    return pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
+    return _ctranslate2(kind, folder, workers)
 
 
 def _cap(sources: Ids) -> int:
@@ -205,83 +161,6 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
         return targets
 
     return translate
-
-
-def _with_our_norms(model: nn.Module, shape: Shape) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm):
-            module.eps = shape.epsilon
-
-
-def _marian(shape: Shape, weights: dict[str, Tensor]) -> Translate:
-    """Return `generate` of `transformers`, with our position embeddings."""
-    from transformers import MarianConfig, MarianMTModel
-
-    both = {"attention_heads": shape.heads, "ffn_dim": shape.feed_forward}
-    settings: dict[str, Any] = {
-        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in both.items()},
-        **{"encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers},
-        **{"d_model": shape.width, "vocab_size": shape.vocabulary, "max_position_embeddings": LONGEST},
-        **{"scale_embedding": True, "activation_function": "relu", "pad_token_id": BANNED},
-        **{"decoder_start_token_id": END, "eos_token_id": END, "forced_eos_token_id": None},
-    }
-    model: Any = MarianMTModel(MarianConfig(**settings))
-    model.train(False)
-    matrix, positions = weights.pop(EMBEDDING), weights.pop(POSITIONS)
-    tensors = {f"model.{name}": value for name, value in weights.items()}
-    names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
-    tensors |= dict.fromkeys((f"{name}.weight" for name in names), matrix)
-    tensors |= {f"model.{side}.embed_positions.weight": positions for side in ("encoder", "decoder")}
-    tensors["final_logits_bias"] = torch.zeros(1, shape.vocabulary)
-    tensors["final_logits_bias"][0, BANNED] = float("-inf")
-    model.load_state_dict(tensors)
-    _with_our_norms(model, shape)
-
-    def batch(beam: int, sources: Ids) -> Ids:
-        padded = _padded(sources)
-        rules = {"num_beams": beam, "length_penalty": ALPHA, "max_new_tokens": _cap(sources)}
-        rows = model.generate(padded, attention_mask=(padded != BANNED).long(), early_stopping=True, **rules)
-        return [_until_end(row[1:]) for row in rows.tolist()]
-
-    return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
-
-
-def _fairseq(shape: Shape, weights: dict[str, Tensor]) -> Translate:
-    """Return the `SequenceGenerator` of fairseq, with our position embeddings."""
-    transformer = importlib.import_module("fairseq.models.transformer")
-    entries = importlib.import_module("fairseq.data").Dictionary(add_special_symbols=False)
-    for number in range(shape.vocabulary):
-        entries.add_symbol(str(number))
-    entries.bos_index = entries.eos_index = END
-    entries.pad_index = entries.unk_index = BANNED
-    sizes = {"encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers}
-    sizes |= {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
-    sizes |= {"encoder_embed_dim": shape.width, "encoder_ffn_embed_dim": shape.feed_forward}
-    sizes |= {f"max_{side}_positions": LONGEST for side in ("source", "target")}
-    settings = SimpleNamespace(share_all_embeddings=True, **sizes)
-    transformer.base_architecture(settings)
-    task = SimpleNamespace(source_dictionary=entries, target_dictionary=entries)
-    model = transformer.TransformerModel.build_model(settings, task).eval()
-    matrix, positions = weights.pop(EMBEDDING), weights.pop(POSITIONS)
-    names = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
-    model.load_state_dict(weights | dict.fromkeys((f"{name}.weight" for name in names), matrix))
-    _with_our_norms(model, shape)
-    for side in (model.encoder, model.decoder):
-        before = torch.zeros(BANNED + 1, shape.width)
-        side.embed_positions.weights = torch.cat([before, positions])
-    generator = importlib.import_module("fairseq.sequence_generator").SequenceGenerator
-    of_beam = {
-        beam: generator([model], entries, beam_size=beam, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA)
-        for beam in BEAMS
-    }
-
-    def batch(beam: int, sources: Ids) -> Ids:
-        lengths = torch.tensor([len(source) for source in sources])
-        inputs = {"src_tokens": _padded(sources), "src_lengths": lengths}
-        results = of_beam[beam].generate([model], {"net_input": inputs})
-        return [_until_end(hypotheses[0]["tokens"].tolist()) for hypotheses in results]
-
-    return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
 
 
 if __name__ == "__main__":

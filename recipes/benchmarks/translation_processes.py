@@ -8,23 +8,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import click
-import torch
-from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.cli.main import WAITING
 from nmt_cli.interop.exporters.ctranslate2 import filled
-from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks import translation_peers as peers
 from recipes.benchmarks.machine import ROOT, THREADS
-from recipes.benchmarks.training_peers import STUBS
 from recipes.benchmarks.translation_peers import BEAM, Ids
 
 BATCHES = (32, 64, 128)
@@ -45,9 +41,6 @@ class Contestant:
     environment: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[int] = BATCHES
 
-    python: Path = Path(sys.executable)
-    python_path: Path = ROOT
-
 
 @dataclass(frozen=True)
 class Run:
@@ -67,8 +60,8 @@ class Process:
 
     def __init__(self, contestant: Contestant, folder: Path, workers: int) -> None:
         began = time.perf_counter()
-        command = [str(contestant.python), "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
-        environment = os.environ | contestant.environment | {"PYTHONPATH": str(contestant.python_path)}
+        command = [sys.executable, "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
+        environment = os.environ | contestant.environment | {"PYTHONPATH": str(ROOT)}
         with (folder / f"{contestant.kind}.log").open("w") as log:
             pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": log, "text": True}
             self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
@@ -104,14 +97,13 @@ def prepare(source: Path, folder: Path) -> Model:
     """Return a copy of the model in `folder`, and write its weights there for all translators."""
     shutil.copytree(source, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
     model = read_model(folder / peers.MODEL)
-    export(model.transformer, folder)
-    for name, content in STUBS["fairseq"].items():
-        (folder / name).write_text(content)
+    for kind in peers.CTRANSLATE2:
+        export_ctranslate2(model.transformer, kind, folder)
     return model
 
 
-def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = False) -> list[Contestant]:
-    """Return our translators, CTranslate2's and the requested others."""
+def contestants() -> list[Contestant]:
+    """Return our translators and CTranslate2's."""
     kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
     ours = {1: 1, THREADS: THREADS}
     listed = [Contestant(name, kind, (THREADS,), ours, WAITING) for name, kind in kinds.items()]
@@ -120,11 +112,6 @@ def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = 
         Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS), theirs),
         Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS), theirs),
     ]
-    if transformers:
-        # It is slow. More trials would take longer than everything else.
-        listed.append(Contestant("transformers Marian", peers.MARIAN, batches=(64,)))
-    if fairseq:
-        listed.append(Contestant("fairseq", peers.FAIRSEQ, python=fairseq / "python", python_path=folder))
     return listed
 
 
@@ -136,54 +123,6 @@ def started(contestant: Contestant, folder: Path, workers: int) -> Iterator[Proc
         yield process
     finally:
         process.stop()
-
-
-def export(model: Transformer, folder: Path) -> None:
-    """Write the weights for all others. Raise `ValueError` if not all of them support the architecture."""
-    config = model.config
-    asked = (config.norm, config.activation, config.positions, config.tie, config.attention_bias)
-    if (
-        asked != ("post", "relu", "sinusoidal", "all", False)
-        or config.encoder_window
-        or config.decoder_window
-    ):
-        raise ValueError("the model is not built as the paper's base model is")
-    sizes = (config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads)
-    shape = peers.Shape(*sizes, config.norm_epsilon, len(model.target_vocabulary))
-    (folder / peers.SHAPE).write_text(json.dumps(asdict(shape)))
-    torch.save(dict(_usual_names(model)), folder / peers.WEIGHTS)
-    for kind in peers.CTRANSLATE2:
-        export_ctranslate2(model, kind, folder)
-
-
-def _usual_names(model: Transformer) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors by their names in fairseq and `transformers`, which also need biases."""
-    yield peers.EMBEDDING, model.output_matrix.detach()
-    yield peers.POSITIONS, sinusoids(peers.LONGEST, model.config.width)
-    for name, value in model.named_parameters():
-        if name == "output_matrix":
-            continue
-        stack, number, *inner, kind = name.split(".")
-        parts = USUAL_NAMES[".".join(inner)]
-        rows = [value.detach()] if len(parts) == 1 else value.detach().chunk(len(parts))
-        for part, row in zip(parts, rows, strict=True):
-            yield f"{stack}.layers.{number}.{part}.{kind}", row.clone()
-            if part.endswith("_proj"):
-                yield f"{stack}.layers.{number}.{part}.bias", torch.zeros(len(row))
-
-
-USUAL_NAMES = {
-    "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.output": ("self_attn.out_proj",),
-    "after_attention.norm": ("self_attn_layer_norm",),
-    "cross.query": ("encoder_attn.q_proj",),
-    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross.output": ("encoder_attn.out_proj",),
-    "after_cross.norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "after_feed_forward.norm": ("final_layer_norm",),
-}
 
 
 def export_ctranslate2(model: Transformer, kind: str, folder: Path) -> None:
