@@ -198,8 +198,8 @@ def show_forecast(forecast: "Forecast", devices: int, kind: str) -> None:
             "parameters": f"{forecast.parameters:,}" + (f" ({frozen:,} frozen)" if frozen else ""),
             "batches per epoch": f"{epoch.batches:,} of {epoch.pairs:,} pairs{dropped}{corpus}",
             "tokens per batch": f"{source:,.0f} source and {target:,.0f} target on average, "
-            f"in {forecast.micro.count:.1f} micro-batches on each of {devices} {kind}",
-            "padding": f"{forecast.micro.filler:.2%}",
+            f"in {forecast.epoch.micro_batches:.1f} micro-batches on each of {devices} {kind}",
+            "padding": f"{forecast.epoch.filler:.2%}",
             "steps": f"{forecast.steps:,} ({epochs:,.{0 if epochs >= 10 else 1}f} epochs)",
             "memory": f"{size(trial.memory)} at most, measured with the longest batch ({trial.tokens:,} "
             f"tokens); {size(forecast.weights_memory)} for weights, gradients and optimiser",

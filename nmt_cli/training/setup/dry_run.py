@@ -1,18 +1,17 @@
 """Forecasts the steps, memory, disk space and time of a run, without training or writing anything."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Cut, prepare
 from nmt_cli.data.batching.mixed_plan import MixedPlan, mixed_plan
-from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
+from nmt_cli.data.batching.plan import plan_shard, shard_count
 from nmt_cli.data.batching.schedule import GlobalBatch
-from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
@@ -45,14 +44,11 @@ class Epoch:
     of: str
     """The corpus whose epoch it is. "" if corpora are not mixed."""
 
+    micro_batches: float
+    """Mean number of micro-batches of a step on one device."""
 
-@dataclass(frozen=True, slots=True)
-class Micro:
-    """The micro-batches of a step on one device, as a mean over some batches."""
-
-    count: float
     filler: float
-    """Fraction of the tokens that are filler."""
+    """Fraction of the tokens in micro-batches that are filler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,6 @@ class Forecast:
     steps: int
     """Steps of the whole run, as far as its settings determine them."""
 
-    micro: Micro
     weights_memory: int
     """Bytes on a device for weights, gradients and the optimiser."""
 
@@ -110,60 +105,54 @@ def forecast(
         trainer = build_trainer(identity, config, single, report, fresh=True)
         trial = try_longest(trainer, split, first_cut(config, device, Process(world=devices)), report)
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
-    epoch = _epoch(split, config, mixed)
+    epoch = _epoch(split, config, mixed, trial.cut)
     count, trained_count = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps, seconds = estimate(split, config, trial, devices, epoch.batches)
     # Adam keeps two moments of each trained weight, and the moving average is a copy of all weights.
     size = FLOAT_BYTES * (count + 2 * trained_count + count * bool(config.optimizer.ema))
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.vocabulary)
+    existing = next(folder for folder in (resolved(run), *resolved(run).parents) if folder.is_dir())
     return Forecast(
         parameters=count,
         trained=trained_count,
         epoch=epoch,
         steps=steps,
-        micro=_micro(split, config, trial.cut, mixed),
         weights_memory=size + FLOAT_BYTES * trained_count,
         trial=trial,
-        disk=Disk(size, checkpoints_at_most(config.checkpoints), shutil.disk_usage(_existing(run)).free),
+        disk=Disk(size, checkpoints_at_most(config.checkpoints), shutil.disk_usage(existing).free),
         flops=steps * training_flops(config.model, vocabulary, *map(round, tokens)),
         seconds=seconds,
     )
 
 
-def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | None) -> Iterator[Shard]:
-    """Return the planned shards of the first epoch. With `mixed`, a shard is a round of the mixture."""
-    if mixed:
-        return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
-    return (plan_shard(split, config, seed, 0, number) for number in range(shard_count(len(split), config)))
-
-
-def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
-    """Plan the whole first epoch, and return its numbers of batches, pairs, dropped pairs and tokens."""
+def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None, cut: Cut) -> Epoch:
+    """Plan the whole first epoch, and return its numbers. Cut up to `SAMPLED` batches of the first shard,
+    evenly spread, into micro-batches. With `mixed`, a shard is a round of the mixture."""
     batches = pairs = dropped = 0
     tokens = [0, 0]
-    for shard in _shards(split, config.batch, config.training.seed, mixed):
-        batches, dropped = batches + len(shard), dropped + shard.dropped
-        pairs += len(shard.pairs)
+    parts: list[MicroBatch] = []
+    for number in range(mixed.rounds(0) if mixed else shard_count(len(split), config.batch)):
+        if mixed:
+            shard = mixed.round(split, 0, number)
+        else:
+            shard = plan_shard(split, config.batch, config.training.seed, 0, number)
+        batches, pairs, dropped = batches + len(shard), pairs + len(shard.pairs), dropped + shard.dropped
         for side, lengths in enumerate(split.lengths(shard.pairs)):
             tokens[side] += int(lengths.sum())
-    counted = mixed.mixture.names[mixed.mixture.counted] if mixed else ""
-    return Epoch(batches, pairs, dropped, tokens[0], tokens[1], counted)
-
-
-def _micro(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> Micro:
-    """Return the mean number of micro-batches of a step, and the fraction of filler. Measure up to `SAMPLED`
-    batches of the first shard, evenly spread."""
-    shard = next(_shards(split, config.batch, config.training.seed, mixed))
-    numbers = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
-    steps = [prepare(split, GlobalBatch(0, number, shard.batch(number), 0), cut) for number in numbers]
-    parts = [part for step in steps for part in step.micro_batches]
+        if number == 0:
+            sampled = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
+            for i in sampled:
+                parts += prepare(split, GlobalBatch(0, i, shard.batch(i), 0), cut).micro_batches
     filler = sum(part.filler for part in parts)
     real = sum(part.real_source_tokens + part.real_target_tokens for part in parts)
-    return Micro(len(parts) / len(steps), filler / (filler + real))
-
-
-def _existing(path: Path) -> Path:
-    """Return `path` if it is a folder, else the nearest folder above it that exists, as an absolute path."""
-    absolute = resolved(path)
-    return next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())
+    return Epoch(
+        batches=batches,
+        pairs=pairs,
+        dropped=dropped,
+        source_tokens=tokens[0],
+        target_tokens=tokens[1],
+        of=mixed.mixture.names[mixed.mixture.counted] if mixed else "",
+        micro_batches=len(parts) / len(sampled),
+        filler=filler / (filler + real),
+    )

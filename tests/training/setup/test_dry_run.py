@@ -48,11 +48,11 @@ def test_it_plans_the_batches_that_the_run_takes(
 def test_it_forecasts_filler_and_micro_batches(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # keeps only the rounding
     settings = ("training.max_tokens_per_device=150", "training.max_epochs=1", "training.max_steps=99")
-    assert planned(*settings).micro.filler == 0
-    assert 4 < planned(*settings).micro.count < 8
-    assert 2 < planned(*settings, devices=2).micro.count < 4
+    assert planned(*settings).epoch.filler == 0
+    assert 4 < planned(*settings).epoch.micro_batches < 8
+    assert 2 < planned(*settings, devices=2).epoch.micro_batches < 4
     compiled = planned("training.compile=on", "batch.tokens=4000")
-    assert 0 < compiled.micro.filler < 0.1
+    assert 0 < compiled.epoch.filler < 0.1
 
 
 def test_it_forecasts_parameters_memory_and_the_size_of_checkpoints(
