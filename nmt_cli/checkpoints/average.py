@@ -169,16 +169,13 @@ def check_replaceable(out: Path, folders: Sequence[Path]) -> None:
         return
     if any(out.samefile(folder) for folder in folders if folder.exists()):
         raise UserError(f"{out} is one of the models to average. Choose another --out.")
-    if out.is_dir() and (not any(out.iterdir()) or _is_average(out)):
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
+    if not names:
         return
-    raise UserError(f"{out} exists and is not an average that could be replaced. Choose another --out.")
-
-
-def _is_average(folder: Path) -> bool:
-    """Return whether `folder` has a `config.json` of an average, and only files that `average` writes."""
     try:
-        description = parsed_json(read_ordinary(folder / CONFIG))
+        description = parsed_json(read_ordinary(out / CONFIG))
+        if AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}:
+            return
     except (OSError, UserError, ValueError):
-        return False
-    names = {path.name for path in folder.iterdir()}
-    return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}
+        pass  # it is not an average
+    raise UserError(f"{out} exists and is not an average that could be replaced. Choose another --out.")

@@ -21,7 +21,10 @@ def best(run: Path, count: int) -> list[Path]:
     """Return the `count` checkpoints with the best validation scores, best first. Of equal scores, the older
     is better. If fewer have a score, warn and return only these. Without any score, raise `UserError`."""
     existing = checkpoints(run)
-    ranked = [step for step in _best_first(run) if step in existing]
+    # The newest checkpoint has the scores of all validations, also of steps that were removed.
+    scores = read_state([*existing.values()][-1]).get("scores", {}) if existing else {}
+    by_step = {int(step): score for step, score in scores.items() if int(step) in existing}
+    ranked = sorted(by_step, key=lambda step: (-by_step[step], step))
     if not ranked:
         raise _too_few(run, "validated checkpoints", ranked, "best", count)
     if len(ranked) < count:
@@ -36,7 +39,10 @@ def apart(run: Path, minutes: float, count: int) -> list[Path]:
     back, take the checkpoint nearest to `minutes` before the last one taken. The newer one wins a tie. Raise
     `UserError` if a distance is off by over half of `minutes`, too few exist, or a time is not stored."""
     existing = checkpoints(run)
-    ages = {step: _stated_seconds(folder) / 60 for step, folder in existing.items()}
+    states = {step: read_state(folder) for step, folder in existing.items()}
+    if untimed := [existing[step] for step, state in states.items() if "seconds" not in state]:
+        raise UserError(f"{untimed[0] / STATE} has no training time. Use --last without --every-minutes.")
+    ages = {step: state["seconds"] / 60 for step, state in states.items()}
     left = sorted(ages, reverse=True)
     chosen = left[:1]
     while len(chosen) < count and (older := [step for step in left if step < chosen[-1]]):
@@ -64,23 +70,6 @@ def named(paths: Sequence[Path]) -> list[Path]:
         if any(folder.samefile(other) for other in folders[:number]):
             raise UserError(f"{folder} is named twice. Omit {paths[number]}.")
     return folders
-
-
-def _best_first(run: Path) -> list[int]:
-    """Return the steps of all validations up to the newest checkpoint, best score first. The older step wins
-    a tie. Include steps whose checkpoint was removed. If the run has no checkpoints, return []."""
-    for folder in reversed(checkpoints(run).values()):
-        scores = {int(step): score for step, score in read_state(folder).get("scores", {}).items()}
-        return sorted(scores, key=lambda step: (-scores[step], step))
-    return []
-
-
-def _stated_seconds(folder: Path) -> float:
-    """Return the seconds of training up to a checkpoint. Raise `UserError` if no time is stored."""
-    state = read_state(folder)
-    if "seconds" not in state:
-        raise UserError(f"{folder / STATE} has no training time. Use --last without --every-minutes.")
-    return float(state["seconds"])
 
 
 def _too_few(run: Path, kind: str, steps: Sequence[int], option: str, count: int) -> UserError:

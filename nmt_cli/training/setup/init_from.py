@@ -42,14 +42,26 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
     parent = read_identity(folder, description)
-    _refuse_other(folder, parent, identity)
+    train_toml = folder / "train.toml"  # of an imported model
+    remedy = f"Use {f'--config {train_toml}' if train_toml.is_file() else 'its [model] settings'}"
+    if differences := [
+        f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
+        for key in disagreements(parent.config, identity.config, "use")
+    ]:
+        raise UserError(f"{folder} is another kind of model: {'; '.join(differences)}. {remedy}.")
     tensors = read_tensors(weights_path(folder, description))
     transferred = ""
     if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
         tensors = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
         transferred = f"; {_shared_in_words(parent.tokenizers, identity.tokenizers)}"
     differing = _differing(weights(model), tensors)
-    _check_allowed(folder, differing, config.allow)
+    is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in config.allow) for name in differing}
+    if refused := [text for name, text in differing.items() if not is_allowed[name]]:
+        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        problem = f"{folder} is not this model: {'; '.join(refused[:SHOWN])}{more}"
+        raise UserError(f"{problem}. {remedy}, or allow the differences in start.allow.")
+    if useless := [pattern for pattern in config.allow if not matching(differing, pattern)]:
+        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}. Leave it out.")
     copied = {name: tensor for name, tensor in tensors.items() if name not in differing}
     with torch.no_grad():
         for name, tensor in copied.items():
@@ -73,23 +85,6 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     if not trained_count:
         raise UserError("start.freeze names all parameters, so there is nothing left to train.")
     return f"frozen: {count - trained_count:,} of {count:,} parameters ({', '.join(patterns)})"
-
-
-def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
-    """Raise `UserError` if `parent` and `identity` differ in a setting that changes how weights are used."""
-    if differences := [
-        f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
-        for key in disagreements(parent.config, identity.config, "use")
-    ]:
-        raise UserError(
-            f"{folder} is another kind of model: {'; '.join(differences)}. Use {_settings(folder)}."
-        )
-
-
-def _settings(folder: Path) -> str:
-    """Return where the settings of a model are, for the remedy of an error."""
-    file = folder / "train.toml"  # of an imported model
-    return f"--config {file}" if file.is_file() else "its [model] settings"
 
 
 def _by_entry(
@@ -125,10 +120,8 @@ def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
     counts = []
     for side in sides:
         vocabulary = own.side(side).vocabulary
-        count, size = (
-            len(_shared(parent.side(side).vocabulary, vocabulary)),
-            sum(map(bool, vocabulary.entries)),
-        )
+        count = len(_shared(parent.side(side).vocabulary, vocabulary))
+        size = sum(map(bool, vocabulary.entries))
         counts.append(f"{count:,} of {size:,} {f'{side} ' if len(sides) > 1 else ''}entries")
     return (
         f"it has another vocabulary: {' and '.join(counts)} are copied, the others start from random values"
@@ -144,17 +137,3 @@ def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[
         for name, tensor in own.items()
         if name in parent and parent[name].shape != tensor.shape
     }
-
-
-def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise `UserError` if a parameter in `differing` matches no pattern in `allowed`. Raise `UserError` too
-    if a pattern matches no parameter in `differing`."""
-    is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in allowed) for name in differing}
-    if refused := [text for name, text in differing.items() if not is_allowed[name]]:
-        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
-        raise UserError(
-            f"{folder} is not this model: {'; '.join(refused[:SHOWN])}{more}. Use {_settings(folder)}, "
-            "or allow the differences in start.allow."
-        )
-    if useless := [pattern for pattern in allowed if not matching(differing, pattern)]:
-        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}. Leave it out.")

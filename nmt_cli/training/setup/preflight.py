@@ -38,7 +38,13 @@ def preflight(
     written = try_saving(run, snapshot.identity, checkpoint)
     now = time.perf_counter()
     saving = f"a checkpoint takes {size(written)} and {duration(now - saving_start)}"
-    disk = _disk(run, config.checkpoints, written)
+    count, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(run).free
+    if count * written > free:
+        raise UserError(
+            f"{run} will hold {count} checkpoints of {size(written)}, {size(count * written)} in total, but "
+            f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
+        )
+    disk = f"{count} of them {size(count * written)} of {size(free)} free"
     steps, seconds = estimate(split, config, trial, trial.cut.world)
     whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without validation"
     plan = f"{trial}; {saving}, {disk}; {whole_run}"
@@ -61,17 +67,3 @@ def estimate(
 def checkpoints_at_most(config: CheckpointConfig) -> int:
     """Return the maximum number of checkpoints on disk: the newest, the best, and one being written."""
     return config.keep_last + config.keep_best + 1
-
-
-def _disk(run: Path, config: CheckpointConfig, checkpoint_size: int) -> str:
-    """Return a text with the space that all checkpoints of a run need, and the free space. `checkpoint_size`
-    is in bytes. Raise `UserError` if too little space is free."""
-    count = checkpoints_at_most(config)
-    needed = count * checkpoint_size
-    free = shutil.disk_usage(run).free
-    if needed > free:
-        raise UserError(
-            f"{run} will hold {count} checkpoints of {size(checkpoint_size)}, {size(needed)} in total, but "
-            f"only {size(free)} are free. Free some space, or lower checkpoints.keep_last."
-        )
-    return f"{count} of them {size(needed)} of {size(free)} free"

@@ -59,7 +59,11 @@ class Log:
     def write(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append lines, and wait until they are on disk. Return the lines as written, with None for numbers
         that are not finite. If the disk is full, keep the lines for the next call and do not raise."""
-        written = [_finite(line) for line in lines]
+        # JSON has no numbers that are not finite.
+        written = [
+            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+            for line in lines
+        ]
         if not self._file:
             return written
         self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in written)
@@ -85,6 +89,8 @@ class Log:
 
 def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
     """Return the entries of a step's log line that need no wait for the device, with those of a mixture."""
+    filler = sum(part.filler for part in batch.micro_batches)
+    real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     facts: dict[str, Any] = {
         "step": number,
         "epoch": batch.epoch,
@@ -92,7 +98,7 @@ def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
         "source_tokens": batch.source_tokens,
         "target_tokens": batch.target_tokens,
         "pairs": batch.pairs,
-        "filler": _filler(batch),
+        "filler": round(filler / max(filler + real, 1), 5),  # of this rank
     }
     if mixed := batch.mixed:
         facts |= {"epoch_of": mixed.counted, "corpus_pairs": mixed.pairs, "corpus_epochs": mixed.epochs}
@@ -112,18 +118,6 @@ def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
     }
     # fp32 and bf16 have no loss scale.
     return line if scale == 1.0 else {**line, "loss_scale": scale}
-
-
-def _filler(batch: LocalBatch) -> float:
-    """Return the fraction of filler among the tokens of this rank's local batch, with five decimals."""
-    filler = sum(part.filler for part in batch.micro_batches)
-    real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
-    return round(filler / max(filler + real, 1), 5)
-
-
-def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with None instead of floats that are not finite, which JSON does not have."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
 def cut_behind(path: Path, position: Position) -> tuple[History, int]:
