@@ -123,6 +123,8 @@ def train(
     """
     config = chosen(TrainConfig, preset)
     must_exist(dataset)
+    # PyTorch, not loaded yet, would print a stack of C++ when the first rank ends. We report the end instead.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
         _forecast(dataset, out, config, device, devices, threads, quiet)
     else:
