@@ -93,11 +93,13 @@ def first_devices(kind: str, count: int) -> list[torch.device]:
 
 def device_of_rank(kind: str, local_rank: int) -> torch.device:
     """Return the device of this process: its own GPU, or the CPU for all processes. `kind` is as in
-    `usable_devices`. `local_rank` numbers the processes of this machine from 0. Make a GPU the current
-    device. Raise `UserError` if there is no GPU for the process."""
+    `usable_devices`. `local_rank` numbers the processes of this machine from 0. Take a GPU that is visible
+    alone, as Slurm shows each task its own, and make the GPU the current device. Raise `UserError` if there
+    is no GPU for the process."""
     devices = usable_devices(kind)
     if not is_gpu(devices[0]):
         return devices[0]
+    local_rank = local_rank if len(devices) > 1 else 0
     if local_rank >= len(devices):
         raise UserError(
             f"process {local_rank + 1} on this machine needs its own GPU, but there are {len(devices)}. "
@@ -115,6 +117,11 @@ def is_gpu(device: torch.device) -> bool:
 def gpu_name(device: torch.device) -> str | None:
     """Return the product name of a GPU, or None for a CPU."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else None
+
+
+def gpu_identity(device: torch.device) -> str | None:
+    """Return a text that only one GPU in the world has, or None for a CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if is_gpu(device) else None
 
 
 def processor_name() -> str:

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import Popen
 
@@ -67,6 +67,17 @@ def compiled(model, dynamic):
     calls = []
     return forward
 torch.compile = compiled
+"""
+
+DIES_ONCE = """
+import os
+from nmt_cli.training.step import trainer as step
+original = step.Trainer.step
+def stepped(self, number, *args):
+    if number == 9 and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os._exit(3)
+    return original(self, number, *args)
+step.Trainer.step = stepped
 """
 
 RUN = """
@@ -167,6 +178,16 @@ def test_a_rank_may_compile_for_longer_than_the_timeout(
     assert len(losses(tmp_path / "run")) == 8
 
 
+def test_torchrun_restarts_the_processes_after_one_has_died(
+    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+) -> None:
+    (tmp_path / "dies.py").write_text(DIES_ONCE + RUN)
+    command = arguments(toy_dataset, tmp_path / "run", "--max-steps", 12, "--save-every", 4)
+    stderr = succeed(start([*TORCHRUN, "--max-restarts", 1, tmp_path / "dies.py", *command]))
+    assert "resum" in stderr
+    assert len(losses(tmp_path / "run")) == 12
+
+
 def test_a_killed_process_ends_all_processes(
     tmp_path: Path, toy_dataset: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
@@ -214,9 +235,9 @@ def test_a_signal_ends_all_processes_and_saves_the_run_once(
 def start_ranks(
     start_nmt: Callable[..., Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[Popen[str]]]:
-    """Return a function that starts a rank for each list of arguments, without watching them."""
+    """Return a function that starts a rank for each list of arguments, below a command or as a fork."""
 
-    def start_ranks(*commands: list[object]) -> list[Popen[str]]:
+    def start_ranks(*commands: list[object], below: Sequence[str] = ()) -> list[Popen[str]]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -224,7 +245,7 @@ def start_ranks(
         for environment, command in zip(child_environments(len(commands), port), commands, strict=True):
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
-            processes.append(start_nmt(*command))
+            processes.append(start_nmt(*command, below=below))
         return processes
 
     return start_ranks
@@ -261,10 +282,11 @@ def test_a_rank_ends_when_the_other_rank_is_killed(
     tmp_path: Path, toy_dataset: Path, start_ranks: Callable[..., list[Popen[str]]], dead: int
 ) -> None:
     command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 2)
-    ranks = start_ranks(command, command)
+    ranks = start_ranks(command, command, below=["env"])  # not a fork, which has PyTorch's log already
     wait_for_checkpoint(tmp_path / "run", ranks[dead])
     ranks[dead].kill()
     code, stderr = finish(ranks[1 - dead])
     assert code == 1
     assert "lost contact with the others" in stderr
     assert "Traceback" not in stderr
+    assert "frame #" not in stderr  # of C++

@@ -156,6 +156,11 @@ def test_each_process_has_its_own_gpu_and_all_share_the_cpu(gpus: Callable[..., 
     assert len(made_current) == 2
 
 
+def test_a_process_that_sees_one_gpu_takes_it(gpus: Callable[..., list[torch.device]]) -> None:
+    made_current = gpus(1)
+    assert [device_of_rank("auto", rank) for rank in range(3)] == made_current == [GPU] * 3
+
+
 @pytest.mark.parametrize(
     ("gpu_count", "message"),
     [

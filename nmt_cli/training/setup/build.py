@@ -140,7 +140,7 @@ def build_loader(
     own_folder = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
     host = socket.gethostname()  # the ranks of a machine read the plan of its first process
     folders = group.gather((host, own_folder))
-    folder = Path(next(path for machine, path in folders if path and machine == host))
+    folder = Path(own_folder or next(path for machine, path in folders if path and machine == host))
     mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     if mixed:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.mixture.fractions().items())

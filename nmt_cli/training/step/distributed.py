@@ -3,12 +3,14 @@
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -17,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.devices import is_gpu
+from nmt_cli.runtime.devices import gpu_identity, gpu_name, is_gpu
 from nmt_cli.runtime.memory import out_of_memory
 
 Value = TypeVar("Value")
@@ -27,6 +29,9 @@ SLURM_PORTS = 29_500, 1_000
 
 PATIENCE = 12
 """Factor on the timeout while one rank may be busy for minutes alone. A rank that ends is noticed at once."""
+
+POLL_SECONDS = 0.02
+"""Time between two checks of the first rank whether all others have come."""
 
 TIMED_OUT = re.compile("(?i)timed out|timeout")
 MISSING = re.compile(r"(?i)\branks? (\d+(?:, \d+)*) failed to pass")
@@ -133,6 +138,7 @@ class Group:
         if process.world > 1:
             patience = timedelta(seconds=timeout)
             self._store = _meeting(process, timeout)
+            _refuse_shared_gpu(self._store, process, device)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
                 store=self._store,
@@ -255,8 +261,8 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 def _meeting(process: Process, timeout: float) -> Any:
-    """Return the key-value store at MASTER_ADDR and MASTER_PORT, where processes meet. Raise `UserError`
-    after `timeout` seconds, or if a variable is missing or the port is in use."""
+    """Return the key-value store at MASTER_ADDR and MASTER_PORT, where processes meet, when all have come.
+    Raise `UserError` after `timeout` seconds, or if a variable is missing or the port is in use."""
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
         raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")
@@ -265,7 +271,8 @@ def _meeting(process: Process, timeout: float) -> Any:
     def meet() -> None:
         try:
             limit = timedelta(seconds=timeout)
-            future.set_result(next(rendezvous("env://", process.rank, process.world, timeout=limit))[0])
+            store, _, _ = next(rendezvous("env://", process.rank, process.world, timeout=limit))
+            future.set_result(_of_this_start(store, process, timeout))
         except Exception as error:
             future.set_exception(error)
 
@@ -279,7 +286,35 @@ def _meeting(process: Process, timeout: float) -> Any:
         raise UserError(
             f"{message}. Check MASTER_ADDR and MASTER_PORT, which all processes share."
         ) from error
-    return PrefixStore("default_pg", store)
+    return store
+
+
+def _of_this_start(store: Any, process: Process, timeout: float) -> Any:
+    """Return a part of `store` without entries of earlier starts. torchrun keeps its store when it restarts
+    processes, and the addresses of dead ones with it. It counts restarts, but not equally on all machines."""
+    own, key = uuid4().hex, f"nmt/start/{process.rank}"
+    if not process.first:
+        store.set(key, own)
+        name = store.get(f"nmt/name/{own}").decode()  # waits for the first rank
+        store.add(f"{name}/here", 1)
+        return PrefixStore(name, store)
+    deadline = time.monotonic() + timeout
+    while store.add(f"{own}/here", 0) < process.world - 1:
+        for rank in range(1, process.world):  # one of them may still have the entry of a dead process
+            store.set(f"nmt/name/{store.get(f'nmt/start/{rank}').decode()}", own)
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(POLL_SECONDS)
+    return PrefixStore(own, store)
+
+
+def _refuse_shared_gpu(store: Any, process: Process, device: torch.device) -> None:
+    """Raise `UserError` if an earlier process in `store` computes on the GPU `device`, too."""
+    if (gpu := gpu_identity(device)) and store.add(f"nmt/gpu/{gpu}", 1) > 1:
+        raise UserError(
+            f"process {process.rank} shares its GPU, {gpu_name(device)}, with another process. Use fewer "
+            "--devices, or let Slurm give each task its own GPU, as with --gpus-per-task=1."
+        )
 
 
 @contextmanager

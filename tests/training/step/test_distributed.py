@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from nmt_cli.errors import UserError
 from nmt_cli.training.step import distributed
 from nmt_cli.training.step.distributed import (
     Group,
-    LostContact,
     Process,
     child_environments,
     first_host,
@@ -237,7 +237,7 @@ def errors_of(*works: Callable[[Group], None]) -> list[str]:
             with joined(Process(rank, len(works)), CPU, 1.0) as group:
                 works[rank](group)
             errors.put((rank, ""))
-        except LostContact as error:
+        except UserError as error:
             errors.put((rank, str(error)))
 
     processes = [context.Process(target=work, args=(rank,)) for rank in range(len(works))]
@@ -262,6 +262,15 @@ def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
         assert vector.tolist() == [10.0, 12.0, 14.0, 16.0]
 
     assert errors_of(work, work) == ["", ""]
+
+
+@in_processes
+def test_a_second_rank_on_a_gpu_is_refused_before_nccl_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "gpu_identity", lambda device: "GPU-1")
+    monkeypatch.setattr(distributed, "gpu_name", lambda device: "NVIDIA T4")
+    errors = errors_of(lambda group: None, lambda group: None)
+    message = "shares its GPU, NVIDIA T4, with another process. Use fewer --devices"
+    assert sum(message in error for error in errors) == 1
 
 
 @in_processes
