@@ -119,9 +119,9 @@ def gpu_name(device: torch.device) -> str | None:
     return torch.cuda.get_device_name(device) if is_gpu(device) else None
 
 
-def gpu_identity(device: torch.device) -> str | None:
-    """Return a text that only one GPU in the world has, or None for a CPU."""
-    return str(torch.cuda.get_device_properties(device).uuid) if is_gpu(device) else None
+def gpu_identity(device: torch.device) -> str:
+    """Return the product name and the unique identifier of a GPU, or "" for a CPU."""
+    return f"{gpu_name(device)} {torch.cuda.get_device_properties(device).uuid}" if is_gpu(device) else ""
 
 
 def processor_name() -> str:

@@ -1,4 +1,4 @@
-"""Compares settings, dataset and versions of all ranks. If they differed, the run would diverge or hang."""
+"""Compares what all ranks train with: settings, dataset, versions and kind of computation."""
 
 import hashlib
 import json
@@ -8,13 +8,16 @@ from pathlib import Path
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.attention.dispatch import implementation
 from nmt_cli.checkpoints.run_folder import STATE
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import literals
+from nmt_cli.training.setup.build import precision_for
 from nmt_cli.training.step.distributed import Group
+from nmt_cli.training.step.trainer import MixedPrecision
 
 MAY_DIFFER = ("training.max_tokens_per_device", "start.model")
 """Settings that may differ between ranks: one changes no result, the other is a path to the same model."""
@@ -24,13 +27,18 @@ SHOWN = 3
 
 
 def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> None:
-    """Raise `UserError` on all ranks if their settings, datasets, or versions of nmt or PyTorch differ.
-    Settings in `MAY_DIFFER` do not count. All ranks call this."""
+    """Raise `UserError` on all ranks if their settings, datasets, kinds of device, or versions of nmt or
+    PyTorch differ. Settings in `MAY_DIFFER` do not count. The precision "auto" counts as the one that it
+    gives on the rank's device. All ranks call this."""
     manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
     facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
     facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
+    precision = MixedPrecision(precision_for(config.training.precision, group.device), group.device)
+    facts["training.precision"] = precision.name
+    facts["attention"] = implementation(group.device, config.model.d_k, config.model.d_v, precision.dtype)
     all_facts = group.gather(facts | {"nmt": __version__, "torch": torch.__version__})
-    _refuse_differences(all_facts, "Start all of them with the same command, on the same dataset.")
+    remedy = "Start all of them with the same command, on the same dataset and kind of device."
+    _refuse_differences(all_facts, remedy)
 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.devices import gpu_identity, gpu_name, is_gpu
+from nmt_cli.runtime.devices import gpu_identity, is_gpu
 from nmt_cli.runtime.memory import out_of_memory
 
 Value = TypeVar("Value")
@@ -36,6 +36,9 @@ POLL_SECONDS = 0.02
 TIMED_OUT = re.compile("(?i)timed out|timeout")
 MISSING = re.compile(r"(?i)\branks? (\d+(?:, \d+)*) failed to pass")
 """gloo's message about the ranks that did not arrive."""
+
+OWN_ADDRESS = re.compile(r"remote=\[(127\.[\d.]+)")
+"""An address in gloo's messages that a machine has for itself only."""
 
 # PyTorch 2.13 renamed these functions, and warns about the old names.
 _sum_part = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -137,8 +140,7 @@ class Group:
         self._doing = ""
         if process.world > 1:
             patience = timedelta(seconds=timeout)
-            self._store = _meeting(process, timeout)
-            _refuse_shared_gpu(self._store, process, device)
+            self._store = _meeting(process, device, timeout)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
                 store=self._store,
@@ -260,9 +262,10 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
         group.close()
 
 
-def _meeting(process: Process, timeout: float) -> Any:
+def _meeting(process: Process, device: torch.device, timeout: float) -> Any:
     """Return the key-value store at MASTER_ADDR and MASTER_PORT, where processes meet, when all have come.
-    Raise `UserError` after `timeout` seconds, or if a variable is missing or the port is in use."""
+    Raise `UserError` after `timeout` seconds, if a variable is missing, if the port is in use, or if devices
+    do not fit together."""
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
         raise UserError("the launcher does not set MASTER_ADDR. Set it for each process.")
@@ -272,7 +275,7 @@ def _meeting(process: Process, timeout: float) -> Any:
         try:
             limit = timedelta(seconds=timeout)
             store, _, _ = next(rendezvous("env://", process.rank, process.world, timeout=limit))
-            future.set_result(_of_this_start(store, process, timeout))
+            future.set_result(_of_this_start(store, process, device, timeout))
         except Exception as error:
             future.set_exception(error)
 
@@ -289,32 +292,43 @@ def _meeting(process: Process, timeout: float) -> Any:
     return store
 
 
-def _of_this_start(store: Any, process: Process, timeout: float) -> Any:
-    """Return a part of `store` without entries of earlier starts. torchrun keeps its store when it restarts
-    processes, and the addresses of dead ones with it. It counts restarts, but not equally on all machines."""
-    own, key = uuid4().hex, f"nmt/start/{process.rank}"
-    if not process.first:
-        store.set(key, own)
-        name = store.get(f"nmt/name/{own}").decode()  # waits for the first rank
-        store.add(f"{name}/here", 1)
-        return PrefixStore(name, store)
-    deadline = time.monotonic() + timeout
-    while store.add(f"{own}/here", 0) < process.world - 1:
-        for rank in range(1, process.world):  # one of them may still have the entry of a dead process
-            store.set(f"nmt/name/{store.get(f'nmt/start/{rank}').decode()}", own)
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(POLL_SECONDS)
-    return PrefixStore(own, store)
+def _of_this_start(store: Any, process: Process, device: torch.device, timeout: float) -> Any:
+    """Wait for all ranks. Return a part of `store` without entries of earlier starts. torchrun keeps its
+    store when it restarts processes, and the addresses of dead ones with it. It counts restarts, but not
+    equally on all machines. Raise `UserError` on all ranks if their devices do not fit together."""
+    own, gpu = uuid4().hex, gpu_identity(device)
+    if process.first:
+        others, deadline = range(1, process.world), time.monotonic() + timeout
+        while not store.check([f"{own}/{rank}" for rank in others]):
+            for rank in others:  # one of them may still have the entry of a dead process
+                store.set(f"nmt/start/{store.get(f'nmt/rank/{rank}').decode()}", own)
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(POLL_SECONDS)
+        gpus = [gpu, *(store.get(f"{own}/{rank}").decode() for rank in others)]
+        store.set(f"{own}/problem", _unlike(gpus))
+        start = own
+    else:
+        store.set(f"nmt/rank/{process.rank}", own)
+        start = store.get(f"nmt/start/{own}").decode()  # waits for the first rank
+        store.set(f"{start}/{process.rank}", gpu)
+    if problem := store.get(f"{start}/problem").decode():
+        raise UserError(problem)
+    return PrefixStore(start, store)
 
 
-def _refuse_shared_gpu(store: Any, process: Process, device: torch.device) -> None:
-    """Raise `UserError` if an earlier process in `store` computes on the GPU `device`, too."""
-    if (gpu := gpu_identity(device)) and store.add(f"nmt/gpu/{gpu}", 1) > 1:
-        raise UserError(
-            f"process {process.rank} shares its GPU, {gpu_name(device)}, with another process. Use fewer "
-            "--devices, or let Slurm give each task its own GPU, as with --gpus-per-task=1."
-        )
+def _unlike(gpus: Sequence[str]) -> str:
+    """Return why ranks cannot train together on `gpus`, their identities by rank, or "". "" is a CPU."""
+    if "" in gpus and any(gpus):
+        cpu, other = gpus.index(""), next(rank for rank, gpu in enumerate(gpus) if gpu)
+        return f"process {cpu} has a CPU, but process {other} has a GPU. Set --device to use the same."
+    for rank, gpu in enumerate(gpus):
+        if gpu and gpu in gpus[:rank]:
+            problem = f"processes {gpus.index(gpu)} and {rank} share one GPU, {gpu}"
+            return (
+                f"{problem}. Use fewer --devices, or let Slurm give each task a GPU, as by --gpus-per-task=1."
+            )
+    return ""
 
 
 @contextmanager
@@ -327,6 +341,11 @@ def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator
         # A lack of memory is a RuntimeError too, which the trainer handles.
         if out_of_memory(error):
             raise
+        if (own := OWN_ADDRESS.search(str(error))) and process.local_world < process.world:
+            raise LostContact(
+                f"process {process.rank} cannot reach another machine, whose name is {own[1]} to itself. Set "
+                "GLOO_SOCKET_IFNAME to the network interface on each machine, such as eth0."
+            ) from error
         timed_out, missing = TIMED_OUT.search(str(error)), MISSING.search(str(error))
         problem = "waited too long for" if timed_out else "lost contact with"
         message = f"process {process.rank} {problem} the others"

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 
 from nmt_cli.data.dataset import Dataset
+from nmt_cli.training.setup import agreement, build
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.step.distributed import Group
 from tests.checks import refusal
@@ -18,6 +20,8 @@ from tests.training.runs import Tiny
 
 class Gathered:
     """Plays the group on one rank after the other. `gather` returns all values so far."""
+
+    device = torch.device("cpu")
 
     def __init__(self) -> None:
         self.values: list[Mapping[str, str]] = []
@@ -46,8 +50,28 @@ def test_another_setting_is_named(
     for _ in range(2):
         refuse_other_orders(group, dataset, tiny())
     assert refusal(refuse_other_orders, group, dataset, tiny(assignment)) == (
-        f"processes 0 and 2 differ {message}. Start all of them with the same command, on the same dataset."
+        f"processes 0 and 2 differ {message}. Start all of them with the same command, on the same dataset "
+        "and kind of device."
     )
+
+
+def test_an_automatic_precision_is_compared_as_what_it_gives_on_the_device(
+    group: Group, dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_other_orders(group, dataset, tiny())
+    refuse_other_orders(group, dataset, tiny("training.precision=fp32"))
+    monkeypatch.setattr(build, "usual_training_precision", lambda device: "bf16")
+    message = "processes 0 and 2 differ (training.precision: fp32 and bf16). Start"
+    assert refusal(refuse_other_orders, group, dataset, tiny()).startswith(message)
+
+
+def test_another_attention_is_refused(
+    group: Group, dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_other_orders(group, dataset, tiny())
+    monkeypatch.setattr(agreement, "implementation", lambda *arguments: "fused")
+    message = refusal(refuse_other_orders, group, dataset, tiny())
+    assert "differ (attention: padded and fused)" in message
 
 
 def test_some_of_many_differences_are_named(group: Group, dataset: Dataset, tiny: Tiny) -> None:

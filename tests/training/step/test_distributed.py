@@ -265,12 +265,46 @@ def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
 
 
 @in_processes
-def test_a_second_rank_on_a_gpu_is_refused_before_nccl_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "gpu_identity", lambda device: "GPU-1")
-    monkeypatch.setattr(distributed, "gpu_name", lambda device: "NVIDIA T4")
-    errors = errors_of(lambda group: None, lambda group: None)
-    message = "shares its GPU, NVIDIA T4, with another process. Use fewer --devices"
-    assert sum(message in error for error in errors) == 1
+@pytest.mark.parametrize(
+    ("gpus", "message"),
+    [
+        ("AAB", "processes 0 and 1 share one GPU, A. Use fewer --devices, or let Slurm give each task a GPU"),
+        ("ABB", "processes 1 and 2 share one GPU, B. Use fewer"),
+        ("A B", "process 1 has a CPU, but process 0 has a GPU. Set --device to use the same."),
+    ],
+)
+def test_ranks_whose_devices_do_not_fit_together_are_refused_before_nccl_starts(
+    monkeypatch: pytest.MonkeyPatch, gpus: str, message: str
+) -> None:
+    own = lambda device: gpus[int(os.environ["RANK"])].strip()  # noqa: E731
+    monkeypatch.setattr(distributed, "gpu_identity", own)
+    errors = errors_of(*[lambda group: None] * 3)
+    assert all(error.startswith(message) for error in errors)
+
+
+REFUSED = "Gloo connectFullMesh failed: timed out connecting: Connection refused, remote=[127.0.1.1]:2454$0"
+
+
+@pytest.mark.parametrize(
+    ("local_world", "message"),
+    [
+        (
+            1,
+            "process 0 cannot reach another machine, whose name is 127.0.1.1 to itself. Set GLOO_SOCKET",
+        ),
+        (2, "process 0 waited too long for the others. Look"),
+    ],
+)
+def test_a_machine_whose_name_is_its_own_address_is_told_from_a_slow_rank(
+    monkeypatch: pytest.MonkeyPatch, local_world: int, message: str
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError(REFUSED)
+
+    monkeypatch.setattr(distributed, "Group", refused)
+    with pytest.raises(UserError) as caught, joined(Process(0, 2, 0, local_world), CPU, 1.0):
+        pass
+    assert str(caught.value).startswith(message)
 
 
 @in_processes
