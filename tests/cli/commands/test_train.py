@@ -56,38 +56,23 @@ def test_a_run_reports_on_stderr_and_prints_nothing_to_stdout(
     assert done == f"{out}: complete"
 
 
-def test_quiet_prints_nothing_if_all_goes_well(run: Nmt, toy_dataset: Path, tmp_path: Path) -> None:
-    result = run(toy_dataset, "--out", tmp_path / "run", "--quiet")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert (tmp_path / "run/last").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "setting", "value"),
-    [
-        (("--max-steps", "1"), "training.max_steps", 1),
-        (("--batch-tokens", "300"), "batch.tokens", 300),
-        (("--max-tokens-per-device", "77"), "training.max_tokens_per_device", 77),
-        (("--max-tokens-per-device", "auto"), "training.max_tokens_per_device", 0),
-        (("--seed", "9"), "training.seed", 9),
-        (("--validate-every", "2"), "validation.every_steps", 2),
-        (("--save-every", "1"), "checkpoints.every_steps", 1),
-        (("--deterministic",), "training.deterministic", True),
-        (("--set", "loss.smoothing=0.3"), "loss.smoothing", 0.3),
-        (("--preset", "tiny"), "schedule.peak", 0.005),
-        (("--preset", "tiny"), "model.width", 16),
-        (("--max-steps", "1", "--set", "training.max_steps=5"), "training.max_steps", 1),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
-)
 def test_options_are_settings_that_the_run_folder_records(
-    run: Nmt, toy_dataset: Path, tmp_path: Path, flags: tuple[str, ...], setting: str, value: object
+    run: Nmt, toy_dataset: Path, tmp_path: Path
 ) -> None:
-    assert run(toy_dataset, "--out", tmp_path / "run", *flags).returncode == 0
+    flags = (
+        *("--max-steps 1 --set training.max_steps=5 --batch-tokens 300 --max-tokens-per-device 77".split()),
+        *("--seed 9 --validate-every 2 --save-every 1 --deterministic --preset tiny --quiet".split()),
+    )
+    result = run(toy_dataset, "--out", tmp_path / "run", *flags)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     config = settings.read(TrainConfig, tmp_path / "run/config.toml")
-    section, _, key = setting.partition(".")
-    assert getattr(getattr(config, section), key) == value
+    training = config.training
+    assert (training.max_steps, training.max_tokens_per_device, training.seed) == (1, 77, 9)
+    assert training.deterministic
+    assert (config.batch.tokens, config.validation.every_steps, config.checkpoints.every_steps) == (300, 2, 1)
+    assert (config.schedule.peak, config.model.width) == (0.005, 16)
+    assert run(toy_dataset, "--out", tmp_path / "2", "--max-tokens-per-device", "auto").returncode == 0
+    assert "max_tokens_per_device = 0\n" in (tmp_path / "2/config.toml").read_text("utf-8")
 
 
 def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, tmp_path: Path) -> None:
@@ -110,8 +95,6 @@ def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, t
         (("--out", "x", "--device", "tpu"), "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("--out", "x", "--max-steps", "many"), "'many' is not a valid integer"),
         (("--out", "x", "--max-tokens-per-device", "lots"), "must be a number or auto (got lots)"),
-        (("--out", "x", "--max-tokens-per-device", "0"), "must be a number or auto (got 0)"),
-        (("--out", "x", "--max-tokens-per-device", "-5"), "must be a number or auto (got -5)"),
         (("--out", "x", "--max-tokens-per-device", "²"), "must be a number or auto (got ²)"),
         (("--out", "x", "--max_steps", "5"), "No such option"),
         (("--out", "x", "surplus"), "unexpected extra argument (surplus)"),
@@ -135,36 +118,20 @@ def test_wrong_usage_exits_with_2(
             "optimizer.weight_decay has no effect with adam. Set optimizer.kind to adamw",
         ),
         (("--max-steps", "0"), "Error: --max-steps must be at least 1 (got 0)"),
-        (("--seed", "-1"), "--seed must be at least 0 (got -1)"),
-        (("--batch-tokens", "0"), "--batch-tokens must be at least 1 (got 0)"),
-        (("--validate-every", "-1"), "--validate-every must be at least 0 (got -1)"),
-        (("--save-every", "-1"), "--save-every must be at least 0 (got -1)"),
-        (("--set", "validation.sentences=-1"), "validation.sentences must be at least 0 (got -1)"),
         (("--set", "loss.smoothing=1.0"), "loss.smoothing must be at least 0 and less than 1 (got 1)"),
-        (("--set", "optimizer.beta2=1.0"), "optimizer.beta2 must be at least 0 and less than 1 (got 1)"),
-        (("--set", "optimizer.clip_norm=-1"), "optimizer.clip_norm must be at least 0 (got -1)"),
         (("--set", "schedule.warmup=0"), "schedule.warmup is 0. With noam, it must be at least 1"),
-        (("--set", "schedule.peak=0"), "schedule.peak must be more than 0 (got 0)"),
         (
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
             "model.residual_stream=bf16 has no effect with training.precision=fp32",
         ),
         (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
-        (("--set", "schedule.patience=9"), "have no effect with noam. Set schedule.kind to plateau"),
         (
             ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
             "schedule.decay must be more than 0 and less than 1 (got 1)",
         ),
-        (
-            ("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"),
-            "schedule.patience must be at least 1 (got 0)",
-        ),
-        (("--set", "validation.patience=-1"), "validation.patience must be at least 0 (got -1)"),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),
         (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
-        (("--set", "checkpoints.keep_last=0"), "checkpoints.keep_last must be at least 1 (got 0)"),
         (("--set", "checkpoints.every_minutes=0"), "checkpoints.every_minutes must be more than 0 (got 0)"),
-        (("--set", "schedule.kind=step"), "schedule.kind must be "),
         (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

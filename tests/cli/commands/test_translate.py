@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,13 +41,11 @@ def run(nmt: Nmt, made_models: Path, text: Path) -> Nmt:
     )
 
 
-@pytest.mark.slow
-def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Nmt) -> None:
-    result = run()
-    assert (result.returncode, result.stdout) == (0, "abc\nde\n")
-    assert result.stderr.startswith("2 lines in ")
-    assert result.stderr.endswith(" lines/s\n")
-    assert result.stderr.count("\n") == 1
+def test_translations_go_to_stdout_and_the_rest_to_stderr_except_with_quiet(run: Nmt) -> None:
+    loud, quiet = run(), run("--quiet")
+    assert (loud.returncode, loud.stdout) == (0, "abc\nde\n")
+    assert re.fullmatch(r"2 lines in .* lines/s\n", loud.stderr)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "abc\nde\n", "")
 
 
 @pytest.mark.usefixtures("cramped")
@@ -81,11 +80,6 @@ def test_search_settings_of_a_model_have_the_same_bounds(
     assert_one_line(nmt("translate", folder, "--input", text, "--quiet"), 1, expected)
     with pytest.raises(UserError, match="beam must be 1 to 1024"):
         load(folder)
-
-
-def test_quiet_prints_nothing_if_all_goes_well(run: Nmt) -> None:
-    result = run("--quiet")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "abc\nde\n", "")
 
 
 @pytest.mark.parametrize("arguments", [("--beam", "3"), ("--set", "search.beam=3")], ids=["flag", "setting"])
@@ -155,15 +149,11 @@ def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected
     ("arguments", "expected"),
     [
         (("--beam", "0"), "Error: --beam must be 1 to 1024 (got 0)"),
-        (("--beam", "5000000"), "Error: --beam must be 1 to 1024 (got 5000000)"),
         (("--n-best", "0"), "Error: --n-best must be 1 to 1024 (got 0)"),
         (("--config", "nowhere.toml"), "nowhere.toml does not exist. Check the path."),
         (("--set", "search.beam=5000000"), "search.beam must be 1 to 1024 (got 5000000)"),
-        (("--set", "search.n_best=1025"), "search.n_best must be 1 to 1024 (got 1025)"),
         (("--set", "search.min_length=1000000"), "search.min_length must be 0 to 10000 (got 1000000)"),
         (("--length-penalty", "-0.5"), "--length-penalty must be at least 0 (got -0.5)"),
-        (("--set", "search.cap_extra=-1"), "search.cap_extra must be 0 to 10000 (got -1)"),
-        (("--set", "search.rows=-1"), "search.rows must be 0 to 16384 (got -1)"),
         (("--set", "search.top_k=5"), "search.top_k has no effect without sampling. Set search.sample to"),
         (("--set", "search.seed=5"), "search.seed has no effect without sampling. Set search.sample to true"),
         (("--set", "search.sample=true", "--beam", "7"), "--beam has no effect on sampling. Leave it out"),
@@ -172,10 +162,8 @@ def test_wrong_usage_exits_with_2(run: Nmt, arguments: tuple[str, ...], expected
         (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
         (("--set", "search.combine=log-probability"), "search.combine has no effect on one model."),
         (("--set", "search.weights=[0.0]"), "each item of search.weights must be more than 0 (got 0)"),
-        (("--set", "search.length_rule=sum"), "search.length_rule must be "),
         (("--set", "search.min_length=9", "--set", "search.max_length=5"), "search.min_length is 9, but"),
         (("--set", "input.window=0"), "input.window must be 1 to 1000000 (got 0)"),
-        (("--set", "input.longest=-1"), "input.longest must be at least 0 (got -1)"),
         (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
         (("--precision", "fp16"), "this CPU can't compute in fp16. Choose --precision fp32"),
         (("--devices", "2"), "--devices 2 needs 2 GPUs. On a CPU, use --threads instead."),
