@@ -1,14 +1,11 @@
 """Parsing of request bodies: a JSON object or a form becomes `Fields`, which check and convert values."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from nmt_cli.errors import printable
@@ -17,8 +14,6 @@ from nmt_cli.serving.refused import Refused
 
 MAX_BYTES_PER_CHARACTER, EXTRA_BYTES = 12, 1 << 16
 """Maximum bytes of one character of text in a form or in JSON, and of the rest of the body."""
-
-logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # it would log user text
 
 MAX_SHOWN = 40
 """Maximum number of characters of client input in a message."""
@@ -83,13 +78,11 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     With JSON, ignore the URL. Raise `Refused` for an invalid body (400) or a body over the limit (413)."""
     limit = EXTRA_BYTES + MAX_BYTES_PER_CHARACTER * config.most_characters
     body = await _body(request, limit)
-    from_url = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params
+    from_url = _parsed(request.url.query) | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        return Fields(from_url | await _multipart(request, limit))
     if kind == "application/x-www-form-urlencoded":
         try:
-            return Fields(from_url | _single(_parsed(body.decode())))
+            return Fields(from_url | _parsed(body.decode()))
         except UnicodeDecodeError as error:
             raise Refused(400, "The form is not UTF-8.") from error
     if not body:
@@ -115,41 +108,22 @@ def clean(text: str) -> str:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Return the body, and store it for Starlette. Raise `Refused` (413) beyond `limit` bytes."""
+    """Return the body. Raise `Refused` (413) beyond `limit` bytes."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise Refused(413, f"The body has more than {limit:,} bytes. Send less at a time.")
         chunks.append(chunk)
-    request._body = b"".join(chunks)
-    return request._body
+    return b"".join(chunks)
 
 
-def _parsed(form: str) -> dict[str, list[str]]:
-    """Return the values of each field of a form or query. Raise `Refused` (400) for over 10,000 fields."""
+def _parsed(form: str) -> dict[str, Any]:
+    """Return the value of each field of a form or query, or a list if the field occurs several times. CR LF
+    becomes LF. Raise `Refused` (400) for over 10,000 fields."""
     try:
-        return parse_qs(form, keep_blank_values=True, max_num_fields=10_000)
+        fields = parse_qs(form, keep_blank_values=True, max_num_fields=10_000)
     except ValueError as error:
         raise Refused(400, "The form has too many fields.") from error
-
-
-async def _multipart(request: Request, limit: int) -> dict[str, Any]:
-    """Return the fields of a form. Raise `Refused` (400) for files, damage, and fields over `limit` bytes."""
-    values: dict[str, list[str]] = {}
-    try:
-        async with request.form(max_files=0, max_fields=10_000, max_part_size=limit) as form:
-            items = form.multi_items()
-    except (HTTPException, ValueError, LookupError, AssertionError) as error:
-        raise Refused(400, "The form is damaged.") from error
-    for name, value in items:
-        if isinstance(value, UploadFile):
-            raise Refused(400, "Files are not supported. Send their text.")
-        values.setdefault(name, []).append(value)
-    return _single(values)
-
-
-def _single(form: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the value of each field, or a list if the field occurs several times. CR LF becomes LF."""
-    lines = {name: [value.replace("\r\n", "\n") for value in values] for name, values in form.items()}
+    lines = {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
     return {name: values[0] if len(values) == 1 else values for name, values in lines.items()}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.serving.conftest import FORM, JSON, Client
 
 PATHS = ("/translate", "/detect", "/v2/translate", "/v1/chat/completions", "/attention")
-KINDS = (JSON, FORM, "multipart/form-data; boundary=x", "multipart/form-data", "text/plain", "\xff", "")
+KINDS = (JSON, FORM, "multipart/form-data; boundary=x", "text/plain", "\xff", "")
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
@@ -30,9 +30,7 @@ LIKELY = {
     "messages": [{"role": "user", "content": "a"}],
 }
 OBJECTS = st.dictionaries(NAMES, VALUES, max_size=2).map(lambda some: json.dumps(LIKELY | some).encode())
-PART = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n'
-PIECES = st.sampled_from([PART, b"--x", b"--x--\r\n", b"\r\n", b"a", b"\xff", b'name="', b"filename=f"])
-FORMS = st.lists(PIECES, max_size=6).map(b"".join)
+FORMS = st.lists(st.sampled_from([b"q=", b"&", b"=", b"%", b"%ff", b"a", b"\xff"]), max_size=6).map(b"".join)
 
 
 @settings(max_examples=100)
@@ -67,15 +65,3 @@ def test_too_much_text_is_refused_with_the_limit(client: Client, q: object) -> N
     for path in ("/translate", "/detect"):
         answer = client.post(path, {"q": q, "source": "auto", "target": "de"})
         assert answer.status == 413 and "Send at most" in answer.json()["error"]
-
-
-def test_a_damaged_form_is_not_logged(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
-    headers = {"content-type": "multipart/form-data; boundary=x"}
-    assert client.send("POST", "/translate", b"Xylophone", headers).status == 400
-    assert capfd.readouterr() == ("", "")
-
-
-def test_files_are_refused(client: Client) -> None:
-    body = PART.replace(b'"q"', b'"q"; filename="f"') + b"a\r\n--x--\r\n"
-    answer = client.send("POST", "/translate", body, {"content-type": "multipart/form-data; boundary=x"})
-    assert answer.status == 400

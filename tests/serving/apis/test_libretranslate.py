@@ -26,17 +26,6 @@ def test_weblate_sends_a_list_and_gets_a_list(client: Client) -> None:
     assert answer.json() == {"translatedText": texts}
 
 
-def test_the_page_of_libretranslate_sends_a_multipart_form(client: Client) -> None:
-    parts = "".join(
-        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in {**BASIC, "q": "Two\r\nlines", "format": "text", "alternatives": 1}.items()
-    )
-    headers = {"content-type": "multipart/form-data; boundary=x"}
-    answer = client.send("POST", "/translate", f"{parts}--x--\r\n".encode(), headers)
-    assert answer.json()["translatedText"] == "Two\nlines"
-    assert len(answer.json()["alternatives"]) <= 1
-
-
 def test_languages_have_names_and_targets(client: Client) -> None:
     # libretranslatepy sends an empty query.
     assert client.get("/languages?").json() == [
