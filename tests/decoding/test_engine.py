@@ -18,7 +18,6 @@ from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.runtime.memory import out_of_memory
 from tests.model.models import vocabulary_of
 
 MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")
@@ -201,13 +200,6 @@ def test_other_errors_are_raised(place: Where) -> None:
     room = Room(place, sentences=3, error=RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
         found_in(room, TO_THE_CAP, SOURCES)
-
-
-def test_errors_of_pytorch_without_memory_are_recognised() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(1 << 55, dtype=torch.uint8)
-    assert out_of_memory(caught.value)
-    assert not out_of_memory(RuntimeError("no such kernel"))
 
 
 @pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])

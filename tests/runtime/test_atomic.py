@@ -331,40 +331,6 @@ def test_unfinished_files_of_killed_processes_are_removed_and_no_others(tmp_path
     assert {*tmp_path.iterdir()} == {out, *other_files}
 
 
-def test_a_folder_exists_at_every_moment_of_being_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "out", "old")
-    if not exchanged(*(made(tmp_path / name) for name in ("one", "other"))):
-        pytest.skip("this system can't exchange two folders in one call")
-    rename, seen = os.rename, list[str]()
-
-    def looked_at(source: Path, target: Path) -> None:
-        seen.append(content(tmp_path / "out"))
-        rename(source, target)
-        seen.append(content(tmp_path / "out"))
-
-    monkeypatch.setattr(os, "rename", looked_at)
-    write(tmp_path / "out", "new")
-    assert {*seen} == {"new"}
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "one", "other"}
-
-
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
-def test_a_folder_is_replaced_in_two_steps_without_an_exchange(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt_cli.runtime.atomic.exchanged", lambda one, other: False)
-    write(tmp_path / "out", "old")
-    write(tmp_path / "out", "new")
-    assert content(tmp_path / "out") == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 def test_an_array_that_does_not_fit_on_the_disk_is_an_error(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
@@ -391,14 +357,6 @@ def test_two_folders_exchange_names_or_stay_unchanged(tmp_path: Path) -> None:
     done = exchanged(tmp_path / "one", tmp_path / "other")
     assert (tmp_path / "one" / ("other" if done else "one")).exists()
     assert (tmp_path / "other" / ("one" if done else "other")).exists()
-
-
-@pytest.mark.parametrize("missing", ["one", "other"])
-def test_if_a_folder_is_missing_nothing_changes(tmp_path: Path, missing: str) -> None:
-    there = {"one": "other", "other": "one"}[missing]
-    (tmp_path / there).mkdir()
-    assert not exchanged(tmp_path / "one", tmp_path / "other")
-    assert [path.name for path in tmp_path.iterdir()] == [there]
 
 
 def test_a_c_library_without_the_call_is_not_an_error(

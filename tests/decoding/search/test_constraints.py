@@ -106,28 +106,6 @@ def test_the_best_translation_with_a_coverage_penalty_is_returned(seed: int, pen
     assert_found(search(model, replace(WIDE, coverage_penalty=penalty)), best_of_all(model, score))
 
 
-RULES: dict[str, dict[str, Any]] = {
-    "n-grams": {"no_repeat_ngram": 2},
-    "repetition": {"repetition_penalty": 1.5},
-    "coverage": {"coverage_penalty": 0.5},
-    "diversity": {"diversity": 0.7},
-}
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_translation_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
-    config = SearchConfig(beam=3, n_best=3, **RULES[name])
-    model = model_of(5, 12)
-    together = translate_ids([model], SOURCES, replace(config, rows=12))
-    alone = [translate_ids([model], [source], config)[0] for source in SOURCES]
-    assert [[each.tokens for each in actual] for actual in together] == [
-        [each.tokens for each in actual] for actual in alone
-    ]
-    scores = [[each.score for each in actual] for actual in alone]
-    for actual, expected in zip(together, scores, strict=True):
-        assert [each.score for each in actual] == pytest.approx(expected, abs=1e-4)
-
-
 def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Target]]:
     """Return the results of a beam search with `diversity`.
 
