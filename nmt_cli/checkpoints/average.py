@@ -96,20 +96,17 @@ def read_parts(folders: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
 
 def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
     """Return each tensor's mean over `parts`, by name, in its dtype. Raise `UserError` for inf or nan."""
-    shapes = {name: shape for name, (_, shape) in parts[0].tensors.items()}
+    sizes = {name: prod(shape) for name, (_, shape) in parts[0].tensors.items()}
+    means = {}
     # The largest first: its float64 sum is freed before most of the result exists.
-    return {
-        name: _mean(parts, name) for name in sorted(shapes, key=lambda name: prod(shapes[name]), reverse=True)
-    }
-
-
-def _mean(parts: Sequence[Part], name: str) -> Tensor:
-    total = _read(parts[0], name)
-    dtype = total.dtype
-    total = total.double()
-    for part in parts[1:]:
-        _add(total, _read(part, name))
-    return total.div_(len(parts)).to(dtype)
+    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
+        total = _read(parts[0], name)
+        dtype = total.dtype
+        total = total.double()
+        for part in parts[1:]:
+            _add(total, _read(part, name))
+        means[name] = total.div_(len(parts)).to(dtype)
+    return means
 
 
 def _add(total: Tensor, tensor: Tensor) -> None:

@@ -88,8 +88,14 @@ def evaluate(evaluation: Evaluation) -> Scores:
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
-    if "ter" in metrics:
-        _refuse_too_long_for_ter([*references, *systems])
+    for text in [*references, *systems] if "ter" in metrics else []:
+        for number, line in enumerate(text.lines, start=1):
+            # A cheap check first: a line never has more words than characters.
+            if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
+                raise UserError(
+                    f"{text.name} line {number:,} has {words:,} words, and TER of more than "
+                    f"{MOST_WORDS_OF_TER:,} may take days. Split it on both sides, or leave out --metric ter."
+                )
     warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]
@@ -174,18 +180,6 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
         problems.append("--target-lang has no effect on these metrics. Leave it out.")
     if problems:
         raise UserError(*problems)
-
-
-def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
-    """Raise `UserError`, which names text and line, for the first line of over `MOST_WORDS_OF_TER` words."""
-    for text in read:
-        for number, line in enumerate(text.lines, start=1):
-            # A cheap check first: a line never has more words than characters.
-            if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
-                raise UserError(
-                    f"{text.name} line {number:,} has {words:,} words, and TER of more than "
-                    f"{MOST_WORDS_OF_TER:,} may take days. Split it on both sides, or leave out --metric ter."
-                )
 
 
 def _warnings(

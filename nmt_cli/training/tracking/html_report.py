@@ -20,7 +20,7 @@ from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Event, Report, Spent, Standing, Warned
-from nmt_cli.training.tracking.history import MEASURED, History, Moment, Spread, Validation, evenly
+from nmt_cli.training.tracking.history import MEASURED, History, Moment, Validation, evenly
 from nmt_cli.training.validation.metrics import sample_lines, translated_lines
 
 REPORT = "report.html"
@@ -81,7 +81,9 @@ class HtmlReport:
     def _content(self, standing: Standing) -> dict[str, Any]:
         """Return the data of the page as JSON values. `standing` gives state, cost and remaining time."""
         now = self.history.now
-        by_set = validations_by_set(self.history)
+        by_set: dict[str, list[Validation]] = {}
+        for validation in self.history.validations:
+            by_set.setdefault(validation.name, []).append(validation)
         return {
             "name": self.run.resolve().name,
             "languages": self.languages,
@@ -95,9 +97,12 @@ class HtmlReport:
             "skipped": now.skipped,
             "seconds": round(3600 * standing.spent.hours),
             "seconds_left": round(standing.seconds_left),
-            "curves": curves(self.history),
-            "losses": losses(self.history),
-            "validations": [judged(name, validations) for name, validations in by_set.items()],
+            "curves": _curves(self.history),
+            "losses": {
+                "loss": _rounded(self.history.losses.smoothed),
+                "nll": _rounded(self.history.losses.nll),
+            },
+            "validations": [_judged(name, validations) for name, validations in by_set.items()],
             "samples": [self._samples(name, validations) for name, validations in by_set.items()],
             "cost": _cost(standing.spent),
             "facts": list(self.facts.items()),
@@ -124,24 +129,18 @@ class HtmlReport:
         return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
 
 
-def curves(history: History) -> dict[str, Any]:
-    """Return the axes, and the mean, minimum and maximum of each measurement at each point."""
-    points = history.points
-    measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
-    return {**_axes([point.end for point in points]), **measured}
-
-
-def losses(history: History) -> dict[str, float | None]:
-    """Return the latest training loss and NLL with five digits, each None before the first step."""
-    return {"loss": _rounded(history.losses.smoothed), "nll": _rounded(history.losses.nll)}
-
-
-def validations_by_set(history: History) -> dict[str, list[Validation]]:
-    """Return the validations of each set by name, oldest first."""
-    by_set: dict[str, list[Validation]] = {}
-    for validation in history.validations:
-        by_set.setdefault(validation.name, []).append(validation)
-    return by_set
+def _curves(history: History) -> dict[str, Any]:
+    """Return the axes, and the mean, minimum and maximum of each measurement at each point. They are None if
+    no value was finite."""
+    curves: dict[str, Any] = _axes([point.end for point in history.points])
+    for name in MEASURED:
+        spreads = [point.values[name] for point in history.points]
+        curves[name] = {
+            "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
+            "low": [_rounded(spread.low) for spread in spreads],
+            "high": [_rounded(spread.high) for spread in spreads],
+        }
+    return curves
 
 
 def _cost(spent: Spent) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def _paper_cost(device_hours: float) -> float | None:
     return _rounded(device_hours * 3600 * P100)
 
 
-def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
+def _judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
     """Return axes, losses and scores of a set, for up to `VALIDATIONS` validations and the best ones.
     Signatures come from the newest validation. `validations` must not be empty."""
     metrics = list(validations[0].scores)
@@ -194,15 +193,6 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
         "step": [moment.step for moment in moments],
         "tokens": [moment.target_tokens for moment in moments],
         "hours": [_rounded(moment.hours) for moment in moments],
-    }
-
-
-def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
-    """Return the means, minima and maxima of the points, each None if no value was finite."""
-    return {
-        "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
-        "low": [_rounded(spread.low) for spread in spreads],
-        "high": [_rounded(spread.high) for spread in spreads],
     }
 
 

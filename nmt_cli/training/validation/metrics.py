@@ -96,11 +96,11 @@ class Judge:
         and translate the first validation.sentences (0: all). With `only`, do both for just these indices."""
         training = model.training
         model.eval()
-        losses: list[tuple[float, int]] = []
         lines = range(translated_lines(self.config, split)) if only is None else only
         pairs = np.arange(len(split)) if only is None else np.array(only, dtype=np.int64)
-        for part in self._share(split, pairs):
-            losses.append(self._loss(model, split, part))
+        batches = micro_batches(*split.lengths(pairs), MAX_TOKENS)
+        process = self.group.process
+        losses = [self._loss(model, split, pairs[batch]) for batch in batches[process.rank :: process.world]]
         translations = self._translate(model, split, lines)
         model.train(training)
         self.group.meet("validating")  # one rank may need minutes more than another
@@ -109,11 +109,6 @@ class Judge:
         # Each rank translated every N-th line, so the lines have to be put in order.
         by_line = {line: text for _, texts in gathered for line, text in texts.items()}
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
-
-    def _share(self, split: Split, pairs: Indices) -> list[Indices]:
-        """Return this rank's batches of `pairs` for the loss, as indices of `split`."""
-        parts = micro_batches(*split.lengths(pairs), MAX_TOKENS)
-        return [pairs[part] for part in parts[self.group.process.rank :: self.group.process.world]]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
         """Return the NLL of `pairs`, summed over their target tokens, and the number of these tokens."""
