@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.runtime.devices import Precision
     from nmt_cli.text.tokenizers import Tokenizers
+    from nmt_cli.translation.document import Document
     from nmt_cli.translation.loading import Loaded
     from nmt_cli.translation.pairs import Alignment
     from nmt_cli.translation.translator import Translation
@@ -140,10 +141,12 @@ class Model:
         lines: Iterable[str],
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
+        aligned: bool = False,
     ) -> Iterator[Translation]:
         """Yield the translation of each line like `stream`, with all candidates, scores and tokens. `flags`
         are signs that the translation is wrong. A line that does not fit into memory has `failed` set and
-        raises nothing. `before_waiting` is called whenever the next translation is not finished yet.
+        raises nothing. `before_waiting` is called whenever the next translation is not finished yet. If
+        `aligned`, the translation has the alignment of its words.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]
@@ -155,7 +158,7 @@ class Model:
         """
         from nmt_cli.translation.stream import stream
 
-        translator = self._loaded.searching(search)
+        translator = self._loaded.searching(search, aligned)
         lines, search = _checked_lines(lines), translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
@@ -167,6 +170,35 @@ class Model:
         """
         sentences, spaces = self.sentences(text)
         return self.joined(self.translate(sentences, search), spaces)
+
+    def translate_html(
+        self,
+        document: str,
+        search: SearchConfig | None = None,
+        dialect: Literal["html", "xml"] = "html",
+        ignored: Collection[str] = (),
+    ) -> str:
+        """Return the translation of a document with markup. The text of a block, such as a paragraph, is
+        translated as a whole. Its inline tags return to the words that the model attends to. Elements stay as
+        they are if they are named in `ignored`, are marked `translate="no"`, or contain code.
+
+        >>> model.translate_html("<p>One is.</p>\\n<p>Two <b>is</b>.</p>")
+        '<p>One is.</p>\\n<p>Two <b>is</b>.</p>'
+        """
+        from nmt_cli.text.markup import blocks
+        from nmt_cli.translation.document import cut, escaped
+
+        return self.translate_document(
+            cut(blocks(document, dialect, ignored), self.sentences, escaped), search
+        )
+
+    def translate_document(self, document: Document, search: SearchConfig | None = None) -> str:
+        """Return the translation of a document that is cut into sentences."""
+        from nmt_cli.translation.document import TranslatedSentence
+
+        translations = self.translations(document.sentences, search, aligned=document.has_tags)
+        texts = [TranslatedSentence(one.checked_text, one.shares_TS) for one in translations]
+        return document.translated(texts, self.joined)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:
         """Split a text. Return a list of its sentences, and a list of the whitespace after each sentence.
@@ -211,7 +243,7 @@ class Model:
                 yield translation.checked_text
 
     async def atranslations(
-        self, lines: Iterable[str], search: SearchConfig | None = None
+        self, lines: Iterable[str], search: SearchConfig | None = None, aligned: bool = False
     ) -> AsyncGenerator[Translation]:
         """Yield the translation of each line like `translations`, without blocking the event loop.
 
@@ -225,7 +257,7 @@ class Model:
 
         from nmt_cli.translation.stream import async_stream
 
-        lines, translator = _checked_lines(lines), self._loaded.searching(search)
+        lines, translator = _checked_lines(lines), self._loaded.searching(search, aligned)
         workers = self._workers
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # takes seconds

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
@@ -77,11 +79,16 @@ def attention_maps(
 
 
 def _recorded(
-    model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
+    model: Transformer,
+    source_S: Tensor,
+    target_T: Tensor,
+    source: Layout,
+    target: Layout,
+    last_only: bool = False,
 ) -> tuple[list[list[Tensor]], ...]:
     """Run `model.forward` once, and return all attention weights before dropout: of the encoder, of the
     decoder, and of the decoder to the source. Each has for each layer and pair [H, queries, keys], on the
-    host."""
+    host. If `last_only`, record only the last decoder layer's attention to the source."""
     encoder, decoder, cross = (list[list[Tensor]]() for _ in range(3))
     thread = get_ident()
 
@@ -91,12 +98,29 @@ def _recorded(
             layers = cross if isinstance(attention, CrossAttention) else own
             layers.append([x.cpu() for x in attention.weights(*inputs)])
 
+    modules = [one for one in model.modules() if isinstance(one, SelfAttention | CrossAttention)]
+    if last_only:
+        modules = [one for one in modules if isinstance(one, CrossAttention)][-1:]
     with ExitStack() as hooks:
-        for module in model.modules():
-            if isinstance(module, SelfAttention | CrossAttention):
-                hooks.enter_context(module.register_forward_pre_hook(record))
+        for module in modules:
+            hooks.enter_context(module.register_forward_pre_hook(record))
         model(source_S, target_T, source, target)
     return encoder, decoder, cross
+
+
+@torch.inference_mode()
+def source_attention(model: Transformer, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+    """Return the attention [T, S + 1] of each of T target ids to S source ids and the end mark: the mean
+    over the heads of the last decoder layer, at the step that predicts the id. Ids have no end marks. The
+    attention of ids beyond the model's positions is 0."""
+    limit = model.config.limit or None
+    ended = model.source_vocabulary.ended(source), model.target_vocabulary.ended(target)[:limit]
+    (source_S, layout), (target_T, target_layout) = (flat([ids], model.device) for ids in ended)
+    *_, cross = _recorded(
+        model, source_S, target_T, grouped(layout), grouped(target_layout, layout), last_only=True
+    )
+    attention_TS = cross[-1][0].float().mean(0)[: len(target)].numpy()
+    return np.pad(attention_TS, ((0, len(target) - len(attention_TS)), (0, 0)))
 
 
 def alignment(

@@ -1,8 +1,10 @@
 """The search loop over a batch with continuous refilling: new sentences replace those that are done."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from nmt_cli.decoding.attention_maps import source_attention
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
@@ -74,7 +76,8 @@ def translated(
             if leaving := gone(search.sentences):
                 search.drop(leaving)
                 continue
-            yield from search.step()
+            for sentence, hypotheses in search.step():
+                yield sentence, _with_attention(ensemble, sentence, hypotheses)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
@@ -87,6 +90,21 @@ def translated(
                 # The limit stays: another batch of this size would fail again.
                 slots = max(1, len(batch) // 2)
                 queue.put_back(batch)
+
+
+def _with_attention(ensemble: Ensemble, sentence: Sentence, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Return `hypotheses`. If `sentence` is aligned, the best has the attention of the first model, unless
+    memory is too small for it."""
+    if not sentence.aligned or not hypotheses:
+        return hypotheses
+    best, *others = hypotheses
+    try:
+        attention_TS = source_attention(ensemble.models[0], sentence.tokens, best.tokens)
+    except MEMORY_ERRORS as error:
+        if not out_of_memory(error):
+            raise
+        return hypotheses
+    return [replace(best, attention_TS=attention_TS), *others]
 
 
 class ListQueue:

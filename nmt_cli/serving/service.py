@@ -52,6 +52,8 @@ class Service:
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
+        if sum(map(len, documents.sentences)) > SHORT_CHARACTERS:
+            return await asyncio.to_thread(documents.translated, translations), translations
         return documents.translated(translations), translations
 
     async def documents(self, job: Job) -> Documents:
@@ -124,16 +126,26 @@ class Service:
 
 
 async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
-    """Yield the translation of each sentence in order. With a pivot, first finish the first model's part. If
-    a sentence does not fit into memory, raise `Refused` (503), or `UserError` in the first of two models."""
+    """Yield the translation of each sentence in order. With a pivot, first finish the first model's part, and
+    yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
+    or `UserError` in the first of two models."""
     *before, last = documents.job.direction.models
-    lines = documents.sentences
+    lines, aligned = documents.sentences, documents.has_tags
+    pivots: list[Translation] = []
     for model in before:
-        lines = await model.atranslate(lines)
-    async with aclosing(last.atranslations(lines, _search(last, documents.job.alternatives))) as translations:
+        async with aclosing(model.atranslations(lines, aligned=aligned)) as stream:
+            pivots = [translation async for translation in stream]
+        lines = [translation.checked_text for translation in pivots]
+    search = _search(last, documents.job.alternatives)
+    async with aclosing(last.atranslations(lines, search, aligned)) as translations:
+        number = 0
         async for translation in translations:
             if translation.failed:
                 raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
+            shares_PS = pivots[number].shares_TS if pivots else None
+            if translation.shares_TS is not None and shares_PS is not None:
+                translation = replace(translation, shares_TS=translation.shares_TS @ shares_PS)
+            number += 1
             yield translation
 
 

@@ -58,13 +58,15 @@ class Loaded:
         """The models on the first device as an ensemble."""
         return Ensemble.of(self.models, self.translator.config.search)
 
-    def searching(self, search: SearchConfig | None) -> Translator:
-        """Return a translator with the settings `search`, or the present translator if `search` is None.
-        Raise `UserError` if the settings do not suit the models."""
-        if not search:
+    def searching(self, search: SearchConfig | None, aligned: bool = False) -> Translator:
+        """Return a translator with the settings `search`, by default the present ones. If `aligned`, the best
+        translation of each sentence has its attention to the source. Raise `UserError` if the settings do not
+        suit the models."""
+        if not search and not aligned:
             return self.translator
+        search = search or self.translator.config.search
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
-        return self.translator.searching(search)
+        return self.translator.searching(search, aligned)
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:

@@ -23,6 +23,7 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
+from nmt_cli.translation.text.unit_shares import Shares, unit_shares
 
 MAX_PARTS = 1 << 20
 """Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + index`."""
@@ -101,6 +102,9 @@ class Translation:
     failed: bool
     """Whether some sentence of the line did not fit into memory, even alone. Then there are no candidates."""
 
+    shares_TS: Shares | None = None
+    """The alignment of the best candidate, if requested."""
+
     @property
     def text(self) -> str:
         """The text of the best candidate, or "" if there is none."""
@@ -134,11 +138,13 @@ class Translator:
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders = tokenizers.recipe.placeholders
+        self._aligned = False
 
-    def searching(self, search: SearchConfig) -> "Translator":
-        """Return a copy of this translator with the settings `search`. The original is not changed."""
+    def searching(self, search: SearchConfig, aligned: bool = False) -> "Translator":
+        """Return a copy of this translator with the settings `search`. If `aligned`, the best translation of
+        each sentence has its attention to the source."""
         other = copy(self)
-        other.config = replace(self.config, search=search)
+        other.config, other._aligned = replace(self.config, search=search), aligned
         other.banned = _banned(self.tokenizers.target, search.ban)
         return other
 
@@ -167,6 +173,7 @@ class Translator:
                 certain=certain,
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
+                aligned=self._aligned,
             )
             for part, one in enumerate(sentences)
         ]
@@ -221,7 +228,9 @@ class Translator:
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        return Translation(line, candidates, raised, failed)
+        wanted = self._aligned and candidates
+        shares_TS = unit_shares(self.tokenizers, line, candidates[0]) if wanted else None
+        return Translation(line, candidates, raised, failed, shares_TS)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
         return self.tokenizers.target.decode(hypothesis.tokens)

@@ -1,7 +1,10 @@
 """The input and output of a search."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 Bans = Mapping[tuple[int, ...], Sequence[int]]
 """Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
@@ -45,6 +48,9 @@ class Sentence:
 
     placeholders: PlaceholdersWanted | None = None
     """If set, the placeholders that a translation has."""
+
+    aligned: bool = False
+    """Whether the best hypothesis has its `attention`."""
 
     @property
     def identity(self) -> Hashable:
@@ -101,6 +107,10 @@ class Hypothesis:
 
     token_scores: Sequence[float]
     """The log-probability of each token, and of the end mark."""
+
+    attention_TS: NDArray[np.float32] | None = field(default=None, compare=False)
+    """[tokens, source tokens + 1]: the attention of each token to the source and its end mark, in the last
+    layer, as mean over the heads. Only for the best hypothesis of a sentence that is `aligned`."""
 
 
 @dataclass(frozen=True, slots=True)

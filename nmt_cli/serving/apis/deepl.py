@@ -11,6 +11,9 @@ from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Job
+from nmt_cli.text.markup import Dialect
+
+DIALECTS: Mapping[str, Dialect] = {"html": "html", "xml": "xml"}
 
 UNLIMITED = 1_000_000_000_000
 """The character limit that DeepL reports for accounts without one."""
@@ -28,7 +31,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
-    markup = fields.text("tag_handling", "") in ("xml", "html")
+    markup = DIALECTS.get(fields.text("tag_handling", ""))
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
     if glossary := fields.text("glossary_id", ""):

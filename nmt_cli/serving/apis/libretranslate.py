@@ -11,6 +11,7 @@ from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.documents import Job, TranslatedText
+from nmt_cli.text.markup import Dialect
 
 AUTO = "auto"
 Guess = tuple[str, float]
@@ -29,7 +30,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
-    markup = fields.chosen("format", ("text", "html")) == "html"
+    markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
     translated, _ = await service.translate(Job(direction, texts, alternatives, markup))
     return JSONResponse(_body(translated, is_list, alternatives, guess))

@@ -1,7 +1,4 @@
-"""The texts of a request, cut into sentences and joined again. Whitespace, line breaks and markup are kept.
-
-A text consists of pieces: markup, or text to translate. The text of a piece is cut into sentences.
-"""
+"""The texts of a request, cut into sentences and put together from their translations."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from nmt_cli.serving.directions import Direction
-from nmt_cli.serving.texts.markup import Piece, pieces
+from nmt_cli.text.markup import Block, Dialect, blocks
+from nmt_cli.translation.document import Document, TranslatedSentence, escaped
+from nmt_cli.translation.document import cut as cut_document
 from nmt_cli.translation.translator import Translation
 
 LINE_BREAKS = re.compile(r"(\s*\n\s*)")
@@ -18,14 +17,14 @@ LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 @dataclass(frozen=True, slots=True)
 class Job:
     """The texts of a request, and how to translate them. `alternatives` is the number of further translations
-    per text. `markup` means that the texts are HTML or XML."""
+    per text. `markup` is the kind of markup of the texts, or None for plain text."""
 
     direction: Direction
     texts: Sequence[str]
     alternatives: int = 0
-    markup: bool = False
+    markup: Dialect | None = None
     ignored: frozenset[str] = frozenset()
-    """Names of elements that are not translated, in addition to `UNTRANSLATED` elements of HTML."""
+    """Names of elements that are not translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +44,17 @@ class Documents:
     by_line: bool
     """Whether each line counts as one sentence. Otherwise lines are split into sentences."""
 
-    pieces: Sequence[Sequence[Piece]]
-    """The pieces of each text, in order."""
-
-    counts: Sequence[int]
-    """Number of sentences of each piece, for the pieces of all texts in order."""
-
+    texts: Sequence[Document]
     sentences: Sequence[str]
+    """The sentences of all texts, in order."""
+
     spaces: Sequence[str]
     """The whitespace after each sentence."""
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether the alignment of words is needed."""
+        return any(text.has_tags for text in self.texts)
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one per sentence. Alternative n joins
@@ -84,36 +85,23 @@ class Documents:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.job.direction.models[-1].joined(translations, spaces)
 
-    def _texts(self, translations: Sequence[str]) -> list[str]:
+    def _texts(self, translations: Sequence[TranslatedSentence]) -> list[str]:
         """Return the translated texts, given one translation for each sentence of all texts."""
-        sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
-        texts = []
-        for document in self.pieces:
-            translated = []
-            for piece in document:
-                count = next(counts)
-                text = self._joined([*islice(sentences, count)], [*islice(spaces, count)]) if count else ""
-                translated.append(piece.translated(text))
-            texts.append("".join(translated))
-        return texts
+        left = iter(translations)
+        return [text.translated([*islice(left, len(text.sentences))], self._joined) for text in self.texts]
 
 
 def cut(job: Job) -> Documents:
     """Cut each text into sentences, or into lines if the first model has `input.sentences=keep`."""
     model = job.direction.models[0]
     by_line = model.config.input.sentences == "keep"
-    documents = [
-        pieces(text, job.ignored) if job.markup else [Piece(text, text, plain=True)] for text in job.texts
-    ]
-    counts: list[int] = []
-    sentences: list[str] = []
-    spaces: list[str] = []
-    for piece in chain.from_iterable(documents):
-        parts, whitespace = (_lines if by_line else model.sentences)(piece.text) if piece.text else ([], [])
-        counts.append(len(parts))
-        sentences += parts
-        spaces += whitespace
-    return Documents(job, by_line, documents, counts, sentences, spaces)
+    split = _lines if by_line else model.sentences
+    if job.markup:
+        texts = [cut_document(blocks(text, job.markup, job.ignored), split, escaped) for text in job.texts]
+    else:
+        texts = [cut_document([Block(text, text)], split) for text in job.texts]
+    sentences = [sentence for text in texts for sentence in text.sentences]
+    return Documents(job, by_line, texts, sentences, [spaces for text in texts for spaces in text.spaces])
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
@@ -122,7 +110,9 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
     return parts[::2], parts[1::2]
 
 
-def _ranked(translation: Translation, rank: int) -> str:
-    """Return the text of candidate `rank`, from 0, or of the last candidate, or "" without candidates."""
+def _ranked(translation: Translation, rank: int) -> TranslatedSentence:
+    """Return candidate `rank`, from 0, or the last candidate, or an empty text without candidates. Only the
+    best candidate has an alignment."""
     candidates = translation.candidates
-    return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
+    text = candidates[min(rank, len(candidates) - 1)].text if candidates else ""
+    return TranslatedSentence(text, None if rank else translation.shares_TS)
