@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.attention.groups import grouped
 from nmt_cli.model.layers import CrossAttention, SelfAttention
@@ -98,7 +98,9 @@ def _recorded(
             layers = cross if isinstance(attention, CrossAttention) else own
             layers.append([x.cpu() for x in attention.weights(*inputs)])
 
-    modules = [one for one in model.modules() if isinstance(one, SelfAttention | CrossAttention)]
+    modules: Sequence[nn.Module] = [
+        one for one in model.modules() if isinstance(one, SelfAttention | CrossAttention)
+    ]
     if last_only:
         modules = [one for one in modules if isinstance(one, CrossAttention)][-1:]
     with ExitStack() as hooks:

@@ -61,6 +61,8 @@ class Element:
 
     closing: str = ""
     children: list["Element"] = field(default_factory=list)
+    spaced: tuple[bool, bool] = (False, False)
+    """For an element whose content stays: whether whitespace is before it, and after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class _Token:
     """A tag, a text, a comment or a declaration, or a complete element that stays as it is."""
 
     raw: str
-    kind: Literal["text", "open", "close", "void", "break"] = "void"
+    kind: Literal["text", "open", "close", "void", "fixed", "break"] = "void"
     name: str = ""
     """The name of the element in lower case."""
 
@@ -116,16 +118,19 @@ def _block(tokens: Sequence[_Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
     raw = "".join(token.raw for token in tokens)
     text, length = [""], 0
-    root = Element("", 0)
+    root = last_fixed = Element("", 0)
     open_elements = [root]
     for token in tokens:
+        spaced = not length or text[-1].endswith(" ")
         match token.kind:
             case "text":
                 try:
                     words = SPACES.sub(" ", unescape(token.raw))
                 except ValueError:  # a character reference with a number that is too long
                     return Block(raw)
-                if words.startswith(" ") and (not length or text[-1].endswith(" ")):
+                if last_fixed.end == length:
+                    last_fixed.spaced = last_fixed.spaced[0], words.startswith(" ")
+                if words.startswith(" ") and spaced:
                     words = words[1:]
                 if words:
                     text.append(words)
@@ -137,6 +142,9 @@ def _block(tokens: Sequence[_Token]) -> Block:
             case "close":
                 element = open_elements.pop()
                 element.closing, element.end = token.raw, length
+            case "fixed":
+                last_fixed = Element(token.raw, length, length, spaced=(spaced, False))
+                open_elements[-1].children.append(last_fixed)
             case _:
                 open_elements[-1].children.append(Element(token.raw, length, length))
     joined = "".join(text)
@@ -182,15 +190,14 @@ def _block_level(tokens: Sequence[_Token], dialect: Dialect) -> list[bool]:
         if token.kind == "open":
             opened.append(index)
             with_text[index] = False
-    kinds = ("open", "close", "void", "break")
     return [
-        token.kind == "break" or (token.kind in kinds and not with_text[parent])
+        token.kind == "break" or (token.kind != "text" and not with_text[parent])
         for token, parent in zip(tokens, parents, strict=True)
     ]
 
 
 def _without_fixed(tokens: Iterator[_Token], dialect: Dialect, ignored: Collection[str]) -> list[_Token]:
-    """Return `tokens` with one void token in place of each element that stays as it is."""
+    """Return `tokens` with one token of kind "fixed" in place of each element that stays as it is."""
     result: list[_Token] = []
     fixed, name, depth = [""], "", 0
     for token in tokens:
@@ -200,7 +207,7 @@ def _without_fixed(tokens: Iterator[_Token], dialect: Dialect, ignored: Collecti
                 token.kind == "close" and token.name == name
             )
             if not depth:
-                result.append(_Token("".join(fixed), "void", name))
+                result.append(_Token("".join(fixed), "fixed", name))
         elif token.kind == "open" and (
             token.name in ignored
             or (dialect == "html" and token.name in UNTRANSLATED)

@@ -22,6 +22,10 @@ UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELE
 MIN_SHARE = 0.05
 """An element is empty in the translation if no unit there has this share in its source units."""
 
+Shares = NDArray[np.float32]
+"""[target units, source units]: the share of each source unit in the attention of each target unit. A row may
+sum to less than 1, since the model may attend to the end of the source."""
+
 Span = tuple[int, int]
 """The first index, and the last index + 1."""
 
@@ -36,9 +40,7 @@ class AlignedPart:
     target: int
     """Index of the first unit of its translation."""
 
-    shares_TS: NDArray[np.float32]
-    """[target units, source units]: the share of each source unit in the attention of each target unit. A row
-    may sum to less than 1, since the model may attend to the end of the source."""
+    shares_TS: Shares
 
 
 def units(text: str) -> list[Span]:
@@ -60,7 +62,7 @@ def placed(
     covers the run of target units with the highest sum of share - 1/2, inside its parent and outside its
     siblings. An element of all units of its parent covers all units of its parent. Tags inside a word stay
     there if the translation has the same word. An element without units is before the unit that follows it.
-    The result without tags is always `target`.
+    The result without tags, and without elements whose content stays, is always `target`.
     """
     sides = _Side(source, units(source)), _Side(target, units(target))
     cuts = sorted({offset for one in elements for offset in _offsets(one)})
@@ -132,7 +134,7 @@ def _split_part(
     rows, columns = part.shares_TS.shape
     counts_S = np.diff(new_S[part.source : part.source + columns + 1])
     counts_T = np.diff(new_T[part.target : part.target + rows + 1])
-    shares_TS = np.repeat(part.shares_TS / counts_S.astype(np.float32), counts_S, axis=1)
+    shares_TS: Shares = np.repeat(part.shares_TS / counts_S.astype(np.float32), counts_S, axis=1)
     shares_TS = np.repeat(shares_TS, counts_T, axis=0)
     source, target = int(new_S[part.source]), int(new_T[part.target])
     for twin, unit in twins.items():
@@ -176,7 +178,15 @@ class _Page:
             element = elements[number]
             content = self.filled(element.children, covered[number], (first, last), (start, end))
             between = self.escape(self.target.text[position:start])
-            text += [between, element.opening, content, element.closing]
+            around = (
+                self.target.text[start - 1 : start] if start else " ",
+                self.target.text[end : end + 1] or " ",
+            )
+            before, after = (
+                " " * (spaced and not character.isspace())
+                for spaced, character in zip(element.spaced, around, strict=True)
+            )
+            text += [between, before, element.opening, content, element.closing, after]
             position = end
         return "".join([*text, self.escape(self.target.text[position : characters[1]])])
 

@@ -6,8 +6,7 @@ from html import escape
 from itertools import islice
 
 from nmt_cli.text.markup import Block
-from nmt_cli.text.tag_placement import AlignedPart, placed, units
-from nmt_cli.translation.text.unit_shares import Shares
+from nmt_cli.text.tag_placement import AlignedPart, Shares, placed, units
 
 Split = Callable[[str], tuple[list[str], list[str]]]
 """Splits a text into sentences. Returns them, and the whitespace after each."""

@@ -18,6 +18,7 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, S
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
+from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags

@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.text.placeholders import Values, restored
-from nmt_cli.text.tag_placement import units
+from nmt_cli.text.tag_placement import Shares, units
 from nmt_cli.text.tokenizers import Tokenizers
 
 if TYPE_CHECKING:  # translator.py imports this module
     from nmt_cli.translation.translator import Candidate, Line
-
-Shares = NDArray[np.float32]
-"""[target units, source units]: the share of each source unit in the attention of each target unit."""
 
 
 def unit_shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:

@@ -1,0 +1,125 @@
+"""Blocks of HTML and XML documents, and their inline elements."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.text.markup import MAX_DEPTH, Block, Dialect, Element, blocks
+
+LONG = 300_000
+
+TAGS = "< > </ <p> </p> <!-- --> <script> </script> <![CDATA[ ]]> <? <code> </code> <br/> </x>"
+PARTS = st.sampled_from([*TAGS.split(), "<b a='", "'", '"', "=", "&amp;", "&#", "a", " ", "<x translate=no>"])
+
+
+def texts(document: str, *ignored: str, dialect: Dialect = "html") -> list[str]:
+    return [one.text for one in blocks(document, dialect, ignored) if one.text]
+
+
+def spans(block: Block) -> list[tuple[str, str]]:
+    """The opening tag of each element, and the text that the element covers."""
+
+    def of(elements: Sequence[Element]) -> Iterator[tuple[str, str]]:
+        for one in elements:
+            yield one.opening, block.text[one.start : one.end]
+            yield from of(one.children)
+
+    return list(of(block.elements))
+
+
+@given(st.lists(PARTS).map("".join), st.sampled_from(["html", "xml"]))
+def test_the_blocks_joined_are_the_document(document: str, dialect: Dialect) -> None:
+    assert "".join(one.raw for one in blocks(document, dialect)) == document
+
+
+@given(st.lists(PARTS).map("".join), st.sampled_from(["html", "xml"]))
+def test_the_tags_of_a_block_are_those_of_its_elements_in_order(document: str, dialect: Dialect) -> None:
+    def tags(elements: Sequence[Element]) -> Iterator[str]:
+        for one in elements:
+            yield from (one.opening, *tags(one.children), one.closing)
+
+    for block in blocks(document, dialect):
+        rest = block.raw if block.text else ""
+        for tag in filter(None, tags(block.elements)):
+            _, match, rest = rest.partition(tag)
+            assert match == tag
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("One <b>two</b> three", ["One two three"]),
+        ("<a title=\"x > y\" href='>'>link</a>", ["link"]),
+        ("<p>a &amp; b &lt; c</p>", ["a & b < c"]),
+        ("1 < 2 and 3 > 2", ["1 < 2 and 3 > 2"]),
+        ("<p>  &nbsp; \n</p>", []),
+        ("<!-- no --><p>yes<!-- <p>no</p> --></p>", ["yes"]),
+        ("<script>if (a < b) no()</script>yes<style>p { no }</style>", ["yes"]),
+        ("<script src=x/>no</SCRIPT >yes", ["yes"]),
+        ("<code>no <b>no</b></code> yes <code/> yes", ["yes yes"]),
+        ("<div class='a notranslate'><div>no</div>no</div>yes", ["yes"]),
+        ("<i translate=no>no</i><br translate=no>yes", ["yes"]),
+        ("a <b", ["a"]),
+        ("a <!-- b", ["a"]),
+        ("<![CDATA[ <p>no</p> ]]>yes", ["yes"]),
+        ("&#" + "1" * 5000 + ";a", []),
+        ("<p>one\n   <i> two</i>  three </p>", ["one two three"]),
+        ("<p>one<br>two<td>three</td></p>", ["one", "two", "three"]),
+        ("<a><div>one</div></a> two", ["one", "two"]),
+        ("<b>one <i>two</b> three</i>", ["one", "two", "three"]),
+        ("<pre>no\n  no</pre><p>yes</p>", ["yes"]),
+    ],
+)
+def test_only_text_is_translated(document: str, expected: list[str]) -> None:
+    assert texts(document) == expected
+
+
+def test_named_elements_are_not_translated() -> None:
+    assert texts("<k>no</k>yes<K>no</K>", "k") == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<d><p>One <b>two</b></p>\n<p>three</p></d>", ["One two", "three"]),
+        ("One <p>two</p>", ["One two"]),
+        ("<code>yes</code>", ["yes"]),
+        ("<br>yes</br>", ["yes"]),
+        ("<p>one <x/>two</p>", ["one two"]),
+    ],
+)
+def test_an_element_of_xml_is_inline_if_its_parent_has_text(document: str, expected: list[str]) -> None:
+    assert texts(document, dialect="xml") == expected
+
+
+def test_elements_cover_their_text() -> None:
+    (block,) = blocks("  A <b>big <i>old</i></b>\n <img src=x>dog &amp; <code>cat</code>!")
+    assert block.text == "A big old dog & !"
+    assert spans(block) == [
+        ("<b>", "big old"),
+        ("<i>", "old"),
+        ("<img src=x>", ""),
+        ("<code>cat</code>", ""),
+    ]
+    assert block.spaces == ("  ", "")
+
+
+def test_deep_elements_end_the_block() -> None:
+    assert len(texts("<b>" * MAX_DEPTH + "x" + "</b>" * MAX_DEPTH)) == 1
+    assert blocks("<b>" * 1000 + "x")[-1].elements == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("<", "<a", "<a b='", "<!--", "<!", "<?", "<script>", "</script", "<b a=", "&", "<![CDATA[", "= "),
+        *('<p class="', "<a translate", "<code>", "<a class='x "),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("around", ["{}", "<{}", "<a {}", "<a {}>"])
+def test_hostile_documents_take_linear_time(part: str, around: str) -> None:
+    document = around.format(part * (LONG // len(part)))
+    assert sum(len(one.raw) for one in blocks(document)) == len(document)

@@ -1,0 +1,102 @@
+"""Inline elements in translations."""
+
+import re
+from html import escape, unescape
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from nmt_cli.text.markup import blocks
+from nmt_cli.text.tag_placement import AlignedPart, placed, units
+
+TAG = re.compile("<[^>]*>")
+
+
+def words(text: str) -> list[str]:
+    return [text[start:end] for start, end in units(text)]
+
+
+def aligned_by_spelling(source: str, target: str) -> list[AlignedPart]:
+    """Each target unit attends to the equal source units."""
+    shares = [[float(one == other) for other in words(source)] for one in words(target)]
+    return [AlignedPart(0, 0, np.array(shares, np.float32).reshape(len(shares), len(words(source))))]
+
+
+def translated(document: str, target: str) -> str:
+    (block,) = (one for one in blocks(document) if one.text)
+    return placed(block.text, block.elements, target, aligned_by_spelling(block.text, target))
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "expected"),
+    [
+        ("Hello <b>big <i>old</i></b> world", "world old big Hello", "world <b><i>old</i> big</b> Hello"),
+        ("<b>one two</b>", "two and one", "<b>two and one</b>"),
+        ("one <img> two three", "three two one", "three <img>two one"),
+        ("one two <img>", "two one", "two one<img>"),
+        ("<b>one</b>, two", "two, one.", "two, <b>one</b>."),
+        ("H<sub>2</sub>O<sub>3</sub> is", "is H2O3", "is H<sub>2</sub>O<sub>3</sub>"),
+        ("un<b>do</b>ne one", "one undone", "one un<b>do</b>ne"),
+        ("<b>one</b> <i>two</i> three", "two three one", "<i>two</i> three <b>one</b>"),
+        ("<b>one two</b> three four", "one x three two four", "<b>one</b> x three two four"),
+        ("<b>lost</b> one", "one", "<b></b>one"),
+        ("one <b></b>two", "two one", "<b></b>two one"),
+        ("<b>日本</b>語 one", "one 日本語", "one <b>日本</b>語"),
+        ("<b>one</b> two", "", "<b></b>"),
+        ("one <code>x</code> two", "two one", "<code>x</code> two one"),
+        ("one (<code>x</code>) two", "two (one)", "two (one<code>x</code>)"),
+        ("<code>x</code> one", "one", "<code>x</code> one"),
+        ("one <code>x</code>", "one", "one <code>x</code>"),
+        ("a&lt;b <b>one</b>", "one a<b", "<b>one</b> a<b"),
+    ],
+)
+def test_tags_follow_their_words(document: str, target: str, expected: str) -> None:
+    assert translated(document, target) == expected
+
+
+def test_a_text_without_tags_is_escaped() -> None:
+    assert placed("a < b", [], "b < a & c", [], escape) == "b &lt; a &amp; c"
+
+
+def test_elements_of_several_sentences() -> None:
+    (block,) = blocks("One <b>two. Three</b> four.")
+    parts = [AlignedPart(0, 0, np.eye(3, dtype=np.float32)), AlignedPart(3, 3, np.eye(3, dtype=np.float32))]
+    assert (
+        placed(block.text, block.elements, "Eins zwei. Drei vier.", parts) == "Eins <b>zwei. Drei</b> vier."
+    )
+
+
+fragments = st.recursive(
+    st.sampled_from(["word ", "H2O", "x", "  \n", "a, b. ", "&amp; ", "Sätze ", "<img/>", "日本語"]),
+    lambda inner: st.builds(
+        "<{0}>{1}</{0}>".format, st.sampled_from("biuq"), st.lists(inner, max_size=4).map("".join)
+    ),
+    max_leaves=12,
+)
+targets = st.lists(st.sampled_from(["eins", "H2O", "zwei.", "drei,", "x", "&", "<", "日本"]), max_size=8)
+
+
+@given(st.lists(fragments, max_size=5).map("".join), targets.map(" ".join), st.integers(0, 2**32))
+def test_the_result_has_the_same_tags_and_the_same_text(document: str, target: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for block in blocks(document):
+        if block.text:
+            rows, columns = len(units(target)), len(units(block.text))
+            shares = random.dirichlet(np.full(columns + 1, 0.2), rows)[:, :columns].astype(np.float32)
+            parts = [AlignedPart(0, 0, shares)]
+            result = placed(block.text, block.elements, target, parts, lambda text: escape(text, quote=False))
+            assert unescape(TAG.sub("", result)) == target
+            assert sorted(TAG.findall(result)) == sorted(TAG.findall(block.raw))
+            etree.fromstring(f"<root>{result}</root>")
+
+
+def test_many_tags_take_linear_time() -> None:
+    document = "<b>a</b> " * 20_000
+    target = "b " * 20_000
+    (block,) = blocks(document)
+    shares = np.eye(100, dtype=np.float32)
+    parts = [AlignedPart(n, n, shares) for n in range(0, 20_000, 100)]
+    assert placed(block.text, block.elements, target, parts).count("<b>") == 20_000
