@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.runtime.devices import Precision
+    from nmt_cli.text.formats import Format
     from nmt_cli.text.tokenizers import Tokenizers
-    from nmt_cli.translation.document import Document
     from nmt_cli.translation.loading import Loaded
     from nmt_cli.translation.pairs import Alignment
     from nmt_cli.translation.translator import Translation
@@ -171,31 +171,27 @@ class Model:
         sentences, spaces = self.sentences(text)
         return self.joined(self.translate(sentences, search), spaces)
 
-    def translate_html(
-        self,
-        document: str,
-        search: SearchConfig | None = None,
-        dialect: Literal["html", "xml"] = "html",
-        ignored: Collection[str] = (),
-    ) -> str:
-        """Return the translation of a document with markup. The text of a block, such as a paragraph, is
-        translated as a whole. Its inline tags return to the words that the model attends to. Elements stay as
-        they are if they are named in `ignored`, are marked `translate="no"`, or contain code.
+    def translate_html(self, text: str, search: SearchConfig | None = None) -> str:
+        """Return the translation of an HTML document. The text of a block, such as a paragraph, is translated
+        as a whole. Its inline tags return to the words that the model attends to. Code and elements with
+        `translate="no"` stay as they are.
 
-        >>> model.translate_html("<p>One is.</p>\\n<p>Two <b>is</b>.</p>")
-        '<p>One is.</p>\\n<p>Two <b>is</b>.</p>'
+        >>> model.translate_html("<p>One is.</p><p>Two <b>is</b>.</p>")
+        '<p>One is.</p><p>Two <b>is</b>.</p>'
         """
-        from nmt_cli.text.markup import blocks
-        from nmt_cli.translation.document import cut, escaped
+        return self.translate_document(text, "html", search)
 
-        return self.translate_document(
-            cut(blocks(document, dialect, ignored), self.sentences, escaped), search
-        )
+    def translate_document(self, text: str, form: Format, search: SearchConfig | None = None) -> str:
+        """Return the translation of the text of a file. `form` is "html", "xml", "xliff", "po", "srt" or
+        "vtt". Only text for people is translated. The rest stays as it is.
 
-    def translate_document(self, document: Document, search: SearchConfig | None = None) -> str:
-        """Return the translation of a document that is cut into sentences."""
-        from nmt_cli.translation.document import TranslatedSentence
+        >>> model.translate_document("1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n", "srt")
+        '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'
+        """
+        from nmt_cli.text.formats import blocks_of
+        from nmt_cli.translation.document import TranslatedSentence, cut
 
+        document = cut(blocks_of(text, form), self.sentences)
         translations = self.translations(document.sentences, search, aligned=document.has_tags)
         texts = [TranslatedSentence(one.checked_text, one.shares_TS) for one in translations]
         return document.translated(texts, self.joined)

@@ -5,9 +5,9 @@ text without its inline tags. The time is linear in the length of the document, 
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import unescape
+from html import escape, unescape
 from itertools import groupby
 from typing import Literal
 
@@ -77,6 +77,12 @@ class Block:
     elements: Sequence[Element] = ()
     """The outermost inline elements, in order."""
 
+    escape: Callable[[str], str] = str
+    """Prepares translated text for the document."""
+
+    lines: int = 1
+    """Number of lines of the translation."""
+
     @property
     def spaces(self) -> tuple[str, str]:
         """The whitespace at the start and at the end of `raw` that `text` does not have."""
@@ -85,6 +91,11 @@ class Block:
         content = self.raw.strip(" \t\n\r\f")
         before, _, after = self.raw.partition(content)
         return before, after
+
+
+def escaped(text: str) -> str:
+    """Return `text` for HTML and XML: with character references for &, < and >."""
+    return escape(text, quote=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +128,37 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
 def _block(tokens: Sequence[_Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
     raw = "".join(token.raw for token in tokens)
+    try:
+        texts = [SPACES.sub(" ", unescape(one.raw)) if one.kind == "text" else "" for one in tokens]
+    except ValueError:  # a character reference with a number that is too long
+        return Block(raw)
     text, length = [""], 0
     root = last_fixed = Element("", 0)
-    open_elements = [root]
-    for token in tokens:
+    opened = [root]
+    for token, words in zip(tokens, texts, strict=True):
         spaced = not length or text[-1].endswith(" ")
         match token.kind:
             case "text":
-                try:
-                    words = SPACES.sub(" ", unescape(token.raw))
-                except ValueError:  # a character reference with a number that is too long
-                    return Block(raw)
                 if last_fixed.end == length:
                     last_fixed.spaced = last_fixed.spaced[0], words.startswith(" ")
-                if words.startswith(" ") and spaced:
-                    words = words[1:]
-                if words:
-                    text.append(words)
-                    length += len(words)
+                # Whitespace between words is one space, also if it is divided by tags.
+                words = words.removeprefix(" ") if spaced else words
+                text += [words] if words else []
+                length += len(words)
             case "open":
-                element = Element(token.raw, length)
-                open_elements[-1].children.append(element)
-                open_elements.append(element)
+                opened.append(Element(token.raw, length))
+                opened[-2].children.append(opened[-1])
             case "close":
-                element = open_elements.pop()
-                element.closing, element.end = token.raw, length
+                opened[-1].closing, opened[-1].end = token.raw, length
+                opened.pop()
             case "fixed":
                 last_fixed = Element(token.raw, length, length, spaced=(spaced, False))
-                open_elements[-1].children.append(last_fixed)
+                opened[-1].children.append(last_fixed)
             case _:
-                open_elements[-1].children.append(Element(token.raw, length, length))
-    joined = "".join(text)
-    return Block(raw, joined.rstrip(" "), root.children) if WORDS.search(joined) else Block(raw)
+                opened[-1].children.append(Element(token.raw, length, length))
+    if not WORDS.search(joined := "".join(text)):
+        return Block(raw)
+    return Block(raw, joined.rstrip(" "), root.children, escaped)
 
 
 def _breaks(tokens: Sequence[_Token], block_level: Sequence[bool]) -> list[bool]:

@@ -1,9 +1,9 @@
 """A text or a file with markup, cut into sentences to translate, and put together from their translations."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
-from itertools import islice
+from itertools import islice, pairwise
 
 from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import AlignedPart, Shares, placed, units
@@ -24,11 +24,6 @@ class TranslatedSentence:
     """The alignment with the source sentence. None if there are no tags to place."""
 
 
-def escaped(text: str) -> str:
-    """Return `text` for HTML and XML: with character references for &, < and >."""
-    return escape(text, quote=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text, cut into blocks, whose texts are cut into sentences."""
@@ -40,9 +35,6 @@ class Document:
     sentences: Sequence[str]
     spaces: Sequence[str]
     """The whitespace after each sentence."""
-
-    escape: Callable[[str], str] = str
-    """Prepares translated text for the format of the document."""
 
     @property
     def has_tags(self) -> bool:
@@ -59,16 +51,14 @@ class Document:
                 continue
             own = [*islice(texts, count)]
             text = join([one.text for one in own], [*islice(spaces, count)])
-            if block.elements:
-                content = placed(block.text, block.elements, text, _aligned_parts(own), self.escape)
-            else:
-                content = self.escape(text)
+            content = placed(block.text, block.elements, text, _aligned_parts(own), block.escape)
+            content = _wrapped(content, block.lines, "\r\n" if "\r\n" in block.raw else "\n")
             before, after = block.spaces
             parts += [before, content, after]
         return "".join(parts)
 
 
-def cut(blocks: Sequence[Block], split: Split, escape: Callable[[str], str] = str) -> Document:
+def cut(blocks: Sequence[Block], split: Split) -> Document:
     """Cut the text of each block into sentences."""
     counts: list[int] = []
     sentences: list[str] = []
@@ -78,7 +68,7 @@ def cut(blocks: Sequence[Block], split: Split, escape: Callable[[str], str] = st
         counts.append(len(parts))
         sentences += parts
         spaces += whitespace
-    return Document(blocks, counts, sentences, spaces, escape)
+    return Document(blocks, counts, sentences, spaces)
 
 
 def _aligned_parts(translations: Sequence[TranslatedSentence]) -> list[AlignedPart]:
@@ -91,3 +81,13 @@ def _aligned_parts(translations: Sequence[TranslatedSentence]) -> list[AlignedPa
             source += one.shares_TS.shape[1]
         target += len(units(one.text))
     return parts
+
+
+def _wrapped(content: str, lines: int, newline: str) -> str:
+    """Return `content` in at most `lines` lines of similar length, which end at spaces outside tags."""
+    spaces = [found.start() for found in re.finditer(r" (?![^<>]*>)", content)] if lines > 1 else []
+    ends: list[int] = []
+    for number in range(1, lines):
+        if left := [space for space in spaces if space > (ends[-1] if ends else 0)]:
+            ends.append(min(left, key=lambda space: abs(space - number * len(content) // lines)))
+    return newline.join(content[start + 1 : end] for start, end in pairwise([-1, *ends, len(content)]))

@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 from nmt_cli.serving.directions import Direction
 from nmt_cli.text.markup import Block, Dialect, blocks
-from nmt_cli.translation.document import Document, TranslatedSentence, escaped
+from nmt_cli.translation.document import Document, TranslatedSentence
 from nmt_cli.translation.document import cut as cut_document
 from nmt_cli.translation.translator import Translation
 
@@ -97,7 +97,7 @@ def cut(job: Job) -> Documents:
     by_line = model.config.input.sentences == "keep"
     split = _lines if by_line else model.sentences
     if job.markup:
-        texts = [cut_document(blocks(text, job.markup, job.ignored), split, escaped) for text in job.texts]
+        texts = [cut_document(blocks(text, job.markup, job.ignored), split) for text in job.texts]
     else:
         texts = [cut_document([Block(text, text)], split) for text in job.texts]
     sentences = [sentence for text in texts for sentence in text.sentences]

@@ -1,0 +1,123 @@
+"""Files in formats with text to translate."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.text.formats import Format, blocks_of
+from nmt_cli.translation.document import TranslatedSentence, cut
+
+PO = """# a comment
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+#: main.c:1
+msgctxt "menu"
+msgid "Open \\"it\\"\\n"
+msgstr ""
+
+msgid ""
+"two "
+"lines"
+msgstr ""
+
+msgid "done"
+msgstr "fertig"
+
+msgid "done too"
+msgstr ""
+"fertig"
+
+msgid "%d <b>file</b> &"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+SRT = """1\r
+00:00:01,000 --> 00:00:02,000\r
+one two\r
+three <i>four</i> five\r
+\r
+2\r
+00:00:03,000 --> 00:00:04,000\r
+- six\r
+- seven\r
+"""
+
+VTT = """WEBVTT
+
+NOTE not this
+
+intro
+00:01.000 --> 00:02.000 align:start
+<v Ann>one &amp; two</v>
+"""
+
+XLIFF = """<xliff version="1.2"><file source-language="en"><body>
+<trans-unit id="1"><source>one <g id="1">two</g></source></trans-unit>
+<trans-unit id="2"><source>one</source><target>eins</target></trans-unit>
+<trans-unit id="3"><source>two</source>
+  <target state="new"/></trans-unit>
+<trans-unit id="4"><source>three</source><target></target></trans-unit>
+<trans-unit id="5"><source>–</source></trans-unit>
+</body></file></xliff>
+"""
+
+
+def upper(text: str, form: Format) -> str:
+    """The translation into capital letters."""
+    document = cut(blocks_of(text, form), lambda text: ([text], [""]))
+    texts = [TranslatedSentence(sentence.upper()) for sentence in document.sentences]
+    return document.translated(texts, lambda texts, spaces: "".join(texts))
+
+
+def test_po_gets_the_missing_translations() -> None:
+    result = upper(PO, "po")
+    assert 'msgid "Open \\"it\\"\\n"\nmsgstr "OPEN \\"IT\\"\\n"\n' in result
+    assert '"lines"\nmsgstr "TWO LINES"\n' in result
+    assert 'msgstr "fertig"\n\nmsgid "done too"\nmsgstr ""\n"fertig"\n' in result
+    assert 'msgstr[1] "%D FILES"\n\n#~ msgid "old"\n#~ msgstr ""\n' in result
+    assert "FILE" in result and "<b>" in result.split("msgstr[0]")[1] and "&amp;" in result
+    assert result.startswith(PO[: PO.index("#: main.c")])
+
+
+def test_subtitles_keep_times_and_the_number_of_lines() -> None:
+    source = SRT.replace("<i>", "").replace("</i>", "")
+    expected = source.replace("one two\r\nthree four five", "ONE TWO THREE\r\nFOUR FIVE")
+    assert upper(source, "srt") == expected.replace("six", "SIX").replace("seven", "SEVEN")
+
+
+def test_webvtt_keeps_everything_but_the_text() -> None:
+    assert upper(VTT, "vtt") == VTT.replace("one &amp; two", "ONE &amp; TWO")
+
+
+def test_xliff_gets_the_missing_targets() -> None:
+    result = upper(XLIFF, "xliff")
+    assert result.count("<target") == 4
+    assert "<target>eins</target>" in result
+    assert '<source>two</source>\n  <target state="new">TWO</target></trans-unit>' in result
+    assert "<source>three</source><target>THREE</target>" in result
+    assert "<source>–</source></trans-unit>" in result
+
+
+@pytest.mark.parametrize("form", ["html", "xml", "srt", "vtt"])
+@given(text=st.text(alphabet='a <>/b"=-\n\r&;0123:,.\\'))
+def test_the_blocks_joined_are_the_file(form: Format, text: str) -> None:
+    assert "".join(block.raw for block in blocks_of(text, form)) == text
+
+
+@given(
+    st.lists(st.sampled_from([*PO.splitlines(keepends=True), 'msgstr ""\n', '"x\n', "\\", "\n"])).map("".join)
+)
+def test_any_po_file_keeps_its_lines(text: str) -> None:
+    result = upper(text, "po")
+    assert result.count("\n") == text.count("\n")
+
+
+@given(st.text(alphabet='<>/source trg"=-\nab'))
+def test_any_xliff_file_is_accepted(text: str) -> None:
+    upper(text, "xliff")
