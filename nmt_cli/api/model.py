@@ -181,9 +181,15 @@ class Model:
         """
         return self.translate_document(text, "html", search)
 
-    def translate_document(self, text: str, form: Format, search: SearchConfig | None = None) -> str:
+    def translate_document(
+        self,
+        text: str,
+        form: Format,
+        search: SearchConfig | None = None,
+        report: Callable[[Translation], None] = lambda translation: None,
+    ) -> str:
         """Return the translation of the text of a file. `form` is "html", "xml", "xliff", "po", "srt" or
-        "vtt". Only text for people is translated. The rest stays as it is.
+        "vtt". Only text for people is translated. The rest stays as it is. `report` gets each sentence.
 
         >>> model.translate_document("1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n", "srt")
         '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'
@@ -193,7 +199,10 @@ class Model:
 
         document = cut(blocks_of(text, form), self.sentences)
         translations = self.translations(document.sentences, search, aligned=document.has_tags)
-        texts = [TranslatedSentence(one.checked_text, one.shares_TS) for one in translations]
+        texts = []
+        for one in translations:
+            report(one)
+            texts.append(TranslatedSentence(one.checked_text, one.shares_TS))
         return document.translated(texts, self.joined)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:

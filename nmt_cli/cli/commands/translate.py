@@ -27,11 +27,13 @@ from nmt_cli.cli.options import (
     with_settings,
 )
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import LONGEST_BYTES, endings, lines, open_bytes, refuse_large
+from nmt_cli.corpus.files import LONGEST_BYTES, MOST_BYTES_HELD, endings, lines, open_bytes, refuse_large
 from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import set_own_threads
+from nmt_cli.text.formats import SUFFIXES, Format
 from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
 
@@ -56,7 +58,7 @@ LONGEST_HELD = 1 << 26
 @click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
 @click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
 @click.option(
-    "--input", "source", type=EXISTING_FILE, help="Text, .tsv, WMT .sgm or .xml to read instead of stdin."
+    "--input", "source", type=EXISTING_FILE, help="File to read instead of stdin. See below for formats."
 )
 @click.option("--output", "target", type=FILE, help="File to write instead of stdout. .gz compresses it.")
 @click.option(
@@ -80,20 +82,22 @@ def translate(
     page: Path | None,
     quiet: bool,
 ) -> None:
-    """Translate text line by line.
+    """Translate text line by line, or a document.
 
     MODEL is a model, checkpoint or run folder. Several are an ensemble. Each
     line is translated as soon as it arrives.
 
-    A WMT test set is translated segment by segment. For a .tsv file, the first
-    column is translated. With --n-best, each translation is a line
-    "line number ||| text ||| logprob= ... ||| score".
+    In .html, .xml, .xliff, .po, .srt and .vtt files, only the text is
+    translated, and tags stay. A WMT test set is translated segment by segment,
+    and a .tsv file by its first column. With --n-best, each translation is a
+    line "line number ||| text ||| logprob= ... ||| score".
 
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
     if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
-    if target and sgm.is_test_set(target):
+    document = _document(source, form, page)
+    if target and sgm.is_test_set(target) and not document:
         raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
@@ -107,17 +111,40 @@ def translate(
         html = pages.enter_context(file_written_whole(page)) if page else None
         attention, skipped = AttentionPage(html, model), Noted()
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        raw_lines = _lines(source, model.languages[0], config, stack, skipped)
         report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
-        translations = _translations(model, raw_lines, report, None if target else outgoing.flush)
-        # A column has no room for alignments.
-        with_source = _is_table(source) and _is_table(target or source) and not config.output.alignments
-        closed = stack.enter_context(closing(translations))
-        _write(outgoing, closed, None if form == "json" else config.search.n_best, with_source, attention)
+        if document:
+            outgoing.write(model.translate_document(*document, report=report.line).encode())
+        else:
+            raw_lines = _lines(source, model.languages[0], config, stack, skipped)
+            translations = _translations(model, raw_lines, report, None if target else outgoing.flush)
+            # A column has no room for alignments.
+            with_source = _is_table(source) and _is_table(target or source) and not config.output.alignments
+            closed = stack.enter_context(closing(translations))
+            _write(outgoing, closed, None if form == "json" else config.search.n_best, with_source, attention)
         stack.close()  # completes the output file, even if the page fails
         attention.write()
         if report.failed.count or skipped.count:
             sys.exit(1)
+
+
+def _document(source: Path | None, form: str, page: Path | None) -> tuple[str, Format] | None:
+    """Return the text and the format of a document to translate as a whole, or None for lines. Raise
+    `UsageError` for options that need lines."""
+    formats = [SUFFIXES[ending] for ending in endings(source) if ending in SUFFIXES] if source else []
+    if not source or not formats:
+        return None
+    with open_bytes(source) as stream:
+        content = stream.read(MOST_BYTES_HELD + 1)
+    refuse_large(len(content), str(source), MOST_BYTES_HELD)
+    if sgm.is_test_set(source) and b"<seg" in content:
+        return None
+    if form == "json" or page:
+        option = "--format json" if form == "json" else "--attention"
+        raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
+    try:
+        return content.decode(), formats[0]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source} is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
 
 
 def _chosen(models: Sequence[Path], quiet: bool) -> TranslateConfig:

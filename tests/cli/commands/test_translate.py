@@ -227,6 +227,36 @@ def test_an_output_that_ends_like_a_test_set_is_refused(run: Nmt, tmp_path: Path
     assert_one_line(result, 2, "out.sgm.gz: the output is lines of text. Name a .txt file.")
 
 
+DOCUMENTS = {
+    "page.html": "<p>abc <b>de</b>\n f</p><p>g h</p><code>no</code>\n",
+    "page.xml": "<page><title>abc</title><p>de <x>f</x></p></page>\n",
+    "film.srt": "1\r\n00:00:01,000 --> 00:00:02,000\r\nabc\r\nde\r\n",
+    "app.po": 'msgid ""\nmsgstr "x"\n\nmsgid "abc"\nmsgstr ""\n',
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_keeps_everything_but_its_text(run: Nmt, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(DOCUMENTS[name], newline="")
+    output = tmp_path / f"out-{name}"
+    assert run("--input", tmp_path / name, "--output", output).returncode == 0
+    # The model copies its input.
+    expected = DOCUMENTS[name].replace("abc <b>de</b>\n f", "abc <b>de</b> f")
+    assert output.read_bytes().decode() == expected.replace('abc"\nmsgstr ""', 'abc"\nmsgstr "abc"')
+
+
+@pytest.mark.parametrize("option", ["--format json", "--attention page.html"])
+def test_options_for_lines_are_refused_for_a_document(run: Nmt, tmp_path: Path, option: str) -> None:
+    (tmp_path / "page.html").write_text("<p>abc</p>")
+    result = run("--input", tmp_path / "page.html", *option.split())
+    assert_one_line(result, 2, "needs lines of text, but", "page.html is a document. Leave it out.")
+
+
+def test_a_document_must_be_utf8(run: Nmt, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_bytes(b"<p>ab\xe4</p>")
+    assert_one_line(run("--input", tmp_path / "page.html"), 1, "page.html is not UTF-8 (byte 6). Convert it.")
+
+
 def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Nmt, tmp_path: Path) -> None:
     source = tmp_path / "pairs.tsv"
     source.write_text("abc\tignored\t0.5\nde\n\n")
