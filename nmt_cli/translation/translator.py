@@ -24,7 +24,7 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
-from nmt_cli.translation.text.unit_shares import Shares, unit_shares
+from nmt_cli.translation.text.unit_shares import unit_shares
 
 MAX_PARTS = 1 << 20
 """Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + index`."""
