@@ -27,8 +27,9 @@ def unit_shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:
         return shares_TS
     target = tokenizers.target
     sources, targets = ([one.tokens for one in parts] for parts in (line.sentences, best.parts))
-    ends_S = _ends(line.raw, sources, line.values, tokenizers.source.decode)
-    ends_T = _ends(best.text, targets, line.values, lambda ids: target.restore(target.decode(ids)))
+    values = [one.values for one in line.prepared]
+    ends_S = _ends(line.raw, sources, values, tokenizers.source.decode)
+    ends_T = _ends(best.text, targets, values, lambda ids: target.restore(target.decode(ids)))
     if not len(ends_S) or not len(ends_T):
         return shares_TS
     units_S = np.searchsorted(_starts(line.raw, spans_S), [0, *ends_S[:-1]], "right") - 1
