@@ -229,8 +229,11 @@ class Translator:
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        wanted = self._aligned and candidates
-        shares_TS = unit_shares(self.tokenizers, line, candidates[0]) if wanted else None
+        shares_TS = None
+        if self._aligned and candidates:
+            best = candidates[0]
+            values = [one.values for one in line.prepared]
+            shares_TS = unit_shares(self.tokenizers, line.raw, line.sentences, values, best.text, best.parts)
         return Translation(line, candidates, raised, failed, shares_TS)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:

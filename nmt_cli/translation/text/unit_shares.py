@@ -1,39 +1,43 @@
 """The alignment of the words of a line, from the attention of its subword tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.text.placeholders import Values, restored
 from nmt_cli.text.tag_placement import Shares, units
 from nmt_cli.text.tokenizers import Tokenizers
 
-if TYPE_CHECKING:  # translator.py imports this module
-    from nmt_cli.translation.translator import Candidate, Line
 
+def unit_shares(
+    tokenizers: Tokenizers,
+    line: str,
+    sentences: Sequence[Sentence],
+    values: Sequence[Values],
+    translation: str,
+    hypotheses: Sequence[Hypothesis],
+) -> Shares:
+    """Return the alignment of the units of a raw `line` and its `translation`.
 
-def unit_shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:
-    """Return the alignment of the units of `line` and `best`. A target unit has the attention of its first
-    token, which aligns better than its other tokens. A source unit has the sum over its tokens. Without
-    attention, all shares are 0."""
-    spans_S, spans_T = units(line.raw), units(best.text)
+    `sentences` and `hypotheses` are their parts, and `values` has the placeholders of each. A target unit has
+    the attention of its first token, which aligns better than its other tokens. A source unit has the sum
+    over its tokens. Without attention, all shares are 0.
+    """
+    spans_S, spans_T = units(line), units(translation)
     shares_TS = np.zeros((len(spans_T), len(spans_S)), np.float32)
-    attention = [part.attention_TS for part in best.parts if part.attention_TS is not None]
-    if not shares_TS.size or len(attention) < len(best.parts):
+    attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
+    if not shares_TS.size or len(attention) < len(hypotheses):
         return shares_TS
     target = tokenizers.target
-    sources, targets = ([one.tokens for one in parts] for parts in (line.sentences, best.parts))
-    values = [one.values for one in line.prepared]
-    ends_S = _ends(line.raw, sources, values, tokenizers.source.decode)
-    ends_T = _ends(best.text, targets, values, lambda ids: target.restore(target.decode(ids)))
+    sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
+    ends_S = _ends(line, sources, values, tokenizers.source.decode)
+    ends_T = _ends(translation, targets, values, lambda ids: target.restore(target.decode(ids)))
     if not len(ends_S) or not len(ends_T):
         return shares_TS
-    units_S = np.searchsorted(_starts(line.raw, spans_S), [0, *ends_S[:-1]], "right") - 1
-    first_T = np.searchsorted(ends_T, _starts(best.text, spans_T), "right")
+    units_S = np.searchsorted(_starts(line, spans_S), [0, *ends_S[:-1]], "right") - 1
+    first_T = np.searchsorted(ends_T, _starts(translation, spans_T), "right")
     rows_TS = _joined(attention)[np.minimum(first_T, len(ends_T) - 1)]
     np.add.at(shares_TS.T, np.maximum(units_S, 0), rows_TS.T)
     return shares_TS
