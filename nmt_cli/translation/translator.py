@@ -231,9 +231,11 @@ class Translator:
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
         shares_TS = None
         if self._aligned and candidates:
-            best = candidates[0]
+            first = candidates[0]
             values = [one.values for one in line.prepared]
-            shares_TS = unit_shares(self.tokenizers, line.raw, line.sentences, values, best.text, best.parts)
+            shares_TS = unit_shares(
+                self.tokenizers, line.raw, line.sentences, values, first.text, first.parts
+            )
         return Translation(line, candidates, raised, failed, shares_TS)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
