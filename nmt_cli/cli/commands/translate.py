@@ -94,11 +94,7 @@ def translate(
 
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
-    if page and target and resolved(page) == resolved(target):
-        raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
-    document = _document(source, form, page)
-    if target and sgm.is_test_set(target) and not document:
-        raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
+    document = _document(source, target, form, page)
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, quiet)
@@ -127,20 +123,33 @@ def translate(
             sys.exit(1)
 
 
-def _document(source: Path | None, form: str, page: Path | None) -> tuple[str, Format] | None:
+def _document(
+    source: Path | None, target: Path | None, form: str, page: Path | None
+) -> tuple[str, Format] | None:
     """Return the text and the format of a document to translate as a whole, or None for lines. Raise
-    `UsageError` for options that need lines."""
-    formats = [SUFFIXES[ending] for ending in endings(source) if ending in SUFFIXES] if source else []
-    if not source or not formats:
+    `UsageError` for options that do not fit the input, and for one file for two outputs."""
+    if page and target and resolved(page) == resolved(target):
+        raise click.UsageError(f"--attention and --output are both {page}. Use two files.")
+    document = _read_document(source) if source else None
+    if document and (form == "json" or page):
+        option = "--format json" if form == "json" else "--attention"
+        raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
+    if target and sgm.is_test_set(target) and not document:
+        raise click.UsageError(f"--output {target}: the output is lines of text. Name a .txt file.")
+    return document
+
+
+def _read_document(source: Path) -> tuple[str, Format] | None:
+    """Return the text and the format of a document, or None if `source` has lines or is a WMT test set. Raise
+    `UserError` if the document is too large or not UTF-8."""
+    formats = [SUFFIXES[ending] for ending in endings(source) if ending in SUFFIXES]
+    if not formats:
         return None
     with open_bytes(source) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(source), MOST_BYTES_HELD)
     if sgm.is_test_set(source) and b"<seg" in content:
         return None
-    if form == "json" or page:
-        option = "--format json" if form == "json" else "--attention"
-        raise click.UsageError(f"{option} needs lines of text, but {source} is a document. Leave it out.")
     try:
         return content.decode(), formats[0]
     except UnicodeDecodeError as error:
