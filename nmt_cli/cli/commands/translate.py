@@ -87,10 +87,9 @@ def translate(
     MODEL is a model, checkpoint or run folder. Several are an ensemble. Each
     line is translated as soon as it arrives.
 
-    In .html, .xml, .xliff, .po, .srt and .vtt files, only the text is
-    translated, and tags stay. A WMT test set is translated segment by segment,
-    and a .tsv file by its first column. With --n-best, each translation is a
-    line "line number ||| text ||| logprob= ... ||| score".
+    In .html, .xml, .xliff, .po, .srt and .vtt files, only text is translated.
+    Of a WMT test set it is each segment, of a .tsv file the first column. With
+    --n-best, lines are "line number ||| text ||| logprob= ... ||| score".
 
     The exit code is 1 if a line needs too much memory, or over 64 MiB on stdin.
     """
