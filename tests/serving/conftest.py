@@ -16,12 +16,11 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from nmt_cli.api import InputConfig, Model, TranslateConfig, load
-from nmt_cli.serving.app import application
+from nmt_cli.serving.app import Middleware, application
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.connections import RareReports
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
-from nmt_cli.serving.middleware import Middleware
 from nmt_cli.serving.server import uvicorn_server
 from nmt_cli.serving.service import Service
 
