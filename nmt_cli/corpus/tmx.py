@@ -5,6 +5,7 @@ nesting that is too large for a translation memory is an error too.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
@@ -23,10 +24,13 @@ LONGEST_TAG = 1 << 24
 MAX_DEPTH = 100
 BLOCK_BYTES = 1 << 18
 
-MAX_LANGUAGES, MAX_LISTED = 1000, 20
-"""Maximum number of language names that are kept, and that a message lists."""
+MAX_LISTED = 20
+"""Maximum number of language names that a message lists."""
 
 Side = Literal["source", "target"]
+
+_fits = lru_cache(maxsize=100)(fits)
+"""Cached, because most files repeat two names, and a comparison takes as long as parsing a segment."""
 
 
 def pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[tuple[bytes, bytes]]:
@@ -54,7 +58,6 @@ class _Reader:
         self.languages: set[str] = set()
         self._path = path
         self._langs: dict[Side, str] = {"source": source_lang, "target": target_lang}
-        self._sides_of: dict[str, list[Side]] = {}
         self._fed = self._depth = self._native = self._length = 0
         self._sides: list[Side] = []
         """The sides of the current segment. Empty if it is in another language."""
@@ -134,11 +137,6 @@ class _Reader:
 
     def _matching(self, language: str) -> list[Side]:
         """Return the sides, none to two, whose language fits `language`. Keep the label for messages."""
-        if language not in self._sides_of:
-            if len(self.languages) < MAX_LISTED:
-                self.languages.add(language)
-            sides: list[Side] = [side for side, lang in self._langs.items() if fits(language, lang)]
-            if len(self._sides_of) >= MAX_LANGUAGES:  # a hostile file would fill the memory
-                return sides
-            self._sides_of[language] = sides
-        return self._sides_of[language]
+        if len(self.languages) < MAX_LISTED:
+            self.languages.add(language)
+        return [side for side, lang in self._langs.items() if _fits(language, lang)]
