@@ -90,7 +90,17 @@ def import_tensors(
     left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
     source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
     for one in correspondences(config, source, target):
-        tensor = torch.cat([_taken(left, name, shape, where) for name, shape in one.theirs.items()])
+        parts: list[Tensor] = []
+        for name, shape in one.theirs.items():
+            if name not in left:
+                raise UserError(f"{where} has no {name}, so nmt does not support this model.")
+            part = left.pop(name).detach()
+            if part.shape != torch.Size(shape):
+                raise UserError(f"{where}: {name} is {list(part.shape)}, not {list(shape)}.")
+            parts.append(part.float())
+            if not parts[-1].isfinite().all():
+                raise UserError(f"{where}: {name} has values that are not finite.")
+        tensor = torch.cat(parts)
         for axis in one.channel_axes:
             tensor = tensor.index_select(axis, order)
         imported[one.ours] = tensor
@@ -99,20 +109,6 @@ def import_tensors(
             f"{where} has {min(left)}, which nmt's Transformer lacks. It is another kind of model."
         )
     return imported
-
-
-def _taken(tensors: dict[str, Tensor], name: str, shape: Sequence[int], where: str) -> Tensor:
-    """Remove a tensor from `tensors`, and return the tensor in fp32. Raise `UserError`, which names the file
-    `where`, if the tensor is missing, not finite, or not of `shape`."""
-    if name not in tensors:
-        raise UserError(f"{where} has no {name}, so nmt does not support this model.")
-    tensor = tensors.pop(name).detach()
-    if tuple(tensor.shape) != tuple(shape):
-        raise UserError(f"{where}: {name} is {list(tensor.shape)}, not {list(shape)}.")
-    tensor = tensor.float()
-    if not tensor.isfinite().all():
-        raise UserError(f"{where}: {name} has values that are not finite.")
-    return tensor
 
 
 def export_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -176,36 +172,31 @@ def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[C
 
 
 def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
-    """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder"."""
-    for (ours, theirs, channel_axes), biased in _modules(config, stack):
-        for kind, axes in (("weight", 2), ("bias", 1)) if biased else (("weight", 2),):
-            yield Correspondence(
-                f"{stack}.{number}.{ours}.{kind}",
-                {f"{stack}.layers.{number}.{name}.{kind}": shape[:axes] for name, shape in theirs.items()},
-                [axis for axis in channel_axes if axis < axes],
-            )
-
-
-def _modules(config: ModelConfig, stack: str) -> Iterator[tuple[Correspondence, bool]]:
-    """Yield (`Correspondence` of the weight, whether there is a bias) for each module in a layer of `stack`,
-    "encoder" or "decoder". Names do not include the layer. A bias has an element per row of the weight."""
+    """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder". A bias
+    has an element per row of the weight."""
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
+    modules: list[tuple[str, dict[str, list[int]], list[int], bool]] = []
     if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention
-        yield Correspondence("attention.value", {"ssru.value": [width, width]}, [0, 1]), False
-        yield Correspondence("attention.forget", {"ssru.forget": [width, width]}, [0, 1]), True
+        modules.append(("attention.value", {"ssru.value": [width, width]}, [0, 1], False))
+        modules.append(("attention.forget", {"ssru.forget": [width, width]}, [0, 1], True))
     else:
         joined = {"self_attn.q_proj": [keys, width], "self_attn.k_proj": [keys, width]}
         joined |= {"self_attn.v_proj": [values, width]}
-        yield Correspondence("attention.query_key_value", joined, [1]), biased
-        yield Correspondence("attention.output", {"self_attn.out_proj": [width, values]}, [0]), biased
-    yield Correspondence("after_attention.norm", {"self_attn_layer_norm": [width]}, [0]), True
+        modules.append(("attention.query_key_value", joined, [1], biased))
+        modules.append(("attention.output", {"self_attn.out_proj": [width, values]}, [0], biased))
+    modules.append(("after_attention.norm", {"self_attn_layer_norm": [width]}, [0], True))
     if stack == "decoder":
         joined = {"encoder_attn.k_proj": [keys, width], "encoder_attn.v_proj": [values, width]}
-        yield Correspondence("cross.query", {"encoder_attn.q_proj": [keys, width]}, [1]), biased
-        yield Correspondence("cross.key_value", joined, [1]), biased
-        yield Correspondence("cross.output", {"encoder_attn.out_proj": [width, values]}, [0]), biased
-        yield Correspondence("after_cross.norm", {"encoder_attn_layer_norm": [width]}, [0]), True
-    yield Correspondence("feed_forward.inner", {"fc1": [inner, width]}, [1]), True
-    yield Correspondence("feed_forward.outer", {"fc2": [width, inner]}, [0]), True
-    yield Correspondence("after_feed_forward.norm", {"final_layer_norm": [width]}, [0]), True
+        modules.append(("cross.query", {"encoder_attn.q_proj": [keys, width]}, [1], biased))
+        modules.append(("cross.key_value", joined, [1], biased))
+        modules.append(("cross.output", {"encoder_attn.out_proj": [width, values]}, [0], biased))
+        modules.append(("after_cross.norm", {"encoder_attn_layer_norm": [width]}, [0], True))
+    modules.append(("feed_forward.inner", {"fc1": [inner, width]}, [1], True))
+    modules.append(("feed_forward.outer", {"fc2": [width, inner]}, [0], True))
+    modules.append(("after_feed_forward.norm", {"final_layer_norm": [width]}, [0], True))
+    for ours, theirs, channel_axes, has_bias in modules:
+        for kind, axes in (("weight", 2), ("bias", 1)) if has_bias else (("weight", 2),):
+            prefix, used = f"{stack}.layers.{number}", [axis for axis in channel_axes if axis < axes]
+            shapes = {f"{prefix}.{name}.{kind}": shape[:axes] for name, shape in theirs.items()}
+            yield Correspondence(f"{stack}.{number}.{ours}.{kind}", shapes, used)

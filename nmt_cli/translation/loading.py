@@ -1,16 +1,15 @@
 """Loading of models for translation on one or more devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from nmt_cli.attention.cached import kernels
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.fast.packed import pack
@@ -19,7 +18,6 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision, first_devices, is_gpu, usual_translating_precision
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
-from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.translator import Translator
 
 
@@ -87,32 +85,30 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
         for device in devices:
             if not is_gpu(device):
                 set_own_threads(1)
-            tokenizers, models, trained_on = _read(paths, device)
+            read = _read(paths, device)
+            models = [model.transformer for model in read]
             for model in models:
                 pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
             Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
             copies.append(models)
     # Some model folders lack these values.
-    trained = min(filter(None, (one.get("longest") for one in trained_on)), default=None)
-    ratio = max(one.get("length_ratio", 1.0) for one in trained_on)
-    translator = Translator(tokenizers, models, config, trained, ratio)
+    trained = min(filter(None, (one.identity.trained_on.get("longest") for one in read)), default=None)
+    ratio = max(one.identity.trained_on.get("length_ratio", 1.0) for one in read)
+    translator = Translator(read[0].identity.tokenizers, models, config, trained, ratio)
     if not is_gpu(device):
         compiled.result()
         return Loaded(translator, copies * threads)
     return Loaded(translator, copies)
 
 
-def _read(
-    paths: Sequence[Path], device: torch.device
-) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
-    """Return the tokenizers, the model of each path on `device`, and each model's description of its training
-    data. Raise `UserError` if a folder has no model, or if the models have different vocabularies."""
-    read = [read_model(find_model(path), device) for path in paths]
-    first = read[0].identity.tokenizers
-    for path, model in zip(paths, read, strict=True):
-        if model.identity.tokenizers.fingerprint != first.fingerprint:
+def _read(paths: Sequence[Path], device: torch.device) -> list[Model]:
+    """Return the model of each path on `device`. Raise `UserError` if a folder has no model, or if the models
+    have different vocabularies."""
+    models = [read_model(find_model(path), device) for path in paths]
+    for path, model in zip(paths, models, strict=True):
+        if model.identity.tokenizers.fingerprint != models[0].identity.tokenizers.fingerprint:
             raise UserError(
                 f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
                 "trained on the same dataset."
             )
-    return first, [model.transformer for model in read], [model.identity.trained_on for model in read]
+    return models

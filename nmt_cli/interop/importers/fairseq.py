@@ -161,8 +161,9 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Return the architecture. For learned positions, cut the position tables in `tensors`. Raise `UserError`
-    for an unsupported setting, or if encoder and decoder differ in size or norm."""
+    """Return the architecture. Cut tables of learned positions in `tensors` to the rows that both have,
+    without padding rows. Raise `UserError` for an unsupported setting, a missing table, or if encoder and
+    decoder differ in size or norm."""
     for name in OFF:
         settings.demand(name, False)
     for name in ("embed_dim", "ffn_embed_dim", "attention_heads"):
@@ -173,7 +174,13 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     settings.demand("decoder_learned_pos", learned)
     shared = settings.flag("share_all_embeddings", False)
     tied = shared or settings.flag("share_decoder_input_output_embed", False)
-    longest = _cut_positions(tensors) if learned else ModelConfig().longest
+    longest = ModelConfig().longest
+    if learned:
+        names = [f"{name}.weight" for name in POSITIONS.values()]
+        if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
+            raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
+        longest = min(len(tensors[name]) for name in names) - FIRST
+        tensors |= {name: tensors[name][FIRST : FIRST + longest] for name in names}
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
         decoder_layers=settings.integer("decoder_layers"),
@@ -193,18 +200,6 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
         activation_dropout=settings.number("activation_dropout", 0.0),
         longest=longest,
     )
-
-
-def _cut_positions(tensors: dict[str, Tensor]) -> int:
-    """Cut both position tables in `tensors` to the rows that both have, without padding rows. Return the
-    number of rows left. Raise `UserError` if a table is missing or not a matrix."""
-    names = [f"{name}.weight" for name in POSITIONS.values()]
-    if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
-        raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
-    longest = min(len(tensors[name]) for name in names) - FIRST
-    for name in names:
-        tensors[name] = tensors[name][FIRST : FIRST + longest]
-    return longest
 
 
 def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:

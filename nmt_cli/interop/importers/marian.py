@@ -91,25 +91,13 @@ OUTSIDE_LAYERS = {
 POST, PRE = ("", "d"), ("n", "nd")
 """Marian's steps before a sublayer: the values for post-norm, then those for pre-norm."""
 
-SUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention", "rnn"),
-    "transformer-ffn-depth": (2,),
-    "transformer-train-position-embeddings": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-pool": (False,),
-    "lemma-dim-emb": (0,),
-    "ulr": (False,),
-    "right-left": (False,),
-}
-"""Values that our Transformer supports. Marian writes more settings, most of which change nothing here."""
-
-RECURRENT: Mapping[str, tuple[Any, ...]] = {
-    "dec-cell": ("ssru",),
-    "layer-normalization": (False,),
-    "transformer-rnn-projection": (False,),
-}
-"""Further supported values for a decoder without self-attention."""
+OFF = (
+    *("transformer-train-position-embeddings", "transformer-no-projection", "transformer-pool"),
+    *("ulr", "right-left"),
+)
+OFF_IF_RECURRENT = ("layer-normalization", "transformer-rnn-projection")
+"""Settings that nmt does not support, always or for a decoder without self-attention. Marian writes more
+settings, most of which change nothing here."""
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
@@ -213,8 +201,14 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
     """Return the architecture, with biases if `tensors`, by common names, contain any. Raise `UserError` for
     an unsupported setting, or a missing output matrix."""
     recurrent = settings.text("transformer-decoder-autoreg", "self-attention") == "rnn"
-    for name, choices in ({**SUPPORTED, **RECURRENT} if recurrent else SUPPORTED).items():
-        settings.demand(name, *choices)
+    for name in (*OFF, *OFF_IF_RECURRENT) if recurrent else OFF:
+        settings.demand(name, False)
+    if recurrent:
+        settings.demand("dec-cell", "ssru")
+    settings.demand("type", "transformer")
+    settings.demand("transformer-decoder-autoreg", "self-attention", "rnn")
+    settings.demand("transformer-ffn-depth", 2)
+    settings.demand("lemma-dim-emb", 0)
     pre = settings.text("transformer-preprocess", "") in PRE
     settings.demand("transformer-preprocess", *(PRE if pre else POST))
     settings.demand("transformer-postprocess", *(("da", "a") if pre else ("dan", "an")))

@@ -7,6 +7,7 @@ its settings, becomes an `Inert`, which keeps its arguments. Any other class is 
 import argparse
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,15 @@ STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pa
 MAX_CLASSES = 200
 REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 """The name that PyTorch's unpickler refused, in its error message."""
+
+SCALAR = numpy.float64(0).__reduce__()[0]
+DTYPES = [name for name in dir(numpy.dtypes) if name.endswith("DType")]
+NUMPYS: Mapping[str, Any] = {
+    **{"numpy.core.multiarray.scalar": SCALAR, "numpy._core.multiarray.scalar": SCALAR},
+    **{"numpy.dtype": numpy.dtype},
+    **{f"numpy.dtypes.{name}": getattr(numpy.dtypes, name) for name in DTYPES},
+}
+"""The classes of NumPy's numbers, by their names in pickled files of old and new versions."""
 
 
 class Inert:
@@ -46,7 +56,7 @@ def read_pickled(path: Path) -> Any:
     if is_zip:
         check_whole(path)
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
-    allowed |= {name: part for part, name in NUMPYS}
+    allowed |= NUMPYS
     # The unpickler stops at the first unknown name, so each attempt reveals one more.
     for _ in range(MAX_CLASSES):
         try:
@@ -65,18 +75,3 @@ def read_pickled(path: Path) -> Any:
                 ) from error
             allowed[name] = type("Inert", (Inert,), {})
     raise UserError(f"{path} names more than {MAX_CLASSES} classes, so it is not a model.")
-
-
-def _numpys() -> list[tuple[Any, str]]:
-    """Return (class, pickled name) for each class of NumPy numbers, and for names of old versions."""
-    kinds = [getattr(numpy.dtypes, name) for name in dir(numpy.dtypes) if name.endswith("DType")]
-    scalar = numpy.float64(0).__reduce__()[0]
-    return [
-        (scalar, "numpy.core.multiarray.scalar"),
-        (scalar, "numpy._core.multiarray.scalar"),
-        (numpy.dtype, "numpy.dtype"),
-        *((kind, f"numpy.dtypes.{kind.__name__}") for kind in kinds),
-    ]
-
-
-NUMPYS = _numpys()
