@@ -73,27 +73,18 @@ def test_one_measure_scores_many_systems_as_if_each_were_alone(texts: Texts) -> 
         assert measure.scores([lines(texts[name])]) == score(lines(texts[name]), references, ["chrf"])
 
 
-def test_the_default_metrics_are_bleu_and_chrf(texts: Texts) -> None:
-    results = score(lines(texts["one"]), [lines(texts["ref"])])
-    assert [one.label for one in results] == ["BLEU (sacrebleu, detokenised, 13a)", "chrF2"]
-
-
-def test_the_labels_distinguish_both_kinds_of_bleu(texts: Texts) -> None:
-    results = score(lines(texts["one"]), [lines(texts["ref"])], ["bleu", "paper-bleu"], lang="de")
-    assert [one.label for one in results] == [
-        "BLEU (sacrebleu, detokenised, 13a)",
-        "BLEU (paper protocol: tokenised, compounds split)",
-    ]
-    assert results[1].signature.startswith(
+def test_labels_and_signatures_name_the_kind_of_bleu(texts: Texts) -> None:
+    ours, reference = lines(texts["one"]), lines(texts["ref"])
+    assert [one.label for one in score(ours, [reference])] == ["BLEU (sacrebleu, detokenised, 13a)", "chrF2"]
+    (paper,) = score(ours, [reference], ["paper-bleu"], lang="de")
+    assert paper.label == "BLEU (paper protocol: tokenised, compounds split)"
+    assert paper.signature.startswith(
         "nrefs:1|case:mixed|eff:no|punct:replaced|tok:moses-de|compounds:split|refquotes:straight|smooth:none|"
     )
-
-
-def test_the_label_of_bleu_says_that_text_was_taken_as_tokenised() -> None:
     config = settings.read(ScoreConfig, assignments=["bleu.tokenizer=none"])
-    (result,) = score(["a b c d"], [["a b c d"]], ["bleu"], config)
-    assert result.label == "BLEU (sacrebleu, as tokenised in the files)"
-    assert result.value == pytest.approx(100)
+    (as_tokenized,) = score(["a b c d"], [["a b c d"]], ["bleu"], config)
+    assert as_tokenized.label == "BLEU (sacrebleu, as tokenised in the files)"
+    assert as_tokenized.value == pytest.approx(100)
 
 
 @pytest.mark.parametrize(

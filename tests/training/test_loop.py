@@ -211,19 +211,6 @@ def test_steps_that_are_left_out_are_counted_over_a_stop(
     assert all(tensor.isfinite().all() for tensor in tensors_of(run, step=3).values())
 
 
-def test_the_loss_is_the_mean_over_the_latest_steps(go: Go, run: Path) -> None:
-    _, events = go("training.max_steps=6", "training.log_every=3")
-    progress = [event for event in events if isinstance(event, Progress)]
-    lines = lines_of(run)
-    assert [event.step for event in progress] == [3, 6]
-    for event, some in zip(progress, (lines[:3], lines), strict=True):
-        tokens = sum(line["target_tokens"] for line in some)
-        loss = sum(line["loss"] * line["target_tokens"] for line in some) / tokens
-        assert event.loss == pytest.approx(loss, rel=1e-12)
-        assert (event.max_steps, event.skipped) == (6, 0)
-        assert 0 <= event.waiting <= 1
-
-
 def test_pairs_that_are_too_long_are_left_out_and_counted_once(go: Go, dataset: Dataset) -> None:
     _, events = go("batch.longest=20", "training.max_epochs=3", "training.max_steps=900")
     train = dataset.splits["train"]

@@ -70,12 +70,13 @@ def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
     assert [state["scores"] for state in states] == [states[0]["scores"]] * 2
 
 
-def test_it_reports_the_needs_of_the_run(go: Go) -> None:
+def test_it_reports_the_needs_of_the_run_before_the_first_step(go: Go) -> None:
     _, events = go("training.max_steps=2")
     message = notes(events)[0]
     assert message.startswith("preflight (")
     parts = ("the longest batch, ", " tokens, took ", " at most; a checkpoint takes ", "7 of them ", " free")
     assert [part for part in (*parts, "; 2 steps take about ") if part not in message] == []
+    assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
 
 @pytest.mark.parametrize(("times", "measured"), [([100.0, 2.0], 2.0), ([200.0, 2.0], 200.0)])
@@ -86,11 +87,6 @@ def test_the_time_is_that_of_a_warm_batch_unless_a_cold_one_takes_minutes(
     monkeypatch.setattr(trial, "_timed", lambda *arguments: next(left))
     _, events = go("training.max_steps=2")
     assert f"tokens, took {duration(measured)} and " in notes(events)[0]
-
-
-def test_it_is_run_before_the_first_step_only(go: Go) -> None:
-    assert "preflight" in notes(go("training.max_steps=2")[1])[0]
-    assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
 
 
 def test_a_disk_that_is_too_full_for_a_checkpoint_is_reported_first(
@@ -198,28 +194,16 @@ def halved_on_a_gpu(
     return attempts, actual.cut.max_tokens
 
 
-def test_on_a_gpu_the_whole_share_is_one_micro_batch_if_it_fits(
-    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts, limit = halved_on_a_gpu(dataset, tiny, monkeypatch, 800)
-    assert (len(attempts), limit) == (2, 800)  # the second pass is for the time
-
-
-@pytest.mark.parametrize(("capacity", "halvings"), [(450, 1), (250, 2), (200, 3)])
+@pytest.mark.parametrize(("capacity", "halvings"), [(800, 0), (450, 1), (250, 2), (200, 3)])
 def test_on_a_gpu_the_limit_of_a_micro_batch_is_halved_until_it_fits(
     dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capacity: int, halvings: int
 ) -> None:
     attempts, limit = halved_on_a_gpu(dataset, tiny, monkeypatch, capacity)
-    assert len(attempts) == halvings + 2
-    assert limit == int(attempts[halvings - 1] / 2 * HEADROOM)
-    assert limit < capacity
-
-
-def test_on_a_gpu_a_limit_that_was_set_stays(
-    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = "training.max_tokens_per_device=700"
-    assert halved_on_a_gpu(dataset, tiny, monkeypatch, 400, settings)[1] == 700
+    assert len(attempts) == halvings + 2  # the last pass is for the time
+    assert limit == (int(attempts[halvings - 1] / 2 * HEADROOM) if halvings else 800)
+    assert limit <= capacity
+    settings = "training.max_tokens_per_device=700"  # stays
+    assert halved_on_a_gpu(dataset, tiny, monkeypatch, capacity, settings)[1] == 700
 
 
 @pytest.mark.parametrize("at_once", [7, 100, 1 << 20])

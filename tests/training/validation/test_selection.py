@@ -44,11 +44,6 @@ def save(
         save_checkpoint(run, identity, Checkpoint(step, tensors, {}, {"scores": scores}, average))
 
 
-def test_a_checkpoint_names_its_dataset(go: Go, run: Path, toy_dataset: Path) -> None:
-    go("training.max_steps=1")
-    assert read_state(run / "last")["dataset"] == str(toy_dataset.resolve())
-
-
 def test_candidates_are_the_last_the_best_and_averages_of_existing_checkpoints(
     run: Path, identity: Identity
 ) -> None:
@@ -144,12 +139,6 @@ def test_a_trial_has_the_validation_results_of_its_checkpoint(go: Go, run: Path,
     assert (trial.metric, trial.score) == ("chrf", message[0].scores[1].value)
 
 
-def test_selection_translates_all_sentences_although_training_translated_some(go: Go, run: Path) -> None:
-    go("training.max_steps=1", "validation.sentences=3")
-    (trial,) = tried(run)
-    assert len(trial.judgements[0].translations) == 20
-
-
 def made_up(name: str, score: float) -> Trial:
     judgement = Judgement("dev", 1.0, 2.0, 3.0, [], [])
     return Trial(Average(name, []), [], [judgement], "bleu", score)
@@ -173,7 +162,7 @@ def test_the_best_wins_and_of_equals_the_simplest(scores: list[float], stored: s
     assert winner(trials).average.name == stored
 
 
-def test_test_sets_are_not_used(
+def test_all_sentences_of_validation_sets_are_translated_and_none_of_test_sets(
     go: Go,
     run: Path,
     tmp_path: Path,
@@ -185,7 +174,7 @@ def test_test_sets_are_not_used(
     sets = ("--train", toy, "--valid", dev, "--test", toy, "--set", "filter.decontaminate=false")
     made = nmt_preprocess(*sets, "--out", tmp_path / "dataset")
     assert made.returncode == 0
-    go("training.max_steps=1", dataset=tmp_path / "dataset")
+    go("training.max_steps=1", "validation.sentences=3", dataset=tmp_path / "dataset")
     looked_at, judge = [], Judge.judge
 
     def noting(self: Judge, model: Any, split: Any) -> Judgement:
@@ -195,7 +184,7 @@ def test_test_sets_are_not_used(
     monkeypatch.setattr(Judge, "judge", noting)
     (trial,) = tried(run)
     assert looked_at == [("dev", "valid")]
-    assert [judgement.name for judgement in trial.judgements] == ["dev"]
+    assert [(one.name, len(one.translations)) for one in trial.judgements] == [("dev", 20)]
 
 
 def test_a_moved_dataset_is_reported_with_a_remedy(
