@@ -164,7 +164,13 @@ def read(
     entries += from_file(preset) if preset else []
     entries += _entries(file, assignments, options, problems)
     sections = get_type_hints(config)
-    entries = _without_gone(_unfolded(entries, sections), sections, problems, note)
+    # `[[section]]` is short for a setting of the section.
+    tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
+    entries = [
+        replace(entry, name=tables.get(entry.name, entry.name)) if isinstance(entry.value, list) else entry
+        for entry in entries
+    ]
+    entries = _without_gone(entries, sections, problems, note)
     keys = {f"{name}.{key.name}": (key, kind) for name, cls in sections.items() for key, kind in _types(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
     for entry in entries:
@@ -274,17 +280,6 @@ def as_commented_toml(config: Any) -> str:
         lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]
         lines.append(f"{'#' if is_default else ''}{name} = {toml_literal(value)}")
     return "\n".join([*lines, ""])
-
-
-def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Entry]:
-    """Return the entries, with `[[section]]` renamed to the setting that the section names in `tables`."""
-    tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
-    return [
-        replace(entry, name=tables[entry.name])
-        if isinstance(entry.value, list) and entry.name in tables
-        else entry
-        for entry in entries
-    ]
 
 
 def _without_gone(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from nmt_cli.config import Setting, as_commented_toml, describe, given_names, preset_names, preset_path, read
+from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
 from nmt_cli.errors import UserError, does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here, spelt_like
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
@@ -88,17 +88,6 @@ COUNT = Number(at_least=1)
 DEVICE = click.Choice(["auto", "cpu", "cuda"])
 PRECISION = click.Choice(["fp32", "fp16", "bf16", "int8"])
 PRECISION_HELP = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
-
-
-class PresetType(click.Choice[str]):
-    """The name of a preset as the type of an option. The error for an unknown name suggests a similar one."""
-
-    def __init__(self) -> None:
-        super().__init__(preset_names())
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path of a preset's file. A `Path` stays. Raise `UserError` for an unknown name."""
-        return value if isinstance(value, Path) else preset_path(value)
 
 
 class Command(click.Command):

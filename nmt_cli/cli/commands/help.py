@@ -51,7 +51,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     if not topic:
         click.echo(_listed(context, files))
     elif topic in files:
-        _show(files[topic], files)
+        _show(files[topic])
     elif command := group.get_command(context, topic):
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
@@ -78,22 +78,16 @@ def _listed(context: click.Context, files: dict[str, Path]) -> str:
     return f"{formatter.getvalue()}\nnmt help TOPIC shows a page, nmt help COMMAND the help of a command."
 
 
-def _show(file: Path, files: dict[str, Path]) -> None:
-    """Print `file` as Markdown. On a terminal, show it in a pager, with links to `files` as commands."""
+def _show(file: Path) -> None:
+    """Print `file` as Markdown. On a terminal, show it in a pager."""
     page = _text(file)
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown
 
-        topics = {other: f"](nmt help {topic})" for topic, other in files.items()}
-        linked = re.sub(
-            r"\]\(([^:)#]+)[^)]*\)",
-            lambda link: topics.get((file.parent / link[1]).resolve(), link[0]),
-            page,
-        )
         console = Console(width=min(Console().width, 110))
         with console.capture() as capture:
-            console.print(Markdown(linked, hyperlinks=False))
+            console.print(Markdown(page, hyperlinks=False))
         page = capture.get()
         os.environ.setdefault("LESS", "FRX")  # colours, and no pager for a short page
     click.echo_via_pager(page, color=True)

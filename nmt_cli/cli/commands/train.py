@@ -15,13 +15,13 @@ from nmt_cli.cli.options import (
     DEVICE,
     FOLDER,
     CommandWithSettings,
-    PresetType,
     chosen,
     common,
     must_exist,
     setting_option,
     with_settings,
 )
+from nmt_cli.config import preset_names, preset_path
 from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
@@ -58,12 +58,6 @@ def _tokens(text: str) -> int:
     return 0 if text == "auto" else int(text)
 
 
-def _absolute(path: str) -> str:
-    """Return the resolved path of --init-from. Raise `UserError` if the path does not exist."""
-    # The run folder keeps the settings, and the run may be resumed from another folder.
-    return str(resolved(must_exist(Path(path))))
-
-
 @click.command(
     cls=CommandWithSettings,
     settings=TrainConfig,
@@ -72,7 +66,10 @@ def _absolute(path: str) -> str:
 @click.argument("dataset", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="Run folder to write, or to resume.")
 @click.option(
-    "--preset", metavar="NAME", type=PresetType(), help="Model and training settings to start from."
+    *("--preset", "name"),
+    metavar="NAME",
+    type=click.Choice(preset_names()),
+    help="Model and training settings to start from.",
 )
 @setting_option("training.max_steps", "--max-steps", type=int, metavar="N")
 @setting_option("batch.tokens", "--batch-tokens", type=int, metavar="N")
@@ -90,7 +87,11 @@ def _absolute(path: str) -> str:
 @setting_option("validation.every_steps", "--validate-every", type=int, metavar="N")
 @setting_option("checkpoints.every_steps", "--save-every", type=int, metavar="N")
 @setting_option(
-    "start.model", "--init-from", type=_absolute, metavar="MODEL", shell_complete=FOLDER.shell_complete
+    "start.model",
+    "--init-from",
+    type=lambda path: str(resolved(must_exist(Path(path)))),  # a run may be resumed from another folder
+    metavar="MODEL",
+    shell_complete=FOLDER.shell_complete,
 )
 @setting_option("training.deterministic", "--deterministic", is_flag=True)
 @click.option("--dry-run", is_flag=True, help="Print time, memory and disk needed. Train nothing.")
@@ -99,7 +100,7 @@ def _absolute(path: str) -> str:
 def train(
     dataset: Path,
     out: Path,
-    preset: Path | None,
+    name: str | None,
     device: api.Device,
     devices: int,
     threads: int | None,
@@ -121,7 +122,7 @@ def train(
     marian-base                        for nmt export --format marian
     parsing                            constituency parsing, section 6.3
     """
-    config = chosen(TrainConfig, preset)
+    config = chosen(TrainConfig, preset_path(name) if name else None)
     must_exist(dataset)
     # PyTorch, not loaded yet, would print a stack of C++ when the first rank ends. We report the end instead.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
