@@ -20,7 +20,7 @@ from nmt_cli.errors import UserError
 from tests.checks import refusal
 from tests.data.corpora import Make
 
-Change = Callable[[Array], Array | None]
+Change = Callable[[Array], Array]
 
 NAME = "train.source.tokens.npy"
 
@@ -190,71 +190,59 @@ def test_a_flipped_bit_in_any_file_is_an_error_of_one_line(folder: Path, name: s
     assert re.search(rf"{name} was changed: .* Make the dataset again", message)
 
 
-def offsets(change: Change) -> Callable[[Path], None]:
-    return changed("train.source.offsets.npy", change)
-
-
-def tokens(change: Change) -> Callable[[Path], None]:
-    return changed("train.target.tokens.npy", change)
-
-
-def changed(name: str, change: Change) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        array = np.load(folder / name)
-        changed_array = change(array)
-        np.save(folder / name, array if changed_array is None else changed_array)
-
-    return damage
-
-
 def put(index: int, value: int) -> Change:
-    def change(array: Array) -> None:
+    def change(array: Array) -> Array:
         array[index] = value
+        return array
 
     return change
 
 
-def fewer_targets(folder: Path) -> None:
-    last = int(np.load(folder / "train.target.offsets.npy")[-2])
-    changed("train.target.offsets.npy", lambda old: old[:-1])(folder)
-    changed("train.target.tokens.npy", lambda old: old[:last])(folder)
+def equal_to_the_one_before(index: int) -> Change:
+    return lambda old: put(index, old[index - 1])(old)
 
 
-INVALID_ARRAYS = {
-    "a first offset": (offsets(put(0, 1)), r"train.source.offsets.npy ranges from 1 to "),
-    "a last offset": (offsets(put(-1, 5)), r"train.source.offsets.npy ranges from 0 to 5, but there are "),
-    "offsets that fall": (offsets(put(7, 1)), r"train.source.offsets.npy does not increase at sentence 6"),
-    "offsets that stay": (
-        offsets(lambda old: put(200, old[199])(old)),
-        r"train.source.offsets.npy does not increase at sentence 199",
+INVALID_ARRAYS: dict[str, tuple[str, Change, str]] = {
+    "a first offset": ("offsets", put(0, 1), "ranges from 1 to "),
+    "a last offset": ("offsets", put(-1, 5), "ranges from 0 to 5, but there are "),
+    "offsets that fall": ("offsets", put(7, 1), "does not increase at sentence 6"),
+    "offsets that stay": ("offsets", equal_to_the_one_before(200), "does not increase at sentence 199"),
+    "offsets at the end of a chunk": (
+        *("offsets", equal_to_the_one_before(64), "does not increase at sentence 63"),
     ),
-    "offsets that stay at the end of a chunk": (
-        offsets(lambda old: put(64, old[63])(old)),
-        r"train.source.offsets.npy does not increase at sentence 63",
+    "offsets beyond the end": ("offsets", put(200, 10**12), "does not increase at sentence 200"),
+    "offsets of floats": ("offsets", lambda old: old.astype(float), "holds 1 axes of float64"),
+    "no offsets": ("offsets", lambda old: old[:0], "holds 1 axes of int64"),
+    "no end token": (
+        *("offsets", lambda old: put(200, old[200] - 1)(old), "has no end token after sentence 199"),
     ),
-    "offsets beyond the end": (
-        offsets(put(200, 10**12)),
-        r"train.source.offsets.npy does not increase at sentence 200",
-    ),
-    "offsets of floats": (offsets(lambda old: old.astype(float)), r"offsets.npy holds 1 axes of float64"),
-    "no offsets": (offsets(lambda old: old[:0]), r"offsets.npy holds 1 axes of int64"),
-    "no end mark": (
-        offsets(lambda old: put(200, old[200] - 1)(old)),
-        r"train.source.tokens.npy has no end token after sentence 199",
-    ),
-    "a token": (tokens(put(300, 999)), r"train.target.tokens.npy has token 999, but the vocabulary has \d+"),
-    "signed tokens": (tokens(lambda old: old.astype(np.int32)), r"tokens.npy holds 1 axes of int32"),
-    "fewer targets": (fewer_targets, r"train has 300 source sentences, but 299 target sentences"),
+    "a token": ("tokens", put(300, 999), r"has token 999, but the vocabulary has \d+"),
+    "signed tokens": ("tokens", lambda old: old.astype(np.int32), "holds 1 axes of int32"),
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), INVALID_ARRAYS.values(), ids=INVALID_ARRAYS)
-def test_invalid_arrays_are_found_even_with_correct_hashes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], message: str
-) -> None:
-    monkeypatch.setattr(guard_module, "AT_ONCE", 64)
-    damage(folder)
+def refused_with_correct_hashes(folder: Path) -> str:
+    """Write the manifest of a changed dataset again, and return the error of its verification."""
     manifest = json.loads((folder / "dataset.json").read_text())
     (folder / "dataset.json").unlink()
     write_manifest(folder, {key: manifest[key] for key in manifest if key not in ("format", "files")})
-    assert re.search(f"{message}.*Make the dataset again", refusal(lambda: verify(open_dataset(folder))))
+    return refusal(lambda: verify(open_dataset(folder)))
+
+
+@pytest.mark.parametrize(("name", "change", "message"), INVALID_ARRAYS.values(), ids=INVALID_ARRAYS)
+def test_invalid_arrays_are_found_even_with_correct_hashes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: Change, message: str
+) -> None:
+    monkeypatch.setattr(guard_module, "AT_ONCE", 64)
+    path = folder / f"train.source.{name}.npy"
+    np.save(path, change(np.load(path)))
+    error = refused_with_correct_hashes(folder)
+    assert re.search(rf"train\.source\.\w+\.npy {message}.*Make the dataset again", error)
+
+
+def test_sides_of_unequal_length_are_found_even_with_correct_hashes(folder: Path) -> None:
+    tokens, offsets = (folder / f"train.target.{name}.npy" for name in ("tokens", "offsets"))
+    np.save(tokens, np.load(tokens)[: np.load(offsets)[-2]])
+    np.save(offsets, np.load(offsets)[:-1])
+    error = refused_with_correct_hashes(folder)
+    assert "train has 300 source sentences, but 299 target sentences" in error

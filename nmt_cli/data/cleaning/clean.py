@@ -106,7 +106,10 @@ def clean(task: CleanTask) -> CleanBlock:
             # to nothing counts as empty, as it does after preparation.
             reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
         else:
-            prepared = _prepared(task, prepare, pair)
+            source_text, target_text = task.recipe.masked(*pair)
+            # The tag must be the first symbol, and filters do not see it.
+            tagged = prepare("source", f"{task.tag} {source_text}" if task.tag else source_text)
+            prepared = tagged.removeprefix(task.tag).lstrip(), prepare("target", target_text)
             reason = filters.reason(*prepared) or filters.raw_reason(*pair)
         if reason:
             dropped.add(reason, number, *pair)
@@ -120,14 +123,6 @@ def clean(task: CleanTask) -> CleanBlock:
         numbers = np.arange(block.first, block.first + len(scores))
         cleaned.shapes.add_scores(numbers, np.array(scores, np.float32))
     return cleaned
-
-
-def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
-    """Return both sides as prepared text to learn subwords from, with masked placeholders and no tag."""
-    source, target = task.recipe.masked(*pair)
-    if task.tag:  # must be the first symbol
-        source = f"{task.tag} {source}"
-    return prepare("source", source).removeprefix(task.tag).lstrip(), prepare("target", target)
 
 
 def _block(task: CleanTask, pairs: Sequence[_Pair], dropped: Tally, noted: Tally) -> CleanBlock:

@@ -64,7 +64,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        for block in _blocks(run.work, run.parts):
+        for block in _blocks(run.work, len(run.parts)):
             end = block.first + len(block.numbers)
             repeats = repetitions[block.first : end]
             kept = repeats == 0
@@ -117,7 +117,7 @@ def _repetitions(run: Run, report: FilterReport) -> NDArray[np.uint8]:
     array is mapped from a new file in the work folder."""
     needs = [hashes_needed(item.filter(run.config)) for item in run.training]
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
-    parts = [clean_part(run.work, part) for part in range(run.parts)]
+    parts = [clean_part(run.work, part) for part in range(len(run.parts))]
     reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         run.work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )

@@ -140,7 +140,7 @@ def _tokenizers_in(run: Run) -> Path:
     finished = run.work / TOKENIZERS
     if not finished.exists():
         with written_whole(finished) as folder:
-            task = (folder / TOKENIZERS, run.work, run.parts, run.plan, run.config.tokenizer)
+            task = (folder / TOKENIZERS, run.work, len(run.parts), run.plan, run.config.tokenizer)
             # SentencePiece ignores Ctrl-C while it learns, and takes much memory.
             if run.plan.recipe.kind == "sentencepiece":
                 in_child(_save_tokenizers, task)

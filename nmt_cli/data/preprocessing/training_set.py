@@ -67,26 +67,26 @@ class Run:
         return [item for item in self.inputs if item.role == TRAIN]
 
     @property
-    def parts(self) -> int:
-        """The number of parts for all training corpora together. A part has `BLOCKS_A_PART` blocks."""
-        return -(-len(_owners(self.training)) // BLOCKS_A_PART)
+    def parts(self) -> list[list[int]]:
+        """The corpus of each block of each part, as its position in `training`. Blocks are in order. A part
+        has `BLOCKS_A_PART` blocks of `BLOCK_PAIRS` pairs, and the last block of a corpus may be shorter."""
+        blocks = [owner for owner, item in enumerate(self.training) for _ in range(_blocks(item.pairs))]
+        return [blocks[start : start + BLOCKS_A_PART] for start in range(0, len(blocks), BLOCKS_A_PART)]
 
 
 def clean_parts(run: Run) -> None:
     """Clean the missing parts in parallel. Write each to the work folder: kept pairs' text and numbers,
     hashes to find repetitions, and counts. With `decontaminate`, also drop held-out pairs."""
-    work, training = run.work, run.training
-    owners = _owners(training)
-    missing = [part for part in range(run.parts) if not clean_part(work, part).exists()]
-    blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
-    total = sum(item.pairs for item in training)
-    tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(blocks))
-    cleaned = zip(blocks, in_order(clean, tasks, max(1, min(run.workers, len(blocks)))), strict=True)
-    done = len(owners) - len(blocks)
+    parts = run.parts
+    missing = [part for part in range(len(parts)) if not clean_part(run.work, part).exists()]
+    blocks, total = sum(len(parts[part]) for part in missing), sum(item.pairs for item in run.training)
+    tasks = _clean_tasks(run, _held_out(run) if missing else None, frozenset(missing))
+    cleaned = in_order(clean, tasks, max(1, min(run.workers, blocks)))
+    done = sum(map(len, parts)) - blocks
     for part in missing:
-        with written_whole(clean_part(work, part)) as folder, CleanWriter(folder) as writer:
-            for number, block in islice(cleaned, len(_blocks_of(part, len(owners)))):
-                writer.append(owners[number], block)
+        with written_whole(clean_part(run.work, part)) as folder, CleanWriter(folder) as writer:
+            for owner, block in zip(parts[part], cleaned, strict=False):
+                writer.append(owner, block)
                 done += 1
                 run.progress("cleaning", min(done * BLOCK_PAIRS, total), total)
 
@@ -94,7 +94,7 @@ def clean_parts(run: Run) -> None:
 def gather_report(run: Run) -> FilterReport:
     """Return the report of the training corpora over all parts. Raise `UserError` if no pair is kept."""
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in run.training]
-    for part in range(run.parts):
+    for part in range(len(run.parts)):
         for owner, state in counts_of(run.work, part):
             corpora[owner].merge(state)
     report = FilterReport(corpora)
@@ -125,7 +125,7 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
     """Encode the missing parts in parallel, repeated and overlong pairs included. Workers load the tokenizers
     from `folder`, which are equal to `tokenizers`."""
     work = run.work
-    sizes = [len(numbers_of(work, part)) for part in range(run.parts)]
+    sizes = [len(numbers_of(work, part)) for part in range(len(run.parts))]
     missing = [part for part in range(len(sizes)) if not encoded_part(work, part).exists()]
     starts = {part: range(0, sizes[part], BLOCK_PAIRS) for part in missing}
     blocks, total = sum(map(len, starts.values())), sum(sizes)
@@ -143,8 +143,6 @@ def encode_parts(run: Run, tokenizers: Tokenizers, folder: Path) -> None:
                 target.append(target_ids)
                 done += 1
                 run.progress("encoding", min(done * BLOCK_PAIRS, total), total)
-    # The generator ends its workers only when it is exhausted.
-    next(iter(encoded), None)
 
 
 def _held_out(run: Run) -> HeldOut | None:
@@ -161,25 +159,24 @@ def _held_out(run: Run) -> HeldOut | None:
     return HeldOut(folder / KEYS, sha256(folder / KEYS), symbols)
 
 
-def _clean_tasks(run: Run, held_out: HeldOut | None, numbers: frozenset[int]) -> Iterator[CleanTask]:
-    """Yield the tasks of the blocks in `numbers`, in order. Blocks count from 0 over all training corpora. If
-    evaluation sets are drawn from the training text, drop pairs with either side in `held_out`."""
+def _clean_tasks(run: Run, held_out: HeldOut | None, parts: frozenset[int]) -> Iterator[CleanTask]:
+    """Yield the tasks of the blocks of `parts`, in order. If evaluation sets are drawn from the training
+    text, drop pairs with either side in `held_out`."""
     config, recipe = run.config, run.plan.recipe
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in run.training))
     number = 0
     for item in run.training:
-        count = _blocks(item.pairs)
-        if numbers.isdisjoint(range(number, number + count)):
-            number += count
+        numbers = range(number, number + _blocks(item.pairs))
+        number = numbers.stop
+        if parts.isdisjoint(block // BLOCKS_A_PART for block in numbers):
             continue
         tag, own = item.named.tag if item.named else "", item.filter(config)
         if config.corpus.drawn:  # no side of a drawn pair may be trained on
             own = replace(own, decontaminate_by="either")
         excluded, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
-        for block in item.corpus.blocks(BLOCK_PAIRS):
-            if number in numbers:
+        for block_number, block in zip(numbers, item.corpus.blocks(BLOCK_PAIRS), strict=True):
+            if block_number // BLOCKS_A_PART in parts:
                 yield CleanTask(block, item.corpus, recipe, own, invalid, excluded, tag, hashed)
-            number += 1
 
 
 def _encode_tasks(
@@ -192,16 +189,6 @@ def _encode_tasks(
                 stop = min(start + BLOCK_PAIRS, len(texts["source"]))
                 source, target = (texts[side].extent(start, stop) for side in SIDES)
                 yield EncodeTask(folder, fingerprint, source, target)
-
-
-def _owners(inputs: Sequence[Input]) -> list[int]:
-    """Return the corpus of each block, as its position in `inputs`. Blocks are in the order of `inputs`."""
-    return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
-
-
-def _blocks_of(part: int, blocks: int) -> range:
-    """Return the numbers of the blocks in part number `part`. `blocks` is the total number of blocks."""
-    return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
 def _blocks(pairs: int) -> int:
