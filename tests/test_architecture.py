@@ -82,7 +82,6 @@ CLASS_BUDGET, FIELD_BUDGET = 150, 10
 OVER_BUDGET = {
     "nmt_cli.api.model.Model",
     "nmt_cli.decoding.search.beams.Beams",
-    "nmt_cli.decoding.search.compiled.BeamState",
     "nmt_cli.training.tracking.events.Progress",
     "nmt_cli.translation.workers.queue.RequestQueue",
     "nmt_cli.translation.workers.request.Request",

@@ -25,24 +25,6 @@ from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.pointwise.dispatch import normed_sum, relu_linear
 from nmt_cli.ragged import Layout
 
-
-def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return the GELU of `linear` applied to `x`."""
-    return F.gelu(linear(x))
-
-
-def swish_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return the swish, y times its sigmoid, of y = `linear` applied to `x`."""
-    return F.silu(linear(x))
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
-    "relu": relu_linear,
-    "gelu": gelu_linear,
-    "swish": swish_linear,
-}
-"""For each activation, a function of x and the first projection of a feed-forward layer."""
-
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 """For each `init`, the factor on the initial range of the query, key and value projections."""
 
@@ -221,11 +203,12 @@ class FeedForward(nn.Module):
         linear = projection if config.init == "xavier" else nn.Linear
         self.inner = linear(config.width, config.feed_forward, bias=True)
         self.outer = linear(config.feed_forward, config.width, bias=True)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = {"relu": None, "gelu": F.gelu, "swish": F.silu}[config.activation]
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., D] for `x` [..., D]. Dropout follows the activation, in training only."""
-        activated_F = dropout(self.activation(x, self.inner), self.drop, self.training)
+        activated_F = self.activation(self.inner(x)) if self.activation else relu_linear(x, self.inner)
+        activated_F = dropout(activated_F, self.drop, self.training)
         out: Tensor = self.outer(activated_F)
         return out

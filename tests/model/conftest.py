@@ -162,7 +162,7 @@ def _mixed(query: Tensor, key: Tensor, value: Tensor, allowed_BTS: Tensor, heads
 
 
 def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
-    return _linear(layer.outer, layer.activation(x, layer.inner))
+    return _linear(layer.outer, (layer.activation or F.relu)(_linear(layer.inner, x)))
 
 
 def _linear(linear: nn.Linear, x: Tensor) -> Tensor:

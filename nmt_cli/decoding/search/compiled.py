@@ -6,7 +6,7 @@ Axes: B sentences, N slots, K best finished hypotheses and T tokens, as in `beam
 use, V entries of the vocabulary, W candidates of a row, E best continuations (parent, token) of a sentence.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import boolean, float32, int64, types, void
@@ -17,37 +17,16 @@ from nmt_cli.runtime.kernels.compiled import OPTIONS, maximum, njit
 NEVER = np.float32(-np.inf)
 
 
-class BeamRules(NamedTuple):
-    """Settings of a search."""
+BeamRules = namedtuple("BeamRules", "banned end gnmt exponent reach enough")
+"""Settings of a search: ids that are never written, the end mark, whether the length rule is "gnmt", its
+exponent, `SearchConfig.reach`, and the number of finished hypotheses that end the search for a sentence."""
 
-    banned: object
-    """Ids that are never written."""
-
-    end: object
-    gnmt: object
-    """Whether the length rule is "gnmt"."""
-
-    exponent: object
-    reach: object
-    enough: object
-    """Number of finished hypotheses that end the search for a sentence."""
-
-
-class BeamState(NamedTuple):
-    """The tensors of `Beams` that have the same names, as arrays."""
-
-    ages: object
-    caps: object
-    pieces: object
-    totals: object
-    tokens: object
-    token_totals: object
-    ended: object
-    ended_scores: object
-    ended_lengths: object
-    ended_tokens: object
-    ended_token_totals: object
-
+BeamState = namedtuple(
+    "BeamState",
+    "ages caps pieces totals tokens token_totals "
+    "ended ended_scores ended_lengths ended_tokens ended_token_totals",
+)
+"""The tensors of `Beams` that have the same names, as arrays."""
 
 BEAM_RULES = types.NamedTuple((int64[::1], int64, boolean, float32, float32, int64), BeamRules)
 BEAM_STATE = types.NamedTuple(

@@ -4,42 +4,23 @@ B sentences have N slots for hypotheses and a tree of M nodes each, one node per
 set of nodes of a hypothesis. H heads. The PyTorch operations of `token_tree.py` are the reference.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import boolean, int32, int64, types, void
 
 from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
 
+Tree = namedtuple("Tree", "paths_BNM depths_BM ages_B")
+"""The trees of a `DecodingCache`, as arrays with the names of its tensors."""
 
-class Tree(NamedTuple):
-    """The trees of a `DecodingCache`, as arrays."""
+Rows = namedtuple("Rows", "slots_R nodes_PH seen_RM counts_R")
+"""The rows of a step, with results of `take_nodes`. R rows, of which the first P get a node.
 
-    paths_BNM: object
-    """Whether the hypothesis in each slot goes through a node."""
-
-    depths_BM: object
-    """Number of tokens before each node."""
-
-    ages_B: object
-    """Number of tokens of the hypotheses of each sentence."""
-
-
-class Rows(NamedTuple):
-    """The rows of a step, with results of `take_nodes`. R rows, of which the first P get a node."""
-
-    slots_R: object
-    """Number of each row's slot: slot n of sentence b has number b x N + n."""
-
-    nodes_PH: object
-    """Result: index of the new node among the [B x H x M] cached keys, for each head."""
-
-    seen_RM: object
-    """Result: the nodes that each row attends to, oldest first."""
-
-    counts_R: object
-    """Result: number of entries of each row of `seen_RM` that are set."""
-
+`slots_R` are the numbers of their slots: slot n of sentence b has number b x N + n. The results are, for each
+head, the index of the new node among the [B x H x M] cached keys, `nodes_PH`, and the nodes that each row
+attends to, oldest first: the first `counts_R` of `seen_RM`.
+"""
 
 TREE = types.NamedTuple((boolean[:, :, ::1], int64[:, ::1], int64[::1]), Tree)
 ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), Rows)

@@ -130,24 +130,21 @@ def rounded_as(context, x, like):
     return uint16(x, like), narrowed
 
 
+def _with_equal_bits(kind):
+    """Return a generator of code that reads the bits of the first argument as the LLVM type `kind`."""
+    return lambda context, builder, signature, arguments: builder.bitcast(arguments[0], kind)
+
+
 @intrinsic
 def float_of(context, bits):
     """Return the float32 with the bits of an int32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return float32(bits), generate
+    return float32(bits), _with_equal_bits(ir.FloatType())
 
 
 @intrinsic
 def bits_of(context, x):
     """Return the bits of a float32 as an int32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return int32(x), generate
+    return int32(x), _with_equal_bits(ir.IntType(32))
 
 
 @intrinsic
