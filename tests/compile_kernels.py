@@ -1,8 +1,8 @@
-"""Compile Triton kernels for an H100, without one: python -m tests.compile_kernels attention.
+"""Compile Triton kernels for GPUs, without one: python -m tests.compile_kernels [TARGET ...].
 
-It prints a line of JSON per kernel: its constants, registers, bytes of shared memory, bytes of stack (for
-spilled registers), and the number of instructions. It also counts reads of 16 bytes, and accesses to 2 bytes,
-of the device's memory. The other family of kernels is `pointwise`.
+It prints a line of JSON per kernel: its target, constants, registers, bytes of shared memory, and bytes of
+spilled registers. Kernels of attention have the head widths of all presets, causal order and dropout, in
+bf16. A target without tensor cores does not get them.
 """
 
 import json
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
@@ -24,76 +24,163 @@ from nmt_cli.attention.groups import groups_of
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.streaming import fused as streaming
+from nmt_cli.config import preset_names, preset_path, read
+from nmt_cli.loss import fused as loss
 from nmt_cli.model.pointwise import fused as pointwise
 from nmt_cli.ragged import Layout
+from nmt_cli.training.config import TrainConfig
 
-H100 = GPUTarget("cuda", 90, 32)
+
+class Device(NamedTuple):
+    """A GPU to compile for."""
+
+    target: GPUTarget
+    shared: int
+    """Bytes of shared memory that a program may use."""
+
+    stack: int = 512
+    """Bytes of spilled registers per thread that are accepted. The cache holds them."""
+
+    tensor_cores: bool = True
+    """Whether Triton uses tensor cores. Attention needs them."""
+
+
+DEVICES = {
+    "sm_75": Device(GPUTarget("cuda", 75, 32), 64 << 10, tensor_cores=False),
+    "sm_80": Device(GPUTarget("cuda", 80, 32), 163 << 10),
+    "sm_86": Device(GPUTarget("cuda", 86, 32), 99 << 10),
+    "sm_89": Device(GPUTarget("cuda", 89, 32), 99 << 10),
+    "sm_90": Device(GPUTarget("cuda", 90, 32), 227 << 10, stack=0),
+    "sm_100": Device(GPUTarget("cuda", 100, 32), 227 << 10),
+    "sm_120": Device(GPUTarget("cuda", 120, 32), 99 << 10),
+    "gfx942": Device(GPUTarget("hip", "gfx942", 64), 64 << 10, stack=2400),
+}
 LENGTHS = (48, 96, 1000)
+VOCABULARY = 32_000
 
 INDICES = ("ranges", "q_segments", "k_segments", "q_positions", "k_positions")
 STRIDES = (
     *("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head"),
-    *("dq_token", "dk_token", "dv_token", "q_row", "k_sentence", "k_node", "v_sentence", "v_node"),
+    *("dq_token", "dk_token", "dv_token", "width", "stride"),
 )
-NUMBERS = ("seen_sentence", "seen_slot", "seen_node", "hypotheses", "nodes", "heads", "first", "low", "high")
-ATTENTION_TYPES = (
+NUMBERS = ("heads", "first", "low", "high", "back", "ahead", "threshold", "tokens")
+SUMS = (
+    "lse",
+    "delta",
+    "sums",
+    "means",
+    "scales",
+    "weight",
+    "bias",
+    "d_weights",
+    "d_biases",
+    "smoothed",
+    "nlls",
+)
+TYPES = (
     dict.fromkeys(INDICES, "*i32")
-    | dict.fromkeys((*STRIDES, *NUMBERS, "back", "ahead", "threshold"), "i32")
-    | {"lse": "*fp32", "delta": "*fp32", "seen": "*u8", "seed": "*i64", "scale": "fp32", "amplified": "fp32"}
-)
-POINTWISE_TYPES = (
-    dict.fromkeys(("sums", "means", "scales", "weight", "bias", "d_weights", "d_biases"), "*fp32")
-    | dict.fromkeys(("tokens", "width", "threshold", "d_out_token"), "i32")
-    | {"epsilon": "fp32", "amplified": "fp32", "seed": "*i64"}
+    | dict.fromkeys((*STRIDES, *NUMBERS), "i32")
+    | dict.fromkeys(SUMS, "*fp32")
+    | dict.fromkeys(("scale", "amplified", "epsilon"), "fp32")
+    | {"seed": "*i64", "targets": "*i64"}
 )
 """Types of the arguments by name. Other arguments are pointers to bfloat16."""
+
+Launch = tuple[Any, dict[str, Any]]
+"""A kernel and its compile-time constants."""
 
 Resources = dict[str, Any]
 
 
-def of_attention() -> Iterator[Resources]:
-    """Compile all launches of attention for heads of 64 channels, causal and with dropout."""
-    x = torch.empty(1, 1, 64, dtype=torch.bfloat16)
+def of_attention(width: int, shared: int) -> Iterator[Launch]:
+    """Yield all launches of attention for heads of `width` channels, causal and with dropout."""
+    x = torch.empty(1, 1, width, dtype=torch.bfloat16)
     seed = torch.zeros((), dtype=torch.int64)
     constants = attention._arguments(x, x, x, [seed] * len(INDICES), Options(True, 0, 0.1, seed))
     layout = Layout.of(LENGTHS)
-    tiles, blocks = attention.plan(groups_of(layout, layout).counts, 64, x.element_size())
+    tiles, blocks = attention.plan(
+        groups_of(layout, layout).counts, attention._padded(width), x.element_size(), shared
+    )
     assert blocks is not None
-    launches = [(kernel, tile.options) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
-    launches += [
-        (k, blocks.options) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
-    ]
-    for kernel, options in launches:
-        yield {**options, **_resources(kernel, constants | options, ATTENTION_TYPES, STRIDES)}
+    for tile in tiles:
+        for kernel in (one_tile.forward, one_tile.backward):
+            yield kernel, constants | tile.options
+    for kernel in (streaming.forward, streaming.backward_queries, streaming.backward_keys):
+        yield kernel, constants | blocks.options
 
 
-def of_pointwise() -> Iterator[Resources]:
-    """Compile the kernels of bf16 training for layers of the widths of the base and the big model."""
-    relu = {"PART": pointwise.PART, "ROWS": pointwise.ROWS, "COLUMNS": pointwise.COLUMNS, "WIDE": tl.float32}
-    launches = [(pointwise._relu_backward_kernel, relu | {"num_warps": pointwise.WARPS})]
-    for width in (512, 1024):
-        constants = pointwise._constants(torch.empty(1, width), 0.1) | {"PART": pointwise.NORM_PART}
-        launches += [(pointwise._normed_sum_kernel, constants)]
-        launches += [(pointwise._normed_sum_backward_kernel, constants)]
-    for kernel, constants in launches:
-        yield _resources(kernel, constants, POINTWISE_TYPES, ("width", "d_out_token"))
+def of_relu() -> Iterator[Launch]:
+    """Yield the launch of a ReLU's gradient, which is the same for all widths."""
+    constants = {"PART": pointwise.PART, "ROWS": pointwise.ROWS, "COLUMNS": pointwise.COLUMNS}
+    yield pointwise._relu_backward_kernel, constants | {"WIDE": tl.float32, "num_warps": pointwise.WARPS}
 
 
-def _resources(
-    kernel: Any, constants: Mapping[str, Any], types: Mapping[str, str], aligned: Sequence[str] = ()
-) -> Resources:
-    """Compile a kernel. Pointers, and the integers whose names are in `aligned`, are multiples of 16."""
+def of_norms(width: int) -> Iterator[Launch]:
+    """Yield the launches of a normed sum of tokens of `width` channels, with dropout."""
+    constants = pointwise._constants(torch.empty(1, width), 0.1) | {"PART": pointwise.NORM_PART}
+    yield pointwise._normed_sum_kernel, constants
+    yield pointwise._normed_sum_backward_kernel, constants
+
+
+def of_loss(entries: int) -> Iterator[Launch]:
+    """Yield the launch of the row losses for a vocabulary."""
+    yield (
+        loss._rows_kernel,
+        {
+            **{"ENTRIES": entries, "SMOOTHING": 0.1, "IGNORED": -1, "GRADIENT": True, "WIDE": tl.float32},
+            **{"BLOCK": loss.MAX_BLOCK, "num_warps": loss.WARPS},
+        },
+    )
+
+
+def launches(device: Device) -> Iterator[tuple[str, Launch]]:
+    """Yield the width or the vocabulary, and each launch, of all presets on a device."""
+    shapes = [read(TrainConfig, preset_path(name)).model for name in preset_names()]
+    if device.tensor_cores:
+        for width in sorted({shape.d_k for shape in shapes}):
+            for launch in of_attention(width, device.shared):
+                yield f"{width} channels", launch
+    for launch in of_relu():
+        yield "any width", launch
+    for width in sorted({shape.width for shape in shapes}):
+        for launch in of_norms(width):
+            yield f"{width} channels", launch
+    for launch in of_loss(VOCABULARY):
+        yield f"{VOCABULARY:,} entries", launch
+
+
+def resources(kernel: Any, constants: Mapping[str, Any], target: GPUTarget) -> Resources:
+    """Compile a kernel. Return what it needs. Pointers and strides are multiples of 16, as in most models."""
     names = list(kernel.arg_names)
-    types = {name: types.get(name, "*bf16") for name in names if not name.isupper()}
-    multiples = [name for name in types if types[name].startswith("*") or name in aligned]
+    own = TYPES | ({"scale": "*fp32"} if kernel is loss._rows_kernel else {})
+    types = {name: own.get(name, "*bf16") for name in names if not name.isupper()}
+    multiples = [name for name in types if types[name].startswith("*") or name in STRIDES]
     source = ASTSource(
         kernel,
         {name: types.get(name, "constexpr") for name in names},
         constexprs={name: constants[name] for name in names if name.isupper()},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in multiples},
     )
-    options = {"num_warps": constants["num_warps"], "enable_fp_fusion": True}
-    compiled = compile(source, target=H100, options=options)
+    options = {name: constants[name] for name in ("num_warps", "num_stages") if name in constants}
+    compiled = compile(source, target=target, options={**options, "enable_fp_fusion": True})
+    found = {"shared": compiled.metadata.shared, **options}
+    return found | (_of_amd(compiled.asm["amdgcn"]) if target.backend == "hip" else _of_nvidia(compiled))
+
+
+def _of_amd(assembly: str) -> Resources:
+    """Return the vector registers of a kernel, and the bytes of its stack for each thread."""
+    numbers = {
+        name: int(value)
+        for name, value in re.findall(r"\.(vgpr_count|private_segment_fixed_size): +(\d+)", assembly)
+    }
+    return {"registers": numbers["vgpr_count"], "stack": numbers["private_segment_fixed_size"]}
+
+
+def _of_nvidia(compiled: Any) -> Resources:
+    """Return the registers of a kernel, the bytes of its stack, and counts of instructions.
+
+    `wide reads` are reads of 16 bytes, and `of 2 bytes` accesses to 2 bytes, of the device's memory.
+    """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled.asm["cubin"])
         binary.flush()
@@ -102,17 +189,26 @@ def _resources(
     usage = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", dump)}
     accesses = re.findall(r"\b(?:LDG|LDGSTS|STG)\.[\w.]+", dump)
     return {
-        "kernel": kernel.__name__,
         "registers": usage["REG"],
         "stack": usage["STACK"],
-        "shared": compiled.metadata.shared,
         "wide reads": sum(name.startswith("LD") and ".128" in name for name in accesses),
         "of 2 bytes": sum(".U16" in name for name in accesses),
-        "instructions": len(re.findall(r"/\*[0-9a-f]{4,}\*/ +[@A-Z]", dump)),
     }
 
 
+def main(targets: Sequence[str]) -> None:
+    """Print the resources of all launches on the devices `targets`."""
+    for name in targets or DEVICES:
+        device = DEVICES[name]
+        for shape, (kernel, constants) in launches(device):
+            family = kernel.fn.__module__.split(".")[-2]
+            label = {
+                **{"target": name, "kernel": f"{family}.{kernel.__name__.strip('_')}", "shape": shape},
+                **{"rows": constants.get("TILE", constants.get("BLOCK", 0))},
+                **{"shared limit": device.shared, "stack limit": device.stack},
+            }
+            print(json.dumps(label | resources(kernel, constants, device.target)), flush=True)
+
+
 if __name__ == "__main__":
-    families = {"attention": of_attention, "pointwise": of_pointwise}
-    for line in families[sys.argv[1]]():
-        print(json.dumps(line), flush=True)
+    main(sys.argv[1:])

@@ -59,15 +59,15 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
         return func(*args, **kwargs or {})
 
 
-def compiled_for_an_h100(family: str) -> list[dict[str, Any]]:
-    """Return the JSON objects that `python -m tests.compile_kernels` prints for a family of kernels.
+def compiled_for(target: str) -> list[dict[str, Any]]:
+    """Return the JSON objects that `python -m tests.compile_kernels` prints for a target.
 
     Skip the test without the compiler.
     """
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.compile_kernels", family]
+    command = [sys.executable, "-m", "tests.compile_kernels", target]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.devices import shared_memory
 
 TILE_WARPS = {64: 4, 128: 8}
 """Warps of a program, by the rows of its tile, which are the maximum rows of a group."""
@@ -29,6 +30,10 @@ LARGEST_EXACT = 32
 
 TILE_BYTES = 16 * 1024
 """Maximum bytes of a tile or block of queries, keys or values, so that the backward programs fit."""
+
+STAGES, STAGED_TILES = 3, 7
+"""Blocks of keys in flight, and a limit on the shared memory that they need, in blocks. See the compile table
+in `recipes/benchmarks/gpu/README.md`. A GPU with less shared memory gets one stage fewer."""
 
 WARP_BYTES, MAX_WARPS = 128, 8
 """The numbers of warps above are for rows of this many bytes. Wider rows get more, up to the maximum."""
@@ -86,7 +91,7 @@ def _attend(
     out_THV, lse_TH = _outputs(q_THK, heads)
     arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
     arguments |= {"out": out_THV, "lse": lse_TH}
-    tiles, blocks = plan(batch[-1], _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = _plan(batch[-1], q_THK, v_SHV)
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
@@ -118,7 +123,7 @@ def _attend_backward(
     arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
     d_queries = {"dq": dq_THK, "dq_token": dq_THK.stride(0)}
     d_keys = {"dk": dk_SHK, "dk_token": dk_SHK.stride(0), "dv": dv_SHV, "dv_token": dv_SHV.stride(0)}
-    tiles, blocks = plan(batch[-1], _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = _plan(batch[-1], q_THK, v_SHV)
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
             one_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
@@ -129,11 +134,18 @@ def _attend_backward(
     return gradients
 
 
-def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
+def _plan(counts: Tensor, q_THK: Tensor, v_SHV: Tensor) -> tuple[list[Tiles], Blocks | None]:
+    """Return the launches for queries and values like these, on their device. See `plan`."""
+    width = _padded(max(q_THK.shape[2], v_SHV.shape[2]))
+    return plan(counts, width, q_THK.element_size(), shared_memory(q_THK.device))
+
+
+def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[list[Tiles], Blocks | None]:
     """Return the launches of `one_tile` that have groups, and the launch of `streaming` or None.
 
     Groups too large for a tile belong to `streaming`. `counts` is `Groups.counts`, on the host. `width` is
-    the channels of a head, as a power of two. `element_size` is the bytes of a channel.
+    the channels of a head, as a power of two. `element_size` is the bytes of a channel. `shared` is the bytes
+    of shared memory that a program may use.
     """
     *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
@@ -154,7 +166,8 @@ def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Bl
     if first == end:
         return tiles, None
     block, warps = min(rows, LARGEST_BLOCK), min(MAX_WARPS, BLOCK_WARPS * more_warps)
-    options = {"first": first, "low": low, "BLOCK": block, "num_warps": warps}
+    stages = STAGES if STAGED_TILES * block * width * element_size <= shared else STAGES - 1
+    options = {"first": first, "low": low, "BLOCK": block, "num_warps": warps, "num_stages": stages}
     return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)
 
 
@@ -179,10 +192,6 @@ def _arguments(
         **{"BANDED": options.causal or options.window > 0, "DROPOUT": options.drop > 0},
         "enable_fp_fusion": True,
     }
-
-
-def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
-    return _padded(max(q_THK.shape[2], v_SHV.shape[2]))
 
 
 def _padded(width: int) -> int:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.model.pointwise import reference
-from tests.launches import compiled_for_an_h100
 
 pytest.importorskip("triton")
 from nmt_cli.model.pointwise import fused
@@ -174,10 +173,3 @@ def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> N
         *(tensor.detach() for tensor in parts[:3]),
     )
     torch.library.opcheck(torch.ops.nmt.normed_sum_backward, (*saved, *options[1:]))
-
-
-@pytest.mark.slow
-def test_kernels_for_an_h100_spill_no_registers_and_read_whole_vectors() -> None:
-    kernels = compiled_for_an_h100("pointwise")
-    assert len(kernels) == 5
-    assert all(kernel["stack"] == 0 and kernel["wide reads"] for kernel in kernels), kernels
