@@ -25,6 +25,7 @@ LEVELS = {
     "decoding": 4,
     "interop": 4,
     "checkpoints": 3,
+    "kernel_checks": 3,
     "model": 2,
     "data": 2,
     "scoring": 2,

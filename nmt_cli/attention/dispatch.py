@@ -14,6 +14,7 @@ from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments,
 from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.families import usable
 
 WIDEST = {2: 512, 4: 256}
 """Maximum channels of a head in the fused kernel, by bytes per value."""
@@ -43,8 +44,8 @@ def attend_projected(
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
     plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
     tokens_TC = projections[0]
-    fits = plain and tokens_TC.dtype == torch.float32
-    if fits and (compiled := _compiled(tokens_TC.device, len(tokens_TC))):
+    suits = plain and tokens_TC.dtype == torch.float32
+    if suits and (compiled := _compiled(tokens_TC.device, len(tokens_TC))):
         if q.longest <= LONGEST_WALKED:
             return attend_segments(tokens_TC, heads, q, compiled)
         if len(q.lengths) > 1:
@@ -79,10 +80,15 @@ def _check(q: Layout, k: Layout, options: Options) -> None:
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
-    """Return "fused" on a GPU if widths of heads are multiples of 8 and at most `WIDEST`, else "padded"."""
+    """Return "fused" on a GPU if the kernels are usable and `fits` is True, else "padded"."""
+    fused = usable("attention", device) and fits(key_width, value_width, dtype)
+    return "fused" if fused else "padded"
+
+
+def fits(key_width: int, value_width: int, dtype: torch.dtype) -> bool:
+    """Return whether a fused kernel can hold a head: widths are multiples of 8 and at most `WIDEST`."""
     widest = WIDEST.get(dtype.itemsize, 0)
-    fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
-    return "fused" if device.type == "cuda" and fits else "padded"
+    return max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
@@ -98,8 +104,8 @@ def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
 
     Kernels suit fp32 and bf16 on a CPU, and with several threads at most `FEW_ROWS` rows.
     """
-    fits = dtype in (torch.float32, torch.bfloat16)
-    return _compiled(rows.from_slots.device, len(rows.from_slots)) if fits else None
+    suits = dtype in (torch.float32, torch.bfloat16)
+    return _compiled(rows.from_slots.device, len(rows.from_slots)) if suits else None
 
 
 def attend_newest(

@@ -200,6 +200,12 @@ class SearchConfig(BeamConfig):
     rows: int = setting(0, least=0, most=16_384)
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
+    kernels: Literal["auto", "plain"] = "auto"
+    """Kernels of a GPU: "auto" tries nmt's own, "plain" is PyTorch's.
+
+    It counts when a model is loaded. Auto replaces kernels that fail a trial by PyTorch's operations.
+    """
+
     gone: ClassVar[Mapping[str, Gone]] = {
         "tokens": Gone("a batch has 16,384 source tokens. Lower search.rows to make it smaller"),
         "graphs": Gone("every step launches its GPU kernels one by one"),

@@ -8,14 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.rows import RowLosses, rows
+from nmt_cli.loss.rows import RowLosses, plain_rows, rows
+from nmt_cli.runtime.kernels.families import usable
 from nmt_cli.runtime.kernels.torch_private import add_product
 
 CHUNK = 512
 """Tokens of a chunk on the CPU. Smaller chunks slow products down, larger ones exceed the cache."""
 
+CHUNK_ON_GPU = 4096
+"""Enough for matrix products to fill the device, and a sixth of a usual batch."""
 
-@torch.library.custom_op("nmt::losses_and_gradients", mutates_args=(), device_types="cpu")
+
+@torch.library.custom_op("nmt::losses_and_gradients", mutates_args=())
 def losses_and_gradients(
     x_TD: Tensor,
     weight_VD: Tensor,
@@ -30,9 +34,22 @@ def losses_and_gradients(
     The gradients belong to the smoothed loss, times `grad_scale` (None is 1). A gradient is empty if its
     flag, `x_gradient` or `weight_gradient`, is False.
     """
+    computing, chunk, unit = _implementation(x_TD.device)
     return walk(
-        x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
+        *(x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient),
+        rows=computing,
+        chunk=chunk,
+        unit=unit,
     )
+
+
+def _implementation(device: torch.device) -> tuple[RowLosses, int, int]:
+    """Return the function for rows of logits on a device, the tokens of a chunk, and the unit of `walk`."""
+    if usable("loss", device):
+        from nmt_cli.loss import fused  # Triton is missing without a GPU
+
+        return fused.rows, CHUNK_ON_GPU, fused.UNIT
+    return (rows, CHUNK, 1) if device.type == "cpu" else (plain_rows, CHUNK_ON_GPU, 1)
 
 
 @losses_and_gradients.register_fake

@@ -13,8 +13,8 @@ def cross_entropy(
     """Project T tokens of D features onto V entries. Return the summed cross-entropy with the targets.
 
     The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. IGNORED
-    targets have no loss and no gradient. Other targets outside of the vocabulary raise `RuntimeError` on a
-    CPU, and give NaN on a GPU. Matrix products have the dtype of `x_TD`, also under autocast. Raise
+    targets have no loss and no gradient. Other targets outside of the vocabulary raise `RuntimeError`, or
+    give NaN by the kernel of a GPU. Matrix products have the dtype of `x_TD`, also under autocast. Raise
     `ValueError` if shapes do not fit, or if `smoothing` is not in [0, 1).
 
     The forward pass computes the gradients. The backward pass multiplies them by the incoming gradient. There
@@ -28,9 +28,6 @@ def cross_entropy(
         raise ValueError(f"{x_TD.shape[0]} tokens, but targets of shape {tuple(targets_T.shape)}")
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing is {smoothing}, not in [0, 1)")
-    if x_TD.is_cuda:
-        from nmt_cli.loss import fused  # noqa: F401  # registers its kernel; Triton is missing without a GPU
-
     required = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
     smoothed, nll, _, _ = chunked.losses_and_gradients(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, *required

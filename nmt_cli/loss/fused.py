@@ -1,17 +1,11 @@
 """`RowLosses` as a Triton kernel, one program per row. Axes: C tokens of a chunk, V vocabulary entries."""
 
-from functools import partial
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
-
-CHUNK = 4096
-"""Tokens of a chunk. Enough for matrix products to fill the device, and a sixth of a usual batch."""
 
 UNIT = 64
 """Rows of logits begin at multiples of this many entries. In half precision these are 128 bytes, one read."""
@@ -91,6 +85,3 @@ def rows(
         BLOCK=min(MAX_BLOCK, triton.next_power_of_2(entries)),
         num_warps=WARPS,
     )
-
-
-chunked.losses_and_gradients.register_kernel("cuda", partial(chunked.walk, rows=rows, chunk=CHUNK, unit=UNIT))

@@ -68,7 +68,7 @@ def plain_rows(
     if smoothing:
         z_CV -= smoothing / z_CV.shape[1]
     z_CV.scatter_add_(1, targets_C1, z_CV.new_full((1, 1), smoothing - 1).expand_as(targets_C1))
-    z_CV.index_fill_(0, (~counts_C).nonzero()[:, 0], 0)
+    z_CV.masked_fill_(~counts_C[:, None], 0)  # an index of rows would let the host wait for a GPU
     if grad_scale is not None:
         z_CV *= grad_scale
     if z_CV is not logits_CV:

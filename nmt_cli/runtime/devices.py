@@ -76,9 +76,9 @@ def shared_memory(device: torch.device) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block))
 
 
-def has_tensor_cores(device: torch.device) -> bool:
-    """Return whether Triton uses a GPU's tensor cores: with compute capability 8.0 or more, or with ROCm."""
-    return bool(torch.version.hip) or torch.cuda.get_device_capability(device) >= (8, 0)
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """Return the compute capability of an NVIDIA GPU, such as (8, 6). For other devices, return (99, 0)."""
+    return torch.cuda.get_device_capability(device) if is_gpu(device) and not torch.version.hip else (99, 0)
 
 
 def first_devices(kind: str, count: int) -> list[torch.device]:

@@ -1,5 +1,6 @@
 """Loading of models for translation on one or more devices."""
 
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.fast.packed import pack
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
+from nmt_cli.kernel_checks.trials import Use
+from nmt_cli.kernel_checks.verdicts import failures, line
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision, first_devices, is_gpu, usual_translating_precision
+from nmt_cli.runtime.kernels.families import FAMILIES, refused
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.translation.translator import Translator
@@ -89,6 +93,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
             models = [model.transformer for model in read]
             for model in models:
                 pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
+            choose_kernels(models, device, config.search.kernels)
             Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
             copies.append(models)
     # Some model folders lack these values.
@@ -99,6 +104,19 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
         compiled.result()
         return Loaded(translator, copies * threads)
     return Loaded(translator, copies)
+
+
+def choose_kernels(models: Sequence[Transformer], device: torch.device, setting: str) -> None:
+    """Let this process use kernels that work for the models on a GPU, and warn of others. `setting` is
+    search.kernels. Other kernels stay unused until the process ends."""
+    if setting == "plain":
+        refused.update(FAMILIES)
+    for model in models:
+        entries, dtype = model.output_matrix.shape[0], model.output_matrix.dtype
+        reasons = {} if "attention" in refused else failures(Use(model.config, dtype, entries, None), device)
+        if reasons:
+            refused.update(reasons)
+            warnings.warn(line(reasons, device), Caution, stacklevel=2)
 
 
 def _read(paths: Sequence[Path], device: torch.device) -> list[Model]:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.loss.rows import RowLosses, plain_rows
+from nmt_cli.loss.rows import RowLosses, plain_rows, rows
+from nmt_cli.runtime.kernels import families
 
 pytest.importorskip("triton")
 from nmt_cli.loss import fused
@@ -110,8 +111,12 @@ def test_chunks_with_the_fused_kernel_equal_the_reference(
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_a_kernel_is_registered_for_cuda() -> None:
-    assert torch._C._dispatch_has_kernel_for_dispatch_key("nmt::losses_and_gradients", "CUDA")
+def test_a_gpu_uses_the_kernel_unless_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    assert chunked._implementation(gpu) == (fused.rows, chunked.CHUNK_ON_GPU, fused.UNIT)
+    assert chunked._implementation(torch.device("cpu")) == (rows, chunked.CHUNK, 1)
+    monkeypatch.setattr(families, "refused", {"loss"})
+    assert chunked._implementation(gpu) == (plain_rows, chunked.CHUNK_ON_GPU, 1)
 
 
 @pytest.mark.gpu
@@ -120,7 +125,7 @@ def test_a_kernel_is_registered_for_cuda() -> None:
 def test_on_a_gpu_the_loss_has_at_most_twice_the_error_of_plain_pytorch(
     dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
 ) -> None:
-    x, weight, targets = (t.cuda() for t in random_batch(fused.CHUNK + 100, 5003, 64, dtype, 5))
+    x, weight, targets = (t.cuda() for t in random_batch(chunked.CHUNK_ON_GPU + 100, 5003, 64, dtype, 5))
     exact = differentiated(reference.cross_entropy, x.double(), weight.double(), targets, smoothing=0.1)
     plain = differentiated(reference.cross_entropy, x, weight, targets, smoothing=0.1)
     runs = [differentiated(cross_entropy, x, weight, targets, smoothing=0.1) for _ in range(20)]

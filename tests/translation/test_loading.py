@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
+from nmt_cli.kernel_checks.trials import Use
+from nmt_cli.runtime.kernels import families
+from nmt_cli.translation import loading
 from nmt_cli.translation.loading import Where, load
 
 CONFIG = TranslateConfig()
@@ -54,3 +57,31 @@ def test_loading_restores_the_number_of_threads(made_models: Path, name: str) ->
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_kernels_that_fail_for_a_model_are_replaced_with_one_warning(
+    made_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uses: list[Use] = []
+
+    def failures(use: Use, device: torch.device) -> dict[str, str]:
+        uses.append(use)
+        return {"attention": "its output is wrong"}
+
+    monkeypatch.setattr(loading, "failures", failures)
+    try:
+        with pytest.warns(Caution, match=r"for attention \(its output is wrong\)") as caught:
+            load([made_models / "copies", made_models / "loops"], CONFIG, on_cpu())
+        assert len(caught) == len(uses) == 1 and uses[0].smoothing is None
+        assert families.refused == {"attention"}
+    finally:
+        families.refused.clear()
+
+
+def test_plain_kernels_need_no_trial(made_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "failures", None)
+    try:
+        load([made_models / "copies"], TranslateConfig(search=SearchConfig(kernels="plain")), on_cpu())
+        assert families.refused == {*families.FAMILIES}
+    finally:
+        families.refused.clear()

@@ -6,11 +6,12 @@ from torch.nn import functional as F
 
 from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.runtime.devices import autocast_dtype
+from nmt_cli.runtime.kernels.families import usable
 
 
 def implementation(device: torch.device) -> str:
-    """Return "fused" for a GPU, else "plain"."""
-    return "fused" if device.type == "cuda" else "plain"
+    """Return "fused" for a GPU if the kernels are usable, else "plain"."""
+    return "fused" if usable("pointwise", device) else "plain"
 
 
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:

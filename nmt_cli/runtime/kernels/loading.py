@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -48,6 +49,21 @@ def announce_compiling() -> None:
     )
 
 
+def digest_of_sources(environment: object, patterns: Sequence[str]) -> str:
+    """Return a hash, in 16 digits, of `environment` and of the package's files that match `patterns`."""
+    digest = hashlib.sha256(repr(environment).encode())
+    for path in sorted(path for pattern in patterns for path in PACKAGE.glob(pattern)):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def user_cache() -> str:
+    """Return the folder XDG_CACHE_HOME, by default ~/.cache, or "" if there is no home."""
+    # Unlike Path, it raises nothing if there is no home.
+    folder = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # noqa: PTH111
+    return folder if folder[:1] == "/" else ""
+
+
 class KernelFiles:
     """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
@@ -57,14 +73,9 @@ class KernelFiles:
         Prefer a trusted folder that exists. The folder's name depends on sources and `environment`. Raise
         `OSError` with reasons and remedies if no folder can be used.
         """
-        digest = hashlib.sha256(repr(environment).encode())
-        for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-        # Unlike Path, it raises nothing if there is no home.
-        user_cache = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # noqa: PTH111
         own_cache = PACKAGE / "runtime" / "kernels" / "__pycache__"
-        roots = chosen, own_cache, user_cache if user_cache[:1] == "/" else ""
-        folders = [Path(root, f"{PREFIX}{digest.hexdigest()[:16]}") for root in roots if root]
+        name = f"{PREFIX}{digest_of_sources(environment, SOURCES)}"
+        folders = [Path(root, name) for root in (chosen, own_cache, user_cache()) if root]
         usable = (
             folder for problem in (_problem, _problem_created) for folder in folders if not problem(folder)
         )

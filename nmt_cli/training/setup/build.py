@@ -2,13 +2,12 @@
 
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
@@ -17,6 +16,8 @@ from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
+from nmt_cli.kernel_checks.trials import Use
+from nmt_cli.kernel_checks.verdicts import failures, line
 from nmt_cli.runtime.atomic import temporary_folder
 from nmt_cli.runtime.devices import (
     is_gpu,
@@ -24,6 +25,7 @@ from nmt_cli.runtime.devices import (
     translating_precisions,
     usual_training_precision,
 )
+from nmt_cli.runtime.kernels.families import FAMILIES, without
 from nmt_cli.runtime.locks import is_locked
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -87,9 +89,26 @@ def build_trainer(
     return Trainer(model, optimizer, config, precision, group, forward)
 
 
+def chosen_kernels(
+    identity: Identity, config: TrainConfig, group: Group, report: Report
+) -> AbstractContextManager[None]:
+    """Return a context with the kernels that work on the GPUs of all ranks, and warn of others. All ranks
+    call this. With training.kernels=plain, use PyTorch's operations only."""
+    if config.training.kernels == "plain":
+        return without(FAMILIES)
+    precision = MixedPrecision(precision_for(config.training.precision, group.device), group.device)
+    entries = len(identity.tokenizers.target.vocabulary)
+    reasons = failures(Use(config.model, precision.dtype, entries, config.loss.smoothing), group.device)
+    group.meet("trying kernels")  # a rank may compile longer than others
+    for others in group.gather(reasons):
+        reasons |= others
+    if reasons:
+        report(Warned(line(reasons, group.device)))
+    return without(reasons)
+
+
 def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16.
-    Also warn of heads that a GPU's fused kernel does not take: too wide, or not multiples of 8."""
+    """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16."""
     warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(
@@ -97,12 +116,6 @@ def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, rank
                 "this CPU has no instructions for bf16. Set training.precision=fp32, which is much faster."
             )
         )
-    d_k, d_v = config.model.d_k, config.model.d_v
-    dtype = torch.float32 if config.training.precision == "fp32" else torch.float16
-    if is_gpu(device) and implementation(device, d_k, d_v, dtype) != "fused":
-        limit = f"up to {WIDEST[2]} (fp32: {WIDEST[4]})"
-        problem = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 {limit}"
-        report(Warned(f"{problem}; PyTorch's own attention on padded batches is used instead."))
 
 
 def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:

@@ -23,7 +23,7 @@ from nmt_cli.training.loop import Loop
 from nmt_cli.training.progress import Clock, Limits, Position
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
-from nmt_cli.training.setup.build import build_loader, build_trainer, identity_of
+from nmt_cli.training.setup.build import build_loader, build_trainer, chosen_kernels, identity_of
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import claimed, moving_average, newest_checkpoint, restore
@@ -97,6 +97,7 @@ def _restored(
         stack.enter_context(claimed(run))
     newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
     identity = identity_of(dataset, config)
+    stack.enter_context(chosen_kernels(identity, config, group, report))
     trainer = build_trainer(identity, config, group, report, fresh=not newest)
     refuse_other_checkpoints(group, newest)
     position = restore(run, newest, trainer, identity, report) if newest else Position()

@@ -14,6 +14,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import compiling_pays, synchronize
+from nmt_cli.runtime.kernels.families import refused
 from nmt_cli.runtime.memory import MEMORY_ERRORS, has_own_memory, out_of_memory, peak_memory, release_unused
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Process
@@ -56,8 +57,9 @@ class Trial:
 
 
 def compiled(config: TrainConfig, device: torch.device) -> bool:
-    """Return whether torch.compile is used: training.compile is "on", or "auto" on a GPU."""
-    return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
+    """Return whether torch.compile is used: training.compile is "on", or "auto" on a GPU that can compile."""
+    pays = compiling_pays(device) and "torch.compile" not in refused
+    return config.training.compile == "on" or (config.training.compile == "auto" and pays)
 
 
 def is_searched(config: TrainConfig, device: torch.device) -> bool:

@@ -34,14 +34,6 @@ def warned(config: TrainConfig, device: str, ranks: int = 1) -> list[str]:
     return warnings(events)
 
 
-@pytest.mark.parametrize(("width", "count"), [("520", 1), ("12", 1), ("512", 0)])
-def test_a_gpu_without_our_kernel_is_warned_about(tiny: Tiny, width: str, count: int) -> None:
-    config = tiny(f"model.key_width={width}", "model.value_width=8")
-    texts = warned(config, "cuda")
-    assert [f"heads have {width} and 8 channels" in text for text in texts] == [True] * count
-    assert warned(config, "cpu") == []
-
-
 @pytest.mark.parametrize(
     ("precision", "able", "count"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
 )

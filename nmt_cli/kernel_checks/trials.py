@@ -1,0 +1,173 @@
+"""Trials of the Triton kernels with a model's own shapes, against PyTorch's operations in float64.
+
+A kernel may err up to twice as much as PyTorch in the same dtype. Two runs must give the same bits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import padded
+from nmt_cli.attention.groups import grouped
+from nmt_cli.attention.options import Options
+from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.loss.rows import RowLosses, plain_rows
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.pointwise import reference
+from nmt_cli.ragged import Layout
+
+LENGTHS = (1, 17, 63, 64, 100, 200)
+"""Tokens of segments: alone and together in a small tile, in a large one, and in blocks."""
+
+TOKENS = 70
+MEAN_SLACK, LARGEST_SLACK = 1e-3, 1e-2
+"""Errors that are always allowed, as fractions: of the root mean square, and of the largest number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the kernels of a model depend on."""
+
+    model: ModelConfig
+    dtype: torch.dtype
+    """Of matrix products."""
+
+    entries: int
+    """Size of the target vocabulary."""
+
+    smoothing: float | None
+    """Label smoothing, or None for translation, which has no gradients."""
+
+    @property
+    def heads(self) -> Heads:
+        """The heads of all attentions."""
+        return Heads(self.model.heads, self.model.d_k, self.model.d_v)
+
+
+Results = dict[str, Tensor]
+Attend = Callable[..., Tensor]
+Compute = Callable[[torch.dtype], Results]
+"""A function that computes named results from the same inputs, converted to a dtype."""
+
+
+def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
+    """Yield the kernels and their definition, for causal self-attention and for cross-attention."""
+    from nmt_cli.attention import fused  # Triton may be missing
+
+    heads, training = use.heads, use.smoothing is not None
+    drop = use.model.attention_dropout if training else 0.0
+    seed = torch.tensor(7, device=device)
+    keys, tokens = Layout.of(LENGTHS[::-1]), sum(LENGTHS)
+    alone = grouped(Layout.of(LENGTHS)).to(device)
+    pairs = grouped(Layout.of(LENGTHS), keys).to(device), keys.to(device)
+
+    def by_definition(projections: Sequence[Tensor], heads: Heads, *batch: Any) -> Tensor:
+        q_THK, k_SHK, v_SHV = parts_of(projections, heads)
+        return padded.attend(q_THK, k_SHK, v_SHV, *batch)
+
+    def compute(attend: Attend, columns: list[int], batch: tuple[Any, ...], dtype: torch.dtype) -> Results:
+        shapes = [(tokens, heads.number * width) for width in columns]
+        *drawn, d_out = _drawn(device, use.dtype, *shapes, (tokens, heads.number, heads.values))
+        projections = [x.to(dtype).requires_grad_(training) for x in drawn]
+        out = attend(projections, heads, *batch)
+        if not training:
+            return {"output": out}
+        gradients = parts_of(torch.autograd.grad(out, projections, d_out.to(dtype)), heads)
+        names = (f"gradient of {each}" for each in ("queries", "keys", "values"))
+        return {"output": out.detach(), **dict(zip(names, gradients, strict=True))}
+
+    causal = Options(True, use.model.decoder_window, drop, seed)
+    for columns, batch in (
+        ([2 * heads.keys + heads.values], (alone, alone, causal)),
+        ([heads.keys, heads.keys + heads.values], (*pairs, Options(drop=drop, seed=seed))),
+    ):
+        kernel, plain = fused.attend_projected, by_definition
+        yield partial(compute, kernel, columns, batch), partial(compute, plain, columns, batch)
+
+
+def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
+    """Yield the kernel for rows of logits and its definition."""
+    from nmt_cli.loss import fused
+
+    (logits,) = _drawn(device, use.dtype, (TOKENS, use.entries))
+    targets = torch.arange(-1, TOKENS - 1, device=device).clamp(max=use.entries - 1)
+    scale = torch.tensor(1.0, device=device)
+
+    def compute(rows: RowLosses, dtype: torch.dtype) -> Results:
+        wide = torch.promote_types(dtype, torch.float32)
+        stride = -(-use.entries // fused.UNIT) * fused.UNIT
+        logits_CV = torch.zeros(TOKENS, stride, dtype=dtype, device=device)[:, : use.entries].copy_(logits)
+        losses_2C = torch.empty(2, TOKENS, dtype=wide, device=device)
+        rows(logits_CV, targets, losses_2C, use.smoothing or 0.0, scale, True)
+        return {"loss": losses_2C, "gradient": logits_CV}
+
+    yield partial(compute, fused.rows), partial(compute, plain_rows)
+
+
+def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
+    """Yield the kernels of feed-forward layers and of layer norms, with gradients, and their definitions."""
+    from nmt_cli.model.pointwise import fused
+
+    def of_relu(backward: Callable[..., tuple[Tensor, Tensor]], dtype: torch.dtype) -> Results:
+        d_out, out = _drawn(device, use.dtype, *[(TOKENS, use.model.feed_forward)] * 2)
+        d_in, d_bias = backward(d_out.to(dtype), out.to(dtype))
+        return {"gradient of ReLU": d_in, "gradient of bias": d_bias}
+
+    yield partial(of_relu, fused.relu_backward), partial(of_relu, reference.relu_backward)
+    if use.dtype != torch.bfloat16 or use.model.residual_stream != "bf16":
+        return
+    seed, width = torch.tensor(7, device=device), use.model.width
+
+    def of_sum(normed_sum: Callable[..., Tensor], dtype: torch.dtype) -> Results:
+        tokens = _drawn(device, use.dtype, *[(TOKENS, width)] * 3)
+        weights = _drawn(device, torch.float32, (width,), (width,))
+        d_out, *inputs = (x.to(dtype) for x in tokens)
+        inputs += [x.to(torch.promote_types(dtype, torch.float32)) for x in weights]
+        inputs = [x.requires_grad_() for x in inputs]
+        out = normed_sum(*inputs, use.model.norm_epsilon, use.model.residual_dropout, seed)
+        names = (f"gradient of norm's {name}" for name in ("input", "sub-layer", "weight", "bias"))
+        return {
+            "norm": out.detach(),
+            **dict(zip(names, torch.autograd.grad(out, inputs, d_out), strict=True)),
+        }
+
+    yield partial(of_sum, lambda *x: fused.normed_sum(*x)[0]), partial(of_sum, reference.normed_sum)
+
+
+def disagreement(ours: Compute, plain: Compute, dtype: torch.dtype) -> str:
+    """Return what is wrong with the results of `ours` in `dtype`, or "" if they agree with `plain`."""
+    with torch.enable_grad():
+        first, second, theirs, exact = ours(dtype), ours(dtype), plain(dtype), plain(torch.float64)
+    problems = []
+    for name, right in exact.items():
+        mine, usual = (x[name].double() - right for x in (first, theirs))
+        square, largest = right.square().mean().sqrt(), right.abs().max()
+        wrong = mine.square().mean().sqrt() > 2 * usual.square().mean().sqrt() + MEAN_SLACK * square
+        wrong |= mine.abs().max() > 4 * usual.abs().max() + LARGEST_SLACK * largest
+        not_finite = ~first[name].isfinite().all()
+        varies = (first[name] != second[name]).any()
+        problems.append(torch.stack((not_finite, varies, wrong)))
+    # One copy to the host.
+    for name, (not_finite, varies, wrong) in zip(exact, torch.stack(problems).tolist(), strict=True):
+        if not_finite:
+            return f"its {name} is not finite"
+        if varies or wrong:
+            return f"its {name} {'differs between two runs' if varies else 'is wrong'}"
+    return ""
+
+
+def _drawn(device: torch.device, dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Return tensors of random normal numbers on a device. Do not change the state of global generators."""
+    draw = torch.Generator().manual_seed(1)
+    return [torch.randn(shape, generator=draw).to(device, dtype) for shape in shapes]
+
+
+TRIALS: Mapping[str, Callable[[Use, torch.device], Iterator[tuple[Compute, Compute]]]] = {
+    "attention": attention,
+    "loss": loss,
+    "pointwise": pointwise,
+}

@@ -1,0 +1,158 @@
+"""Decides which Triton kernels a model uses on a GPU: those that passed a trial there.
+
+Verdicts are kept in the user's cache, so that each trial runs once for a device, its driver, the versions of
+libraries, our sources, and the model's shapes.
+"""
+
+import json
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from nmt_cli.attention.dispatch import WIDEST, fits
+from nmt_cli.errors import UserError, printable
+from nmt_cli.kernel_checks.trials import TRIALS, Use, disagreement
+from nmt_cli.runtime.atomic import file_written_whole
+from nmt_cli.runtime.devices import compute_capability, gpu_name, synchronize
+from nmt_cli.runtime.kernels.families import FAMILIES, has_kernels
+from nmt_cli.runtime.kernels.loading import digest_of_sources, user_cache
+from nmt_cli.runtime.memory import out_of_memory
+
+SOURCES = ("**/fused.py", "attention/groups.py", "attention/dropout.py")
+DRIVERS = ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
+REASON_LENGTH = 160
+
+Reasons = dict[str, str]
+"""Why a family of kernels must not be used, by family or for "torch.compile"."""
+
+
+def failures(use: Use, device: torch.device) -> Reasons:
+    """Return the families that `use` cannot have on a device, with reasons. On a CPU, return {}.
+
+    Try families without a kept verdict, and keep it. A lack of memory raises its own error. Raise `UserError`
+    if a kernel fails so that PyTorch cannot use the GPU any more. The next start then avoids the kernel.
+    """
+    if not has_kernels(device):
+        return {}
+    reasons = impossible(use, device)
+    families = ["attention"] if use.smoothing is None else [*FAMILIES]
+    path = Path(user_cache(), "nmt", f"kernels-{_digest(use, device)}.json")
+    verdicts = _read(path)
+    for family in families:
+        if family in reasons:
+            continue
+        if family not in verdicts:
+            verdicts[family] = _tried(family, use, device)
+            _keep(path, verdicts)
+            _refuse_dead(device, family, verdicts[family])
+        if verdicts[family]:
+            reasons[family] = verdicts[family]
+    return reasons
+
+
+def impossible(use: Use, device: torch.device) -> Reasons:
+    """Return the families that cannot work, without a trial: compiler, capability and widths of heads."""
+    capability = compute_capability(device)
+    general = ""
+    if find_spec("triton") is None:
+        general = "Triton is missing: pip install triton"
+    elif missing := _missing_to_build():
+        general = f"{missing} is missing: apt install gcc python3-dev"
+    elif capability < (7, 0):
+        general = "Triton needs compute capability 7.0 or more"
+    if general:
+        return dict.fromkeys((*FAMILIES, "torch.compile"), general)
+    if capability < (8, 0):
+        return {"attention": "Triton uses tensor cores from compute capability 8.0 on"}
+    d_k, d_v = use.model.d_k, use.model.d_v
+    if not fits(d_k, d_v, use.dtype):
+        limit = f"multiples of 8 up to {WIDEST[2]} (fp32: {WIDEST[4]})"
+        return {"attention": f"heads have {d_k} and {d_v} channels, but the kernel takes {limit}"}
+    return {}
+
+
+def line(reasons: Mapping[str, str], device: torch.device) -> str:
+    """Return a warning of one line that names the kernels that are not used, and why."""
+    causes: dict[str, list[str]] = {}
+    for family, reason in reasons.items():
+        causes.setdefault(reason, []).append(family)
+    named = "; ".join(f"{', '.join(families)} ({reason})" for reason, families in causes.items())
+    return f"on {gpu_name(device) or device}, PyTorch's own operations are used, which is slower, for {named}"
+
+
+def _missing_to_build() -> str:
+    """Return what Triton needs to build its launcher and lacks, or ""."""
+    if not _compiler():
+        return "a C compiler"
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")  # Triton's scheme too
+    return "" if header.exists() else str(header)
+
+
+def _compiler() -> str | None:
+    """Return the C compiler that Triton calls, or None if there is none."""
+    return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+
+
+def _tried(family: str, use: Use, device: torch.device) -> str:
+    """Return why a family failed its trial, or "". Raise errors of memory."""
+    try:
+        problems = (disagreement(*computed, use.dtype) for computed in TRIALS[family](use, device))
+        return next(filter(None, problems), "")
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return printable(f"{type(error).__name__}: {error}")[:REASON_LENGTH]
+
+
+def _refuse_dead(device: torch.device, family: str, reason: str) -> None:
+    """Raise `UserError` if a GPU does not work any more after a failed trial."""
+    if not reason:
+        return
+    try:
+        synchronize(device)
+    except RuntimeError as error:
+        raise UserError(
+            f"the {family} kernel made {gpu_name(device)} fail ({reason}). Start again: PyTorch's own "
+            "operations will be used instead."
+        ) from error
+
+
+def _digest(use: Use, device: torch.device) -> str:
+    """Return a hash of all that a verdict depends on."""
+    drivers = [Path(path).read_text() for path in DRIVERS if Path(path).exists()]
+    libraries = torch.__version__, _version("triton"), _version("pytorch-triton-rocm")
+    shape = {**asdict(use), "dtype": str(use.dtype)}
+    gpu = gpu_name(device), compute_capability(device)
+    return digest_of_sources((gpu, drivers, libraries, _compiler(), shape), SOURCES)
+
+
+def _version(package: str) -> str:
+    """Return the version of an installed package, or ""."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return ""
+
+
+def _read(path: Path) -> Reasons:
+    """Return the kept verdicts, or {} if there are none or the file is damaged."""
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_text())
+        if isinstance(content, dict) and all(isinstance(each, str) for each in content.values()):
+            return content
+    return {}
+
+
+def _keep(path: Path, verdicts: Reasons) -> None:
+    """Write verdicts to a file. Without a writable cache, do nothing."""
+    with suppress(OSError, UserError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with file_written_whole(path) as file:
+            file.write(json.dumps(verdicts).encode())
