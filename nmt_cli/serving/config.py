@@ -1,10 +1,8 @@
 """The settings of `nmt serve`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from nmt_cli.config import Gone, check, setting
+from nmt_cli.config import check, setting
 from nmt_cli.decoding.config import InputConfig, SearchConfig
 
 MAX_TEXTS = 1000
@@ -33,13 +31,6 @@ class ServerConfig:
 
     share_port: bool = setting(False)
     """Let other processes listen on the same port. The system then distributes connections over them."""
-
-    gone: ClassVar[Mapping[str, Gone]] = {
-        "most_texts": Gone(f"a request takes up to {MAX_TEXTS:,} texts", MAX_TEXTS),
-        "most_alternatives": Gone(
-            f"a request may ask for up to {MAX_ALTERNATIVES} alternatives", MAX_ALTERNATIVES
-        ),
-    }
 
     def __post_init__(self) -> None:
         """Raise `UserError` for a value of a wrong type or out of bounds."""
