@@ -109,6 +109,7 @@ def test_the_page_contains_the_weights_of_all_heads(
             weights = torch.from_numpy(bytes_of_it.reshape(stored["shape"]) / 255)
             torch.testing.assert_close(weights, getattr(maps, kind).double(), rtol=0, atol=0.5 / 255 + 1e-6)
         assert shown["alignment"] == maps.alignment()
+        assert shown["ended"] == maps.ended
 
 
 def test_the_page_contains_tokens_and_text_unchanged(data: dict[str, Any]) -> None:
@@ -118,21 +119,6 @@ def test_the_page_contains_tokens_and_text_unchanged(data: dict[str, Any]) -> No
     assert [pair["source"] for pair in data["pairs"]] == [[*first, "</s>"], [*HOSTILE, "</s>"], ["</s>"]]
     backward = [*first[::-1], "</s>"]
     assert [pair["target"] for pair in data["pairs"]] == [backward, [*HOSTILE, "</s>"], ["</s>"]]
-
-
-def test_a_truncated_translation_has_no_end_mark(
-    tmp_path: Path, data: dict[str, Any], tokenizers: Tokenizers, pairs: list[Pair]
-) -> None:
-    config = ModelConfig(
-        encoder_layers=1, decoder_layers=1, width=16, heads=2, positions="learned", longest=6
-    )
-    size = len(tokenizers.source.vocabulary.entries)
-    model = Transformer(config, vocabulary_of(size), vocabulary_of(size), joint=True).eval()
-    _, _, dog = pairs[0]
-    cut = written(model, tokenizers, [("", dog, [*dog, dog[0]])])
-    (shown,) = json.loads(Reader(cut).data)["pairs"]
-    assert (len(shown["target"]), shown["ended"]) == (6, False)
-    assert [pair["ended"] for pair in data["pairs"]] == [True, True, True]
 
 
 def test_text_cannot_become_markup_in_the_page(

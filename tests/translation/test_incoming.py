@@ -1,8 +1,11 @@
 """Lines from bytes as they arrive."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nmt_cli.translation.incoming import lines_of
 
@@ -17,22 +20,29 @@ def refuse(number: int) -> None:
     raise AssertionError(f"line {number} is too long")
 
 
-@pytest.mark.parametrize(
-    ("chunks", "lines"),
+ODD = st.sampled_from(
     [
-        ([], []),
-        ([b"ab\n"], [b"ab"]),
-        ([b"a", b"b", b"\nc"], [b"ab", b"c"]),
-        ([b"a\n\n", b"b\n"], [b"a", b"", b"b"]),
-        ([b"\xef\xbb", b"\xbfa\n\xef\xbb\xbfb"], [b"a", b"\xef\xbb\xbfb"]),
-        ([b"\xef\xbb\xbf"], [b""]),
-        ([b"a\rb\x0bc\n"], [b"a\rb\x0bc"]),
-    ],
+        *(text.encode() for text in [*"\n\r\v\f\x1c\x85\u2028\u2029\0\t ", "\r\n", "a. B", "ä日本😀"]),
+        *(b"\x85", b"\xff", b"\xef\xbb\xbf", b"\xef\xbb", b"\xbf"),
+    ]
 )
-def test_only_line_feeds_end_lines_and_a_byte_order_mark_is_dropped(
-    chunks: list[bytes], lines: list[bytes]
-) -> None:
-    assert list(lines_of(arriving(*chunks), refuse)) == lines
+BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".join)
+
+
+def in_small_chunks(data: bytes, sizes: Sequence[int]) -> Callable[[int], bytes]:
+    """Return a reader of few bytes at a time, as from a pipe."""
+    file, left = io.BytesIO(data), iter(sizes)
+    return lambda size: file.read(min(size, next(left, size)))
+
+
+@given(data=BYTES, sizes=st.lists(st.integers(1, 9), max_size=30))
+@settings(max_examples=200)
+def test_only_line_feeds_end_lines_and_a_byte_order_mark_is_dropped(data: bytes, sizes: list[int]) -> None:
+    without_mark = data.removeprefix(b"\xef\xbb\xbf")
+    expected = without_mark.split(b"\n")
+    if data.endswith(b"\n") or not data:
+        expected.pop()
+    assert list(lines_of(in_small_chunks(data, sizes), refuse)) == expected
 
 
 @pytest.mark.parametrize("end", [[], [b"\n"], [b"d\n"], [b"dd", b"d\ne"]])

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +21,7 @@ from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses
 from nmt_cli.interop.exporters.huggingface import first_of_target
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
@@ -27,6 +29,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from tests.interop.conftest import logits
+from tests.model.test_variants import VARIANTS
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
 MODELS = {
@@ -34,6 +37,13 @@ MODELS = {
     "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
     "untied, output bias": replace(SMALL, tie="none", output_bias=True, activation="swish"),
 }
+EXPRESSIBLE = {
+    "huggingface": SMALL,
+    "marian": replace(SMALL, positions="marian", start="zeros", norm_epsilon=1e-6),
+}
+"""The formats that can be imported again, each with a model that it can express."""
+
+ARGOS_TRANSLATE = Path(__file__).with_name("argos_translate.py")
 HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
 
 
@@ -179,6 +189,42 @@ def test_a_check_prints_how_many_lines_differ(
     assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("argostranslate") is None,
+    reason="needs Argos Translate: pip install --no-deps argostranslate stanza emoji, "
+    "and pip install spacy minisbd",
+)
+def test_argos_translate_installs_a_package_and_translates_as_a_check_does(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    export(random_model(tmp_path / "ours", SMALL, toy_tokenizers()), "argos", tmp_path / "theirs")
+    lines = [source for source, _ in toy_pairs[:8]]
+    command = [sys.executable, str(ARGOS_TRANSLATE), *map(str, (tmp_path / "theirs").iterdir())]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    translations = TOOLKITS["argos"].translate(tmp_path / "theirs", lines)
+    assert len({*translations}) > 1
+    assert done.stdout.splitlines() == translations
+
+
+@pytest.mark.parametrize("form", EXPRESSIBLE)
+@pytest.mark.parametrize("variant", ["none", *VARIANTS])
+def test_a_variant_comes_back_as_it_was_or_is_refused(
+    form: str, variant: str, toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    config = replace(EXPRESSIBLE[form], **VARIANTS.get(variant, {}))
+    model = random_model(tmp_path / "ours", config, toy_tokenizers())
+    if lost := losses(model, form):
+        assert variant != "none", lost
+        return
+    export(model, form, tmp_path / "theirs")
+    options = ImportOptions("en", "de") if form == "marian" else ImportOptions()
+    returned = read(str(tmp_path / "theirs"), options)
+    # Marian starts with a padding token whose vector is zero, so both settings of the start are right.
+    start = model.identity.config.start if form == "marian" else returned.config.start
+    assert replace(returned.config, start=start) == model.identity.config
+
+
 def test_an_unsupported_feature_is_named_and_nothing_is_written(
     tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
@@ -187,11 +233,13 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     for form in ("huggingface", "ctranslate2", "argos"):
         with pytest.raises(UserError, match=r"d_k is 4.*decoder_window is 4"):
             export(model, form, tmp_path / "theirs")
-    coarse = replace(SMALL, norm_epsilon=1e-3, positions="marian", start="zeros")
+    coarse = replace(SMALL, norm_epsilon=1e-3, positions="marian")
     model = random_model(tmp_path / "coarse", coarse, tokenizers)
-    for form in ("huggingface", "marian"):
-        with pytest.raises(UserError, match=r"norm_epsilon is 0\.001"):
-            export(model, form, tmp_path / "theirs")
+    epsilon = r"model\.norm_epsilon is 0\.001"
+    with pytest.raises(UserError, match=f"positions is marian, {epsilon}"):
+        export(model, "huggingface", tmp_path / "theirs")
+    with pytest.raises(UserError, match=f"{epsilon}, model\\.start is mark"):
+        export(model, "marian", tmp_path / "theirs")
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 
 

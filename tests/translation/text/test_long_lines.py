@@ -90,13 +90,15 @@ def test_parts_fit_and_joined_are_the_text(kind: Kind, entries: int, line: list[
         ("a bcdefghijkl ab", 12, ["a", "bcdefghijkl", "ab"]),
         ("a bcdefghijkl", 12, ["a", "bcdefghijkl"]),
         ("<2de> abc. def. ghi. jkl.", 12, ["<2de> abc. def.", "<2de> ghi. jkl."]),
+        ("D. abc def, ghi jkl abc def ghi jkl", 24, ["D. abc def,", "ghi jkl abc def ghi", "jkl"]),
+        ("abc 😀 def", 3, ["abc", "def"]),
         *((text, 8, [text]) for text in ("abc def.", "<2de>", "<2de> abc.", "a. b. c.")),
     ],
     ids=[
         *("sentence", "closing quote", "clause, not a number", "no clause in a number", "word", "anywhere"),
         *("sentence without space", "clause without space", "last of equal positions", "two words that fit"),
-        *("last word that fits", "leading symbol in every part", "fits", "symbol", "fits with symbol"),
-        "short",
+        *("last word that fits", "leading symbol in every part", "no tiny part for an early end"),
+        *("character that does not fit", "fits", "symbol", "fits with symbol", "short"),
     ],
 )
 def test_a_line_is_split_at_the_best_position(text: str, longest: int, expected: list[str]) -> None:
@@ -105,11 +107,6 @@ def test_a_line_is_split_at_the_best_position(text: str, longest: int, expected:
 
 def test_a_sentence_that_just_fits_is_not_split() -> None:
     assert list(parts("abc. efgh. hijklmnopqrs. xyz", 3, words())) == ["abc. efgh. hijklmnopqrs.", "xyz"]
-
-
-def test_an_early_end_of_a_sentence_makes_no_tiny_part() -> None:
-    text = "D. abc def, ghi jkl abc def ghi jkl abc def"
-    assert next(parts(text, 24, characters())) == "D. abc def,"
 
 
 def test_a_line_of_symbols_is_split_too() -> None:
@@ -154,10 +151,6 @@ def test_a_symbol_fits_even_if_its_first_character_does_not() -> None:
     assert list(parts("ab 😀abcdef ab", 2, characters(["😀abcdef"]))) == ["ab", "😀abcdef", "ab"]
 
 
-def test_a_character_that_does_not_fit_is_dropped() -> None:
-    assert "".join(parts("abc 😀 def", 3, characters())) == "abcdef"
-
-
 @pytest.mark.parametrize(
     ("lang", "expected"),
     [("de", "ab cd ef  gh"), ("zh", "abcdef  gh"), ("zh-TW", "abcdef  gh"), ("jav", "ab cd ef  gh")],
@@ -195,12 +188,6 @@ def test_the_maximum_length_is_that_of_training_or_of_the_setting(
 def test_a_length_beyond_the_positions_of_the_model_is_refused() -> None:
     with pytest.raises(UserError, match=r"at most 299 \(got 300\): the model has 300 positions"):
         longest_source(InputConfig(longest=300), LEARNED)
-
-
-@pytest.mark.parametrize("setting", [{"longest": -1}, {"window": 0}])
-def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
-    with pytest.raises(UserError, match=next(iter(setting))):
-        InputConfig(**setting)  # type: ignore[arg-type]  # a table of settings of different types
 
 
 @pytest.mark.parametrize(
