@@ -158,7 +158,11 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
-        _check_trained_on(trained_on)
+        longest, ratio = trained_on.get("longest"), trained_on.get("length_ratio", 1.0)
+        if longest is not None and (type(longest) is not int or longest < 2):
+            raise ValueError(f"trained_on has no longest sentence: {longest!r}")
+        if type(ratio) is not float or not 0 <= ratio < math.inf:
+            raise ValueError(f"trained_on has no length_ratio: {ratio!r}")
     except (LookupError, ValueError, UserError) as error:
         raise damaged(folder / CONFIG, str(error)) from error
     tokenizers = load_tokenizers(folder / TOKENIZERS)
@@ -168,17 +172,6 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
             "Copy the complete model folder again."
         )
     return Identity(config, tokenizers, trained_on)
-
-
-def _check_trained_on(record: Any) -> None:
-    """Raise `ValueError` if the record is not a dict, or a limit in it is invalid. `longest` must be an
-    integer of at least 2, null or missing. `length_ratio` must be finite, at least 0, or missing."""
-    record = record if isinstance(record, dict) else {"longest": 0}
-    longest, ratio = record.get("longest"), record.get("length_ratio", 1.0)
-    if longest is not None and (type(longest) is not int or longest < 2):
-        raise ValueError(f"trained_on has no longest sentence: {longest!r}")
-    if type(ratio) is not float or not 0 <= ratio < math.inf:
-        raise ValueError(f"trained_on has no length_ratio: {ratio!r}")
 
 
 @torch.no_grad()

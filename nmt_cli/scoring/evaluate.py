@@ -8,7 +8,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores
+from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
@@ -113,9 +113,18 @@ def evaluate(evaluation: Evaluation) -> Scores:
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    """Return for each system the scores of its text and, if requested, of each line. Leave out line scores of
-    BLEU by the paper's protocol, which has none."""
-    scored = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
+    """Return for each system the scores of its text, and if requested, tests and scores of each line. Leave
+    out line scores of BLEU by the paper's protocol, which has none."""
+    lines = [system.lines for system in systems]
+    scored: list[tuple[list[Score], list[significance.Finding]]] = []
+    for measure in measures:
+        if test := evaluation.significance:
+            counts = list(measure.counts(lines))
+            scores = measure.scores_of(counts)
+            samples = evaluation.config.significance.samples
+            scored.append((scores, significance.compare(measure, counts, test, samples)))
+        else:
+            scored.append((measure.scores(lines), []))
     # multi-bleu is for whole texts. Sentences without a match of four words would score 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
@@ -127,20 +136,6 @@ def _systems(
         )
         for number, system in enumerate(systems)
     ]
-
-
-def _scored(
-    evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
-) -> tuple[list[Score], list[significance.Finding]]:
-    """Return the scores of the systems, and their significance tests, which are [] if none is requested."""
-    counts = measure.counts(systems)
-    if not evaluation.significance:
-        return measure.scores_of(counts), []
-    line_counts = list(counts)
-    samples = evaluation.config.significance.samples
-    return measure.scores_of(line_counts), significance.compare(
-        measure, line_counts, evaluation.significance, samples
-    )
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:

@@ -110,18 +110,15 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
     """Return the language in `languages` that ends the names of `paths`: `ref.de`, `ref.de-AT.gz`,
     `ref.de.sgm`. Return "" for none or several. Ignore an ending with two languages, such as `ref.en-de`."""
-    endings = {_ending(path) for path in paths}
+    endings = set[str]()
+    for path in paths:
+        name = path.name
+        while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
+            name = Path(name).stem
+        endings.add(Path(name).suffix.removeprefix("."))
     plain = {ending for ending in endings if not languages & {*re.split("[-_]", ending)[1:]}}
     candidates = {without_region(ending) for ending in plain} & languages
     return candidates.pop() if len(candidates) == 1 else ""
-
-
-def _ending(path: Path) -> str:
-    """Return the last ending of the name without its dot, or "". Ignore compression, SGML and XML."""
-    name = path.name
-    while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
-        name = Path(name).stem
-    return Path(name).suffix.removeprefix(".")
 
 
 def _read(path: Path, lang: str, side: sgm.Side) -> Text:

@@ -13,7 +13,7 @@ from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.batching.schedule import Batches
-from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
+from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset
 from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.kernel_checks.trials import Use
@@ -45,23 +45,19 @@ CORES_PER_WORKER = 4
 def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
     """Return the identity of the model to train: settings, tokenisers and training record. The record has
     inputs, hashes, maximum tokens, length ratio and mixed corpora of the training data."""
-    manifest = dataset.manifest
+    manifest, train = dataset.manifest, dataset.splits[TRAIN]
     trained_on = {
         "inputs": manifest.get("inputs"),
         "files": {
             name: file["sha256"] for name, file in manifest["files"].items() if name.startswith(f"{TRAIN}.")
         },
         "longest": config.batch.max_length,
-        "length_ratio": _length_ratio(dataset.splits[TRAIN]),
+        # target tokens per source token
+        "length_ratio": round(int(train.target.offsets[-1]) / max(1, int(train.source.offsets[-1])), 3),
     }
     if corpora := manifest["splits"][TRAIN].get("corpora"):
         trained_on["corpora"] = corpora
     return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
-
-
-def _length_ratio(train: Split) -> float:
-    """Return the number of target tokens per source token over all pairs, rounded to three decimals."""
-    return round(int(train.target.offsets[-1]) / max(1, int(train.source.offsets[-1])), 3)
 
 
 def build_trainer(
@@ -158,27 +154,21 @@ def build_loader(
     if mixed:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.mixture.fractions().items())
         report(Note(f"shares of the pairs: {shares}"))
+    resegmented = None
+    if config.sampling.enabled or config.augment.enabled:
+        resegmented = Resegmented(
+            *(dataset, load_tokenizers(dataset.folder / TOKENIZERS), config.sampling),
+            *(config.training.seed, folder),
+            workers=max(available_cores() // CORES_PER_WORKER, 1) if planner else 0,
+            augment=config.augment,
+        )
     batches = Batches(
         *(dataset.splits[TRAIN], config.batch, config.training.seed, folder),
         planner=planner,
         mixed=mixed,
-        resegmented=_resegmented(dataset, config, folder, planner),
+        resegmented=resegmented,
         planner_at_work=lambda: is_locked(folder),
     )
     epoch, number = position.epoch, position.batch
     loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=guard.check_quickly)
     return stack.enter_context(loader)
-
-
-def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
-    """Return training pairs that each epoch segments differently, stored in `folder`. Return None if sampling
-    and augmentation are off. Only the `planner`, one process per machine, has workers."""
-    if not (config.sampling.enabled or config.augment.enabled):
-        return None
-    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
-    workers = max(available_cores() // CORES_PER_WORKER, 1) if planner else 0
-    return Resegmented(
-        *(dataset, tokenizers, config.sampling, config.training.seed, folder),
-        workers=workers,
-        augment=config.augment,
-    )
