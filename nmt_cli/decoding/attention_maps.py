@@ -111,18 +111,25 @@ def _recorded(
 
 
 @torch.inference_mode()
-def source_attention(model: Transformer, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
-    """Return the attention [T, S + 1] of each of T target ids to S source ids and the end mark: the mean
-    over the heads of the last decoder layer, at the step that predicts the id. Ids have no end marks. The
-    attention of ids beyond the model's positions is 0."""
+def source_attention(
+    model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> list[NDArray[np.float32]]:
+    """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end mark
+    (mean over the heads of the last decoder layer, at the step that predicts the id). Ids have no end marks.
+    The attention of ids beyond the model's positions is 0."""
+    if not pairs:
+        return []
     limit = model.config.limit or None
-    ended = model.source_vocabulary.ended(source), model.target_vocabulary.ended(target)[:limit]
-    (source_S, layout), (target_T, target_layout) = (flat([ids], model.device) for ids in ended)
-    *_, cross = _recorded(
-        model, source_S, target_T, grouped(layout), grouped(target_layout, layout), last_only=True
-    )
-    attention_TS = cross[-1][0].float().mean(0)[: len(target)].numpy()
-    return np.pad(attention_TS, ((0, len(target) - len(attention_TS)), (0, 0)))
+    sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
+    targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
+    (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
+    *_, cross = _recorded(model, source_S, target_T, grouped(source), grouped(target, source), last_only=True)
+    means = [weights_HTS.float().mean(0).numpy() for weights_HTS in cross[-1]]
+    lengths = [len(target) for _, target in pairs]
+    return [
+        np.pad(mean_TS[:length], ((0, max(0, length - len(mean_TS))), (0, 0)))
+        for mean_TS, length in zip(means, lengths, strict=True)
+    ]
 
 
 def alignment(

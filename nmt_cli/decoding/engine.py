@@ -1,6 +1,6 @@
 """The search loop over a batch with continuous refilling: new sentences replace those that are done."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,6 +23,10 @@ TOKENS = 16_384
 REFILL = 0.75
 """New sentences join once at most this share of the slots is taken. Joining copies the whole cache, which
 would be slow for a few sentences at a time."""
+
+
+ALIGNED_AT_ONCE = 16
+"""Number of finished sentences whose attention is computed together, if so many are in the batch."""
 
 
 class Queue(Protocol):
@@ -59,7 +63,7 @@ def translated(
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
     slots = max(1, (config.rows or max_rows) // config.slots)
-    search = Search(ensemble, config, look_every)
+    search, aligner = Search(ensemble, config, look_every), _Aligner(ensemble)
     while True:
         joining: list[Sentence] = []
         try:
@@ -76,8 +80,7 @@ def translated(
             if leaving := gone(search.sentences):
                 search.drop(leaving)
                 continue
-            for sentence, hypotheses in search.step():
-                yield sentence, _with_attention(ensemble, sentence, hypotheses)
+            yield from aligner.aligned(search.step(), search.sentences)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
@@ -92,19 +95,38 @@ def translated(
                 queue.put_back(batch)
 
 
-def _with_attention(ensemble: Ensemble, sentence: Sentence, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Return `hypotheses`. If `sentence` is aligned, the best has the attention of the first model, unless
-    memory is too small for it."""
-    if not sentence.aligned or not hypotheses:
-        return hypotheses
-    best, *others = hypotheses
-    try:
-        attention_TS = source_attention(ensemble.models[0], sentence.tokens, best.tokens)
-    except MEMORY_ERRORS as error:
-        if not out_of_memory(error):
-            raise
-        return hypotheses
-    return [replace(best, attention_TS=attention_TS), *others]
+class _Aligner:
+    """Adds the attention of the first model to the best hypotheses of aligned sentences, several at once."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._model = ensemble.models[0]
+        self._waiting: list[Found] = []
+
+    def aligned(self, finished: Iterable[Found], running: Sequence[Sentence]) -> Iterator[Found]:
+        """Yield the `finished` sentences of a step. Hold aligned ones back until there are `ALIGNED_AT_ONCE`,
+        or until no other aligned sentence is `running`."""
+        for found in finished:
+            if found[0].aligned and found[1]:
+                self._waiting.append(found)
+            else:
+                yield found
+        if len(self._waiting) >= ALIGNED_AT_ONCE or not any(one.aligned for one in running):
+            waiting, self._waiting = self._waiting, []
+            yield from self._with_attention(waiting)
+
+    def _with_attention(self, waiting: Sequence[Found]) -> Iterator[Found]:
+        """Yield the sentences with attention, or without if memory is too small."""
+        pairs = [(sentence.tokens, hypotheses[0].tokens) for sentence, hypotheses in waiting if hypotheses]
+        try:
+            attention = source_attention(self._model, pairs)
+        except MEMORY_ERRORS as error:
+            if not out_of_memory(error):
+                raise
+            yield from waiting
+            return
+        for (sentence, hypotheses), attention_TS in zip(waiting, attention, strict=True):
+            best, *others = hypotheses or []
+            yield sentence, [replace(best, attention_TS=attention_TS), *others]
 
 
 class ListQueue:

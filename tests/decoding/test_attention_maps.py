@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nmt_cli.attention.projections import by_head
-from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
+from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps, source_attention
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention
@@ -203,3 +204,23 @@ def test_a_decoder_without_self_attention_is_aligned_too(
         assert actual.decoder.shape == (0, 2, len(target) + 1, len(target) + 1)
         torch.testing.assert_close(actual.cross.sum(-1), torch.ones_like(actual.cross[..., 0]))
         assert len(actual.alignment()) in (0, len(target))
+
+
+def test_source_attention_is_the_mean_over_the_heads_of_the_last_layer(
+    build: Callable[..., Transformer],
+) -> None:
+    model = build()
+    for pair, maps, actual in zip(
+        PAIRS, attention_maps(model, PAIRS), source_attention(model, PAIRS), strict=True
+    ):
+        expected = maps.cross[-1].mean(0)[: len(pair[1])]
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+        assert actual.shape == (len(pair[1]), len(pair[0]) + 1)
+    assert source_attention(model, []) == []
+
+
+def test_source_attention_beyond_learned_positions_is_zero(build: Callable[..., Transformer]) -> None:
+    model = build(positions="learned", longest=4)
+    (actual,) = source_attention(model, [([3], [2] * 6)])
+    assert actual.shape == (6, 2)
+    assert not actual[4:].any() and actual[:4].all()

@@ -285,3 +285,28 @@ def test_an_empty_queue_gives_no_translations() -> None:
         translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, ListQueue([]))
     )
     assert everything == []
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_aligned_sentences_have_attention_and_all_are_translated(every: int) -> None:
+    room = Room()
+    ensemble = Ensemble.of([model_in(room)], TO_THE_CAP)
+    sentences = [Sentence(key, tokens, aligned=not key % every) for key, tokens in enumerate(SOURCES * 4)]
+    actual = list(translated(ensemble, TO_THE_CAP, ListQueue(sentences)))
+    assert sorted(sentence.key for sentence, _ in actual) == list(range(len(sentences)))
+    for sentence, hypotheses in actual:
+        assert hypotheses
+        attention_TS = hypotheses[0].attention_TS
+        assert (attention_TS is not None) == sentence.aligned
+        if attention_TS is not None:
+            assert attention_TS.shape == (len(hypotheses[0].tokens), len(sentence.tokens) + 1)
+
+
+def test_a_sentence_without_memory_for_its_attention_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cramped(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(engine, "source_attention", cramped)
+    ensemble = Ensemble.of([model_in(Room())], TO_THE_CAP)
+    actual = list(translated(ensemble, TO_THE_CAP, ListQueue([Sentence(0, [3, 4], aligned=True)])))
+    assert [hypotheses and hypotheses[0].attention_TS for _, hypotheses in actual] == [None]

@@ -11,6 +11,9 @@ from nmt_cli.text.tag_placement import Shares, units
 from nmt_cli.text.tokenizers import Tokenizers
 
 
+TINY = 1e-6
+
+
 def unit_shares(
     tokenizers: Tokenizers,
     line: str,
@@ -23,7 +26,7 @@ def unit_shares(
 
     `sentences` and `hypotheses` are their parts, and `values` has the placeholders of each. A target unit has
     the attention of its first token, which aligns better than its other tokens. A source unit has the sum
-    over its tokens. Without attention, all shares are 0.
+    over its tokens, in relation to its sum over the translation. Without attention, all shares are 0.
     """
     spans_S, spans_T = units(line), units(translation)
     shares_TS = np.zeros((len(spans_T), len(spans_S)), np.float32)
@@ -40,7 +43,11 @@ def unit_shares(
     first_T = np.searchsorted(ends_T, _starts(translation, spans_T), "right")
     rows_TS = _joined(attention)[np.minimum(first_T, len(ends_T) - 1)]
     np.add.at(shares_TS.T, np.maximum(units_S, 0), rows_TS.T)
-    return shares_TS
+    # Divided by the sum over the target, a unit that attracts attention everywhere counts less.
+    balanced_TS = shares_TS / np.maximum(shares_TS.sum(0), TINY)
+    scales_T = shares_TS.sum(1) / np.maximum(balanced_TS.sum(1), TINY)
+    scaled_TS: Shares = balanced_TS * scales_T[:, None]
+    return scaled_TS
 
 
 def _ends(
