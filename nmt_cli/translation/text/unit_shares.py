@@ -10,7 +10,6 @@ from nmt_cli.text.placeholders import Values, restored
 from nmt_cli.text.tag_placement import Shares, units
 from nmt_cli.text.tokenizers import Tokenizers
 
-
 TINY = 1e-6
 
 
