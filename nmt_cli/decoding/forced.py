@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
 
 from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import Layout, flat
+from nmt_cli.ragged import flat
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
@@ -31,20 +29,15 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
         )
         source, target = grouped(source), grouped(target, source)
         # All models of an ensemble share their vocabularies, so the ids suit each of them.
-        log_probs = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
+        log_probs = [
+            model.logits(model(source_S, target_T, source, target)).float().log_softmax(-1)  # as in a search
+            for model in ensemble.models
+        ]
         log_probs_TV = log_probs[0] if len(log_probs) == 1 else ensemble.mean(torch.stack(log_probs))
         scores_T = log_probs_TV.gather(1, target_T[:, None])[:, 0].tolist()
         for number, tokens in zip(numbers, target.slices(), strict=True):
             results[number] = scores_T[tokens]
     return [results[number] for number in range(len(pairs))]
-
-
-def _log_probs(
-    model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
-) -> Tensor:
-    """Return [T, V]: fp32 log-probabilities of each entry as target token t, given what comes before."""
-    decoded_TD = model(source_S, target_T, source, target)
-    return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as in a search
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:

@@ -123,13 +123,6 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     assert (out / "file").read_text() == "first"
 
 
-def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    out = tmp_path / "file" / "out"
-    with pytest.raises(UserError, match=f"{out} can't be written: .*. Choose another"):
-        write(out, "new")
-
-
 @pytest.mark.parametrize("name", ["out", "not/yet/there", "older"])
 def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path, name: str) -> None:
     write(tmp_path / "older", "old")
@@ -139,11 +132,20 @@ def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path,
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")} == before
 
 
-@pytest.mark.parametrize("name", ["file/out", "file/not/there", "new/" + 300 * "x", 250 * "x"])
-def test_a_folder_that_can_not_be_written_is_reported_before_writing(tmp_path: Path, name: str) -> None:
+UNWRITABLE: list[tuple[Callable[[Path], object], str]] = [
+    *((check_writable, name) for name in ("file/out", "file/not/there", "new/" + 300 * "x", 250 * "x")),
+    (lambda out: folder_written_whole(out).__enter__(), "file/out"),
+    (lambda out: file_written_whole(out).__enter__(), "file/out"),
+]
+
+
+@pytest.mark.parametrize(("write_or_check", "name"), UNWRITABLE)
+def test_a_folder_or_file_that_can_not_be_written_is_an_error(
+    tmp_path: Path, write_or_check: Callable[[Path], object], name: str
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*. Choose another"):
-        check_writable(tmp_path / name)
+        write_or_check(tmp_path / name)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -207,13 +209,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     os.close(reader)
     assert pipe.is_fifo()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
-
-
-def test_a_file_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "out"
-    with pytest.raises(UserError, match=f"{path} can't be written: .*. Choose another"):
-        file_written_whole(path).__enter__()
 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])

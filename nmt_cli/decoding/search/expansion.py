@@ -88,15 +88,11 @@ def random_draws(
     """Return for each row a random number in [0, 1): a hash of `seed`, the row's key, slot and age."""
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, slots, ages):
-        mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))
+        # The finaliser of splitmix64.
+        mixed = (mixed ^ np.asarray(part, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
     # An fp32 mantissa holds the upper 24 bits exactly, so the result never rounds to 1.
     draws: NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
     return draws
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of each element, by the finaliser of splitmix64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -22,13 +22,6 @@ def test_work_is_done_by_all_called_helpers() -> None:
     standby.beside(lambda: met.wait(PATIENCE))
 
 
-def test_without_helpers_the_work_is_done_once() -> None:
-    done: list[int] = []
-    standby.call(0)
-    standby.beside(lambda: done.append(threading.get_ident()))
-    assert done == [threading.get_ident()]
-
-
 @pytest.mark.parametrize("turns", [1, 10_000])
 def test_a_sleeping_helper_is_woken(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "TURNS", turns)
@@ -39,12 +32,15 @@ def test_a_sleeping_helper_is_woken(turns: int, monkeypatch: pytest.MonkeyPatch)
         standby.beside(lambda: met.wait(PATIENCE))  # noqa: B023 - it is done before the next one is made
 
 
-def test_without_new_threads_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("helpers", [0, 5])
+def test_without_new_threads_only_the_caller_does_the_work(
+    helpers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
     done: list[int] = []
-    standby.call(5)
+    standby.call(helpers)
     standby.beside(lambda: done.append(threading.get_ident()))
     assert done == [threading.get_ident()]
