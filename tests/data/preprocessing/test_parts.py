@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,16 +41,17 @@ def corpora(tmp_path: Path, toy: str, write_pairs: WritePairs) -> list[str]:
 def make(
     out: Path,
     corpora: list[str],
-    stop: Callable[[str, int], bool] = lambda stage, done: False,
+    stop: tuple[str, int] | None = None,
     settings: tuple[str, ...] = SETTINGS,
     valid: Sequence[str] = (),
 ) -> tuple[Outcome, list[tuple[str, int]]]:
-    """Return the outcome and the reported progress. Raise `Stopped` when `stop` returns True."""
+    """Return the outcome and the reported progress. `stop` is a stage and a number. Raise `Stopped` when the
+    stage has done this number."""
     reports: list[tuple[str, int]] = []
 
     def progress(stage: str, done: int, total: int) -> None:
         reports.append((stage, done))
-        if stop(stage, done):
+        if stop and stage == stop[0] and done >= stop[1]:
             raise Stopped
 
     config = read(PreprocessConfig, assignments=settings)
@@ -57,17 +59,18 @@ def make(
     return preprocess(job, out, 1, False, progress), reports
 
 
+def interrupt(out: Path, corpora: list[str], stage: str, done: int = 0, **how: Any) -> None:
+    """Interrupt a run when it has `done` so much of `stage`, and check that there is no dataset."""
+    with pytest.raises(Stopped):
+        make(out, corpora, stop=(stage, done), **how)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("stage", ["cleaning", "learning subwords", "encoding", "merging", "finishing"])
 def test_an_interrupted_run_resumes(tmp_path: Path, corpora: list[str], digests: Digests, stage: str) -> None:
     _, plain = make(tmp_path / "plain", corpora)
     counts = [done for name, done in plain if name == stage]
-    with pytest.raises(Stopped):
-        make(
-            tmp_path / "out",
-            corpora,
-            stop=lambda name, done: (name, done) == (stage, counts[len(counts) // 2]),
-        )
-    assert not (tmp_path / "out").exists()
+    interrupt(tmp_path / "out", corpora, stage, counts[len(counts) // 2])
     _, resumed = make(tmp_path / "out", corpora)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     assert not work_folder(tmp_path / "out").exists()
@@ -130,14 +133,7 @@ def test_named_corpora_are_equal_after_an_interrupt(
         ["better target of its source", "duplicate", "in a valid or test set"],
     ]
     done = [done for name, done in reports if name == stage]
-    with pytest.raises(Stopped):
-        make(
-            tmp_path / "out",
-            [],
-            settings=settings,
-            valid=[dev],
-            stop=lambda name, now: (name, now) == (stage, done[2 * len(done) // 3]),
-        )
+    interrupt(tmp_path / "out", [], stage, done[2 * len(done) // 3], settings=settings, valid=[dev])
     assert work_folder(tmp_path / "out").exists()
     make(tmp_path / "out", [], settings=settings, valid=[dev])
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
@@ -162,8 +158,7 @@ def test_drawn_sets_share_no_side_with_the_training_set(
         )
         drawn = {line.casefold() for line in (*valid, *test)}
         assert len(drawn) == 40 and drawn.isdisjoint(line.casefold() for line in trained)
-    with pytest.raises(Stopped):
-        make(tmp_path / "out", corpora, settings=settings, stop=lambda stage, _: stage == "encoding")
+    interrupt(tmp_path / "out", corpora, "encoding", settings=settings)
     make(tmp_path / "out", corpora, settings=settings)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     with pytest.raises(UserError, match=r"corpus\.valid_size: 30 -> 31"):
@@ -203,8 +198,7 @@ def test_a_damaged_part_is_made_again(
 ) -> None:
     valid, training = corpora[:1], [*corpora[1:], corpora[1]]
     plain, _ = make(tmp_path / "plain", training, valid=valid)
-    with pytest.raises(Stopped):
-        make(tmp_path / "out", training, valid=valid, stop=lambda stage, _: stage == "finishing")
+    interrupt(tmp_path / "out", training, "finishing", valid=valid)
     work = work_folder(tmp_path / "out")
     kinds, damaged = set(), set()
     folders = sorted(path for path in work.iterdir() if path.is_dir() and path.name != "buckets")
@@ -226,13 +220,11 @@ def test_a_damaged_part_is_made_again(
 def test_other_settings_start_again(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
     other = (*SETTINGS, "filter.max_words=1")
     make(tmp_path / "plain", corpora, settings=other)
-    with pytest.raises(Stopped):
-        make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "encoding")
+    interrupt(tmp_path / "out", corpora, "encoding")
     make(tmp_path / "out", corpora, settings=other)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
 def test_an_early_failure_leaves_no_work_folder(tmp_path: Path, corpora: list[str]) -> None:
-    with pytest.raises(Stopped):
-        make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "cleaning")
+    interrupt(tmp_path / "out", corpora, "cleaning")
     assert not work_folder(tmp_path / "out").exists()
