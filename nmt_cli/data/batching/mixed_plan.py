@@ -32,9 +32,6 @@ from nmt_cli.data.dataset import TRAIN, Dataset, Split, TrainCorpus, train_corpo
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import nearest
 
-VERSION = 1
-"""The version of the plan. It changes when the same input gives another plan."""
-
 ORDER, NOISE, SLOTS = 5, 6, 7
 """Purposes of random bits, to make them differ from each other and from those of `plan` and `resegment`."""
 
@@ -215,8 +212,6 @@ class MixedPlan:
         self._streams = [Stream(split, corpus, n, batch, seed) for n, corpus in enumerate(corpora)]
         self.mixture: Mixture = mixture(corpora, [stream.size for stream in self._streams], mixing)
         self._left_out = len(split) - sum(self.mixture.sizes)
-        self.decides = (VERSION, self.mixture, corpora)
-        """Everything that decides the plan, except the batch settings and the seed."""
 
     def rounds(self, epoch: int) -> int:
         """Return the number of rounds in `epoch`, an epoch of the corpus whose epochs are counted."""

@@ -16,9 +16,6 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.atomic import reporting_full_disk
 
-VERSION = 1
-"""The version of the plan. It changes when the same input gives another plan."""
-
 BLOCK = 1024
 """Neighbouring pairs that are in the same shard."""
 

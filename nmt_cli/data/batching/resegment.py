@@ -62,8 +62,9 @@ UNCHANGED = AugmentConfig()
 
 class Resegmented:
     """The training pairs as each epoch segments them, a pure function of seed, epoch and line number. All
-    ranks of a machine share `folder`. The rank with `workers` above 0 writes each epoch to `folder`. Other
-    ranks may ask for an epoch once a shard of it is planned. Its files are complete by then."""
+    ranks of a machine share `folder`, which no other run uses. The rank with `workers` above 0 writes each
+    epoch there. Other ranks may ask for an epoch once a shard of it is planned. Its files are complete by
+    then."""
 
     def __init__(
         self,
@@ -116,46 +117,30 @@ class Resegmented:
                 shutil.rmtree(self._epoch_folder(epoch), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop segmenting, end the workers, and remove the written files. Any thread may call this."""
+        """Stop segmenting, and end the workers. Any thread may call this."""
         self._closed.set()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
         self._stack.close()
-        for epoch in list(self._begun):
-            self.forget(epoch)
 
     def _write(self, epoch: int) -> None:
         """Segment an epoch into its folder, which appears complete or not at all. Raise `UserError` if the
         dataset has changed or the disk is full. Raise `RuntimeError` after `close`."""
         folder = self._epoch_folder(epoch)
         unfinished = folder.with_suffix(".unfinished")
-        # A killed run may have left a folder of the same name.
-        for stale in (unfinished, folder):
-            shutil.rmtree(stale, ignore_errors=True)
         self._refuse_changed()
-        try:
-            with reporting_full_disk(folder), ExitStack() as stack:
-                unfinished.mkdir(parents=True)
-                writers = {
-                    side: stack.enter_context(
-                        TokensWriter(unfinished, TRAIN, side, self._tokenizers.side(side))
-                    )
-                    for side in self._sides
-                }
-                for block in self._share(self._tasks(epoch, stack)):
-                    self._append(block, writers)
-            # The dataset may have changed while its text was read.
-            self._refuse_changed()
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-    def _append(self, block: Mapping[Side, EncodedSide], writers: Mapping[Side, TokensWriter]) -> None:
-        """Append each side of a block to its writer. Raise `RuntimeError` if `close` was called."""
-        if self._closed.is_set():
-            raise RuntimeError("the epochs were closed while one was being segmented")
-        for side, encoded in block.items():
-            writers[side].append(encoded)
+        with reporting_full_disk(folder), ExitStack() as stack:
+            unfinished.mkdir(parents=True)
+            writers = {
+                side: stack.enter_context(TokensWriter(unfinished, TRAIN, side, self._tokenizers.side(side)))
+                for side in self._sides
+            }
+            for block in self._share(self._tasks(epoch, stack)):
+                for side, encoded in block.items():
+                    writers[side].append(encoded)
+        # The dataset may have changed while its text was read.
+        self._refuse_changed()
+        unfinished.rename(folder)
 
     def _refuse_changed(self) -> None:
         """Raise `UserError` if the dataset's manifest has changed since the dataset was opened."""
@@ -169,6 +154,8 @@ class Resegmented:
         texts = {side: stack.enter_context(TextReader(folder / f"{TRAIN}.{side}")) for side in self._sides}
         pairs = len(self._dataset.splits[TRAIN])
         for first in range(0, pairs, BLOCK_PAIRS):
+            if self._closed.is_set():
+                raise RuntimeError("the epochs were closed while one was being segmented")
             extents = {
                 side: text.extent(first, min(first + BLOCK_PAIRS, pairs)) for side, text in texts.items()
             }

@@ -1,6 +1,5 @@
 """Provides the global batches of a run, planned by one process per machine and read by all."""
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +9,7 @@ from pathlib import Path
 from threading import Event
 
 from nmt_cli.data.batching.mixed_plan import Mixed, MixedPlan
-from nmt_cli.data.batching.plan import VERSION, Indices, Shard, plan_shard, shard_count
+from nmt_cli.data.batching.plan import Indices, Shard, plan_shard, shard_count
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
@@ -39,10 +38,10 @@ class GlobalBatch:
 
 
 class Batches:
-    """The global batches of a split, equal in every process. The processes of a machine share `folder`. The
-    process with `planner` writes each shard there in advance. Others wait while `planner_at_work` says that
-    the planner runs. Files of a killed run do no harm. `mixed` plans a mixture. `resegmented` segments the
-    split again every epoch, and `close` closes it."""
+    """The global batches of a split, equal in every process. The processes of a machine share `folder`, which
+    no other run uses. The process with `planner` writes each shard there in advance. Others wait while
+    `planner_at_work` says that the planner runs. `mixed` plans a mixture. `resegmented` segments the split
+    again every epoch, and `close` closes it."""
 
     def __init__(
         self,
@@ -59,7 +58,6 @@ class Batches:
         self._split, self._resegmented, self._mixed = split, resegmented, mixed
         self._config, self._seed, self._folder = config, seed, folder
         self._planner_at_work = planner_at_work
-        self._name = _fingerprint(split, config, seed, resegmented, mixed)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
         self._planned: dict[Path, Future[None]] = {}
         self._closed = Event()
@@ -83,7 +81,7 @@ class Batches:
                 # Ranks may be at different steps, so the files of finished shards stay for a while.
                 finished.append((taken, epoch, index))
                 while taken - finished[0][0] > KEPT_BATCHES:
-                    self._forget_shard(*finished.popleft()[1:])
+                    self._forget(*finished.popleft()[1:])
             if not first:
                 raise all_too_long(dropped, self._config)
             epoch, number = epoch + 1, 0
@@ -93,15 +91,13 @@ class Batches:
         return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, close `resegmented`, and remove own files. Any thread may call this."""
+        """Stop planning and waiting, and close `resegmented`. Any thread may call this."""
         self._closed.set()
         if self._resegmented:
             # This comes first because a plan may be waiting for an epoch to be segmented.
             self._resegmented.close()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
-        for path in list(self._planned):
-            self._forget(path)
 
     def _shards(self, epoch: int) -> int:
         return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
@@ -149,19 +145,17 @@ class Batches:
             if self._closed.wait(POLL_SECONDS):
                 raise RuntimeError("the batches were closed while a process waited for them")
 
-    def _forget_shard(self, epoch: int, index: int) -> None:
+    def _forget(self, epoch: int, index: int) -> None:
         """Remove the file of a shard if this process planned it. After the last shard of an epoch, also
         release the segmentation of the epoch."""
-        self._forget(self._path(epoch, index))
+        path = self._path(epoch, index)
+        if self._planned.pop(path, None):
+            path.unlink(missing_ok=True)
         if self._resegmented and index + 1 == self._shards(epoch):
             self._resegmented.forget(epoch)
 
-    def _forget(self, path: Path) -> None:
-        if self._planned.pop(path, None) and path.exists():
-            path.unlink()
-
     def _path(self, epoch: int, index: int) -> Path:
-        return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
+        return self._folder / f"{epoch:06}-{index:06}.npy"
 
 
 def all_too_long(pairs: int, config: BatchConfig) -> UserError:
@@ -170,13 +164,3 @@ def all_too_long(pairs: int, config: BatchConfig) -> UserError:
         f"All {pairs:,} training pairs have more than {config.max_length:,} tokens on a side. "
         "Raise batch.longest and batch.tokens, or use a larger vocabulary."
     )
-
-
-def _fingerprint(
-    split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
-) -> str:
-    """Return a hash of everything that decides the plan. Names of files use it to tell runs apart."""
-    sizes = [len(split), len(split.source.tokens), len(split.target.tokens)]
-    drawn = (resegmented.config, resegmented.augment) if resegmented else None
-    decisive = (VERSION, seed, config, sizes, drawn, mixed.decides if mixed else None)
-    return hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]

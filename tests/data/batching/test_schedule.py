@@ -84,7 +84,7 @@ def test_each_shard_is_planned_once_for_all_processes(
 def test_the_next_shard_is_planned_while_one_is_used(tmp_path: Path, split: Split) -> None:
     with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as batches:
         next(batches.starting())
-        assert until(lambda: len(list(tmp_path.glob("*-000000-00000[01].npy"))) == 2)
+        assert until(lambda: len(list(tmp_path.glob("000000-00000[01].npy"))) == 2)
 
 
 def test_old_plans_are_removed(tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,31 +93,6 @@ def test_old_plans_are_removed(tmp_path: Path, split: Split, monkeypatch: pytest
         running = batches.starting()
         file_count = max(len(list(tmp_path.iterdir())) for _ in islice(running, 300))
         assert 3 <= file_count <= 12
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_files_of_a_killed_run_do_no_harm(tmp_path: Path, split: Split) -> None:
-    killed = Batches(split, CONFIG, 1, tmp_path, planner=True)
-    before = first_batches(killed.starting(), 10)
-    (tmp_path / "half.unfinished").write_bytes(b"half")
-    with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as again:
-        assert first_batches(again.starting(), 10) == before
-    killed.close()
-
-
-@pytest.mark.parametrize(
-    ("seed", "config"), [(2, CONFIG), (1, BatchConfig(tokens=140, longest=28, shard_pairs=30))]
-)
-def test_plans_of_another_seed_or_other_settings_are_not_used(
-    tmp_path: Path, split: Split, seed: int, config: BatchConfig
-) -> None:
-    with closing(Batches(split, CONFIG, 1, tmp_path, planner=True)) as planner:
-        next(planner.starting())
-        with (
-            closing(Batches(split, config, seed, tmp_path, planner=False, planner_at_work=bool)) as other,
-            pytest.raises(UserError, match=r"which plans the batches in .*, has ended"),
-        ):
-            next(other.starting())
 
 
 def test_closing_ends_the_waiting_of_another_thread(tmp_path: Path, split: Split) -> None:
