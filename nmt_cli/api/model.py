@@ -67,8 +67,9 @@ class Model:
     """A model or an ensemble, ready to translate, as returned by `load`.
 
     Several threads may use a model at once. Their sentences share batches. The first translation starts the
-    workers. On Linux, several workers for the CPU are processes. The workers end with `close`, at the end of
-    a `with` block, or when the model is garbage-collected. A forked process starts its own workers.
+    workers. On Linux, several workers for the CPU are processes. So are those for several GPUs, and a program
+    must translate below `if __name__ == "__main__":`. The workers end with `close`, at the end of a `with`
+    block, or when the model is garbage-collected. A forked process starts its own workers.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -374,7 +375,7 @@ class Model:
             if not self._workers or not self._workers.usable:
                 if self._workers:
                     self._workers.close()
-                self._workers = Workers(self._loaded.workers)
+                self._workers = Workers(self._loaded.workers, self._loaded.start)
                 # Unlike `__del__`, this is also called if the program ends while the model is in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers

@@ -205,6 +205,7 @@ def compiling_pays(device: torch.device) -> bool:
     return is_gpu(device)
 
 
-def can_be_forked(device: torch.device) -> bool:
-    """Return whether a fork of a process that used this device can use it: a CPU under Linux."""
-    return not is_gpu(device) and sys.platform == "linux"
+def start_of_workers(device: torch.device) -> Literal["fork", "spawn"] | None:
+    """Return how to start processes that compute on a device, or None to use threads. A fork of a process
+    that used a GPU cannot use it, and forks are safe under Linux only."""
+    return "spawn" if is_gpu(device) else "fork" if sys.platform == "linux" else None

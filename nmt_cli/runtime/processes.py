@@ -1,6 +1,5 @@
 """Child processes: tasks shared among workers with results in order, and how each child starts and ends."""
 
-import mmap
 import multiprocessing
 import os
 import pickle
@@ -16,7 +15,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from nmt_cli.errors import UserError
 
@@ -81,24 +80,33 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
     """Start a process that does `work` on tasks until the end of the block. Yield the connection to it."""
-    resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    with child(spawn.Process(target=_serve, args=(work, theirs), daemon=True), ours, theirs):
-        yield ours
+    with child("spawn", _serve, work) as (_, connection):
+        yield connection
+
+
+StartMethod = Literal["fork", "spawn"]
+"""How a child process starts: as a copy of this process, or from scratch."""
 
 
 @contextmanager
-def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`, and kill it at the end of the block, unless in a forked copy of this process. `ours`
-    and `theirs` are the ends of one pipe. Close `theirs` here after the start, and `ours` at the end."""
+def child(
+    start: StartMethod, target: Callable[..., object], *arguments: object
+) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Start a process that calls `target` with its end of a pipe and `arguments`. A spawned process gets them
+    pickled. Yield the process and our end. At the end of the block, kill the process, unless in a forked copy
+    of this process, and close the pipe."""
+    context: Any = multiprocessing.get_context(start)
     owner = os.getpid()
+    if start == "spawn":
+        resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
+    ours, theirs = context.Pipe()
+    process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True)
     try:
         with _signals_held():
             process.start()
         # As long as this process has their end open, reading from a dead process would wait forever.
         theirs.close()
-        yield
+        yield process, ours
     finally:
         if process.pid and os.getpid() == owner:  # False in a forked copy of this process
             process.kill()
@@ -134,7 +142,7 @@ def _killed() -> UserError:
     )
 
 
-def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
+def _serve(parent: Connection, work: Callable[[Any], Any]) -> None:
     """Do `work` on tasks of the parent. Send pairs of a result and an error, of which one is None."""
     obey_parent()
     while True:
@@ -182,26 +190,6 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class SharedCount:
-    """A whole number that this process and its forked children share, 0 at first."""
-
-    def __init__(self) -> None:
-        self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")
-
-    @property
-    def value(self) -> int:
-        """The current number."""
-        return self._memory[0]
-
-    @value.setter
-    def value(self, value: int) -> None:
-        self._memory[0] = value
-
-    def increase(self) -> None:
-        """Add one. Only one thread may call this method at a time."""
-        self._memory[0] += 1
 
 
 def close_sockets(needed: Collection[int]) -> None:

@@ -1,9 +1,10 @@
 """Loading of models for translation on one or more devices."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,11 +19,19 @@ from nmt_cli.errors import Caution, UserError
 from nmt_cli.kernel_checks.trials import Use
 from nmt_cli.kernel_checks.verdicts import failures, line
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.runtime.devices import Precision, first_devices, is_gpu, usual_translating_precision
+from nmt_cli.runtime.devices import (
+    Precision,
+    first_devices,
+    is_gpu,
+    start_of_workers,
+    usual_translating_precision,
+)
 from nmt_cli.runtime.kernels.families import FAMILIES, refused
 from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.translation.translator import Translator
+from nmt_cli.translation.workers.worker import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +56,14 @@ class Loaded:
     """Models that translate together as an ensemble, with a copy on each GPU."""
 
     translator: Translator
-    workers: Sequence[Sequence[Transformer]]
-    """The models of each worker. A worker is a GPU, or a CPU thread. Workers on a CPU share their models."""
+    models: Sequence[Transformer]
+    """The models of the ensemble on the first device."""
 
-    @property
-    def models(self) -> Sequence[Transformer]:
-        """The models of the ensemble on the first device."""
-        return self.workers[0]
+    workers: Sequence[Load]
+    """Load the models of each worker. A worker is a GPU, or a CPU thread. Workers on a CPU share `models`."""
+
+    start: StartMethod | None
+    """How to start several workers. None means as threads."""
 
     @property
     def ensemble(self) -> Ensemble:
@@ -73,44 +83,59 @@ class Loaded:
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
     """Read the models in `paths`, each a model, checkpoint or run folder, and prepare their weights for
-    `where`. Several models are an ensemble. Each GPU has a copy. The workers of a CPU share the models. Raise
-    `UserError` for invalid folders, different vocabularies or too few GPUs. Also raise `UserError` for
-    settings of `config` that do not suit the models."""
-    cores = available_cores()
-    threads = where.threads or cores
-    copies = []
+    `where`. Several models are an ensemble. The workers of a CPU share the models. Workers of several GPUs
+    load their own. Raise `UserError` for invalid folders, different vocabularies or too few GPUs. Also raise
+    `UserError` for settings of `config` that do not suit the models."""
+    threads = where.threads or available_cores()
     devices = first_devices(where.device, where.devices)
+    device, start = devices[0], start_of_workers(devices[0])
+    precision = where.precision or usual_translating_precision(device)
+    folders = [find_model(path) for path in paths]
     # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
     with restored_threads(), ThreadPoolExecutor(1) as executor:
-        if not is_gpu(devices[0]):
+        if not is_gpu(device):
             compiled = executor.submit(
                 lambda: (kernels(), compiled_kernels("model.tree"), compiled_kernels("decoding.search"))
             )  # compiled once, before worker processes are forked
-        for device in devices:
-            if not is_gpu(device):
-                set_own_threads(1)
-            read = _read(paths, device)
-            models = [model.transformer for model in read]
-            for model in models:
-                pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
-            choose_kernels(models, device, config.search.kernels)
-            Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
-            copies.append(models)
+            set_own_threads(1)
+        read = _read(folders, device, precision, min(threads, available_cores()))
+        if not is_gpu(device):
+            compiled.result()
+    models = [model.transformer for model in read]
+    tokenizers = read[0].identity.tokenizers
+    for path, model in zip(paths, read, strict=True):
+        if model.identity.tokenizers.fingerprint != tokenizers.fingerprint:
+            raise UserError(
+                f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
+                "trained on the same dataset."
+            )
+    choose_kernels(models, device, FAMILIES if config.search.kernels == "plain" else ())
+    Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
     # Some model folders lack these values.
-    trained = min(filter(None, (one.identity.trained_on.get("longest") for one in read)), default=None)
-    ratio = max(one.identity.trained_on.get("length_ratio", 1.0) for one in read)
-    translator = Translator(read[0].identity.tokenizers, models, config, trained, ratio)
-    if not is_gpu(device):
-        compiled.result()
-        return Loaded(translator, copies * threads)
-    return Loaded(translator, copies)
+    longest = min(filter(None, (model.identity.trained_on.get("longest") for model in read)), default=None)
+    ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
+    translator = Translator(tokenizers, models, config, longest, ratio)
+    workers: Sequence[Load] = [lambda: models] * (1 if is_gpu(device) else threads)
+    if start == "spawn" and len(devices) > 1:
+        # A run replaces its links, and all workers must have the same checkpoint.
+        fixed = [folder.resolve() for folder in folders]
+        workers = [partial(models_on, fixed, one, precision, {*refused}) for one in devices]
+    return Loaded(translator, models, workers, start)
 
 
-def choose_kernels(models: Sequence[Transformer], device: torch.device, setting: str) -> None:
-    """Let this process use kernels that work for the models on a GPU, and warn of others. `setting` is
-    search.kernels. Other kernels stay unused until the process ends."""
-    if setting == "plain":
-        refused.update(FAMILIES)
+def models_on(
+    folders: Sequence[Path], device: torch.device, precision: Precision, avoided: Collection[str] = ()
+) -> Sequence[Transformer]:
+    """Return the models in `folders`, ready to translate on `device`, without the `avoided` kernels."""
+    models = [model.transformer for model in _read(folders, device, precision)]
+    choose_kernels(models, device, avoided)
+    return models
+
+
+def choose_kernels(models: Sequence[Transformer], device: torch.device, avoided: Collection[str]) -> None:
+    """Let this process use kernels that work for the models on a GPU, and warn of others. Do not try the
+    families in `avoided`. Other kernels stay unused until the process ends."""
+    refused.update(avoided)
     for model in models:
         entries, dtype = model.output_matrix.shape[0], model.output_matrix.dtype
         reasons = {} if "attention" in refused else failures(Use(model.config, dtype, entries, None), device)
@@ -119,14 +144,12 @@ def choose_kernels(models: Sequence[Transformer], device: torch.device, setting:
             warnings.warn(line(reasons, device), Caution, stacklevel=2)
 
 
-def _read(paths: Sequence[Path], device: torch.device) -> list[Model]:
-    """Return the model of each path on `device`. Raise `UserError` if a folder has no model, or if the models
-    have different vocabularies."""
-    models = [read_model(find_model(path), device) for path in paths]
-    for path, model in zip(paths, models, strict=True):
-        if model.identity.tokenizers.fingerprint != models[0].identity.tokenizers.fingerprint:
-            raise UserError(
-                f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
-                "trained on the same dataset."
-            )
-    return models
+def _read(
+    folders: Sequence[Path], device: torch.device, precision: Precision, threads: int = 1
+) -> list[Model]:
+    """Return the models in `folders` on `device`, with weights packed by `threads` threads. Raise `UserError`
+    if a folder has no model, or the device lacks `precision`."""
+    read = [read_model(folder, device) for folder in folders]
+    for model in read:
+        pack(model.transformer, precision, threads)
+    return read

@@ -78,8 +78,8 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
     from nmt_cli.decoding.fast.packed import pack
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
     from nmt_cli.runtime.kernels.loading import compiled_kernels
-    from nmt_cli.translation.workers.worker import Counts, NextTurn, translate_turns
-    from nmt_cli.translation.workers.worker_process import WorkerProcess
+    from nmt_cli.translation.workers.worker import Counts, translate_turns
+    from nmt_cli.translation.workers.worker_process import NextTurn, WorkerProcess
 
     torch.set_num_threads(1)
     for subpackage in (
@@ -114,10 +114,6 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
                 """Return (), since no sentence is cancelled."""
                 return ()
 
-            def alone(self, count: int) -> bool:
-                """Return whether there is only one sentence, so that other workers are idle."""
-                return len(sources) == 1
-
             def lost(self, sentences: Sequence[Sentence], how: str) -> None:
                 """Raise RuntimeError, since a process has ended."""
                 raise RuntimeError(how)
@@ -126,11 +122,13 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
             turns = iter([Share([Sentence(i, sources[i][:-1]) for i in share])])
             work(lambda: next(turns, None))
 
+        counts = Counts()
+        counts.unfinished.value = len(order)
         if len(order) == 1:
-            work_on(partial(translate_turns, [model], threads=workers), order)
+            work_on(partial(translate_turns, lambda: [model], counts=counts, threads=workers), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [WorkerProcess([model], Counts()) for _ in range(workers)]
+            hired = [WorkerProcess(lambda: [model], "fork", counts) for _ in range(workers)]
             for process in hired:
                 stack.callback(process.close)
             works = [process.translate_turns for process in hired]

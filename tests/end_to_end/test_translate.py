@@ -200,6 +200,73 @@ def test_lines_of_killed_workers_are_translated_again_with_one_warning(
     assert process.returncode == 0
 
 
+TWO_GPUS = """
+import torch
+from nmt_cli.translation import loading
+loading.first_devices = lambda kind, count: [torch.device("cpu")] * count
+loading.start_of_workers = lambda device: "spawn"
+if __name__ == "__main__":
+    from nmt_cli.cli.main import main
+    main()
+"""
+
+
+@pytest.fixture
+def with_two_gpus(
+    start: Callable[..., Popen[str]], made_models: Path, tmp_path: Path
+) -> Callable[[], Popen[str]]:
+    """Return a function that starts `nmt translate` with two devices that are used like GPUs."""
+    (tmp_path / "two_gpus.py").write_text(TWO_GPUS)
+    command = [sys.executable, tmp_path / "two_gpus.py", "translate", made_models / "copies", "--devices", 2]
+    return lambda: start(command, PIPE)
+
+
+@on_linux
+def test_each_gpu_has_a_process_that_is_replaced_if_killed(with_two_gpus: Callable[[], Popen[str]]) -> None:
+    process = with_two_gpus()
+    assert process.stdin and process.stdout
+    lines = [f"{number}abc\n" for number in range(100)]
+    process.stdin.write("".join(lines[:50]))
+    process.stdin.flush()
+    assert process.stdout.readline() == lines[0]
+    workers = spawned_by(process.pid)
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    process.stdin.write("".join(lines[50:]))
+    process.stdin.close()
+    assert process.stdout.read() == "".join(lines[1:])
+    assert process.wait(PATIENCE) == 0
+    assert process.stderr and "Warning: a worker process died" in process.stderr.read()
+    wait_for_the_end_of(workers)
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C to all", "killed command"])
+def test_processes_of_gpus_end_with_the_command(with_two_gpus: Callable[[], Popen[str]], number: int) -> None:
+    process = with_two_gpus()
+    assert process.stdin and process.stdout
+    process.stdin.write("abc\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "abc\n"
+    children = children_of(process.pid)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+        assert process.wait(PATIENCE) == 130
+        assert process.stderr and process.stderr.read() == "Error: interrupted.\n"
+    else:
+        process.kill()
+    wait_for_the_end_of(children)
+
+
+def spawned_by(process: int) -> list[int]:
+    """Return the process ids of the worker processes that a process has spawned."""
+    return [
+        child
+        for child in children_of(process)
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
 @pytest.mark.parametrize("times", [1, 3])
 def test_ctrl_c_during_endless_input_ends_the_command_at_once(

@@ -10,12 +10,12 @@ from nmt_cli.errors import Caution, UserError
 from nmt_cli.runtime import devices
 from nmt_cli.runtime.devices import (
     autocast,
-    can_be_forked,
     current,
     device_of_rank,
     first_devices,
     gpu_name,
     processor_name,
+    start_of_workers,
     synchronize,
     training_precisions,
     translating_precisions,
@@ -224,13 +224,13 @@ def test_a_cpu_has_a_name_and_shares_the_hosts_memory() -> None:
         release_unused(CPU)
 
 
-@pytest.mark.parametrize(("platform", "expected"), [("linux", True), ("darwin", False)])
-def test_only_a_process_on_linux_without_a_gpu_can_be_forked(
-    monkeypatch: pytest.MonkeyPatch, platform: str, expected: bool
+@pytest.mark.parametrize(("platform", "expected"), [("linux", "fork"), ("darwin", None)])
+def test_workers_of_gpus_are_spawned_and_those_of_a_cpu_are_forks_on_linux(
+    monkeypatch: pytest.MonkeyPatch, platform: str, expected: str | None
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)
-    assert can_be_forked(CPU) is expected
-    assert not can_be_forked(GPU)
+    assert start_of_workers(CPU) == expected
+    assert start_of_workers(GPU) == "spawn"
 
 
 @pytest.mark.gpu

@@ -22,7 +22,7 @@ def on_cpu(threads: int = 1) -> Where:
 def test_each_thread_has_a_worker_with_the_same_weights(made_models: Path) -> None:
     loaded = load([made_models / "copies"], CONFIG, on_cpu(threads=3))
     assert len(loaded.workers) == 3
-    assert all(worker[0] is loaded.models[0] for worker in loaded.workers)
+    assert all(load()[0] is loaded.models[0] for load in loaded.workers)
 
 
 def test_several_models_translate_together(made_models: Path) -> None:

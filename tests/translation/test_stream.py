@@ -55,7 +55,7 @@ def through_workers(
 ) -> Iterator[Translation]:
     """Yield the translations by `count` workers, which end with the stream."""
     translator = Translator(copier.translator.tokenizers, copier.models, config)
-    workers = Workers([copier.models] * count)
+    workers = Workers([lambda: copier.models] * count, "fork")
     try:
         yield from stream(translator, workers.queue, lines, config.search, before_waiting)
     finally:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.runtime.devices import can_be_forked
-from nmt_cli.runtime.threads import available_cores, join_wholly
+from nmt_cli.runtime.processes import StartMethod
+from nmt_cli.runtime.threads import available_cores, join_wholly, set_own_threads
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
-from nmt_cli.translation.workers.worker import NextTurn, translate_in_thread
-from nmt_cli.translation.workers.worker_process import STARTING, WorkerProcess
+from nmt_cli.translation.workers.worker import Load, translate_turns
+from nmt_cli.translation.workers.worker_process import STARTING, NextTurn, WorkerProcess
 
 MAX_HELPERS = 4
 """Maximum number of threads for a single line. Each worker starts its own threads, and more would compete."""
@@ -21,26 +20,27 @@ class Workers:
     """The worker threads of a model, all on one queue. A worker thread translates, or serves a worker
     process."""
 
-    def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """Start a worker for each item of `models`, an ensemble. Items may share models. Several workers on a
-        CPU under Linux are processes. Raise `UserError` if the system refuses a process."""
-        self.queue = RequestQueue(len(models))
+    def __init__(self, loads: Sequence[Load], start: StartMethod | None = None) -> None:
+        """Start a worker for each of `loads`. Several workers are processes, started by `start`, or threads
+        if it is None. Raise `UserError` if the system refuses a process."""
+        self.queue = RequestQueue(len(loads))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
         with STARTING, ExitStack() as stack:
-            forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes: list[WorkerProcess] = []
-            threads = min(len(models), available_cores(), MAX_HELPERS)
-            for ensemble in models if forked else ():
-                self.processes.append(WorkerProcess(ensemble, self.queue.counts, threads))
-                stack.callback(self.processes[-1].close)
+            threads = min(len(loads), available_cores(), MAX_HELPERS) if start == "fork" else 1
+            if start and len(loads) > 1:
+                for load in loads:
+                    self.processes.append(WorkerProcess(load, start, self.queue.counts, threads))
+                    stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:
                 stack.callback(process.kill)
             stack.callback(self.queue.close)
-            for number, ensemble in enumerate(models):
-                in_thread = partial(translate_in_thread, ensemble)
-                self._start(self.processes[number].translate_turns if forked else in_thread)
+            for process in self.processes:
+                self._start(process.translate_turns)
+            for load in loads if not self.processes else ():
+                self._start(partial(self._translate_here, load))
             self._stack = stack.pop_all()
 
     @property
@@ -62,6 +62,11 @@ class Workers:
         # A daemon: Python ends other threads before it runs anything that could close the workers.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()
+
+    def _translate_here(self, load: Load, next_turn: NextTurn) -> None:
+        """Translate in the calling thread, with one thread of PyTorch."""
+        set_own_threads(1)
+        translate_turns(load, next_turn, self.queue.counts)
 
     def _join(self) -> None:
         """Wait until the worker threads have ended, except the calling thread and unstarted ones."""

@@ -9,6 +9,7 @@ consist of sentences of similar length. A turn is the work of a worker until its
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from nmt_cli.decoding.config import SearchConfig
@@ -116,7 +117,7 @@ class RequestQueue:
         """Remove a request, if still open. Workers drop its sentences from batches before the next step."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
-                self.counts.departures.increase()
+                self.counts.departures.value += 1
                 self._suspects = [one for one in self._suspects if one.request != request.number]
             self._count()
             request.notify()
@@ -133,27 +134,28 @@ class RequestQueue:
             return not self._closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
-        """Wait for a sentence. Return a turn for an empty batch: alone for a sentence to translate alone,
-        else with the settings of the longest waiting request. Return None once the queue is closed."""
+        """Wait for a sentence. Return a turn for an empty batch, with the settings of a sentence to translate
+        alone, else of the longest waiting request. Return None once the queue is closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
                 return None
-            if self._suspects:
-                return Turn(self, self._requests[self._suspects[0].request].search, alone=True)
-            return Turn(self, self._waiting()[0].search)
+            first = self._requests[self._suspects[0].request] if self._suspects else self._waiting()[0]
+            return Turn(self, first.search)
 
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
         """Take up to `slots` sentences with the settings `search`, divided among workers and requests. With
         `running`, the batch has at most `tokens` source tokens, padding included. Never wait. Return [] if no
-        sentence waits, or the longest waiting request has other settings. Also return [] if some sentence
-        must be translated alone (`take_suspect`). Raise `Closed` after closing."""
+        sentence waits, or the longest waiting request has other settings. If a sentence must be translated
+        alone, return only this one, and [] with `running`. Raise `Closed` after closing."""
         with self._lock:
             self._refuse_closed()
+            if self._suspects or any(map(_is_suspect, running)):
+                return [] if running else self._take_suspect(search)
             waiting = self._waiting()
-            if self._suspects or not waiting or waiting[0].search != search:
+            if not waiting or waiting[0].search != search:
                 return []
             eligible = [request for request in waiting if request.search == search]
             sentences = sum(len(group) for request in eligible for group in request.waiting.values())
@@ -167,16 +169,13 @@ class RequestQueue:
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
 
-    def take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Take one sentence with the settings `search` that must be translated alone. Return a list of the
-        sentence, or [] if there is none. Never wait. Raise `Closed` once the queue is closed."""
-        with self._lock:
-            self._refuse_closed()
-            for one in self._suspects:
-                if self._requests[one.request].search == search:
-                    self._suspects.remove(one)
-                    return [one]
-            return []
+    def _take_suspect(self, search: SearchConfig) -> list[Sentence]:
+        """Return a list of one sentence with the settings `search` to translate alone, or [] if none has."""
+        for one in self._suspects:
+            if self._requests[one.request].search == search:
+                self._suspects.remove(one)
+                return [one]
+        return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Return taken sentences to the queue. Sentences of closed requests are dropped."""
@@ -199,7 +198,7 @@ class RequestQueue:
                     message = f"line {line_number(again):,}, {MAX_DEATHS} times in a row: {cause}"
                     request.error = request.error or UserError(message)
                     request.notify()
-                elif again.deaths == MAX_DEATHS - 1:
+                elif _is_suspect(again):
                     self._suspects.append(again)
                 else:
                     request.put(again)
@@ -225,7 +224,7 @@ class RequestQueue:
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
-                self.counts.departures.increase()
+                self.counts.departures.value += 1
             self._work.notify_all()
             for request in self._requests.values():
                 request.notify()
@@ -235,7 +234,7 @@ class RequestQueue:
 
     def _notify_workers(self) -> None:
         """Wake idle worker threads. Worker processes also see that sentences wait."""
-        self.counts.arrivals.increase()
+        self.counts.arrivals.value += 1
         self._work.notify_all()
 
     def _refuse_closed(self) -> None:
@@ -251,20 +250,20 @@ class RequestQueue:
         return self._requests.get(sentence.request)
 
 
+def _is_suspect(sentence: Sentence) -> bool:
+    """Return whether a sentence was in the batches of so many dead processes that it is translated alone."""
+    return isinstance(sentence, Queued) and sentence.deaths == MAX_DEATHS - 1
+
+
 class Turn:
     """The queue as seen by one worker until its batch is empty, limited to one set of search settings.
     Implements `worker.Turn` in the parent process."""
 
-    def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
-        """`alone` restricts the turn to one sentence that was in the batches of processes that died."""
+    def __init__(self, queue: RequestQueue, search: SearchConfig) -> None:
         self._queue, self.search = queue, search
-        self._alone, self._taken = alone, False
         self._departures = queue.counts.departures.value
+        self.take = partial(queue.take, search)
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
-
-    def alone(self, count: int) -> bool:
-        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
-        return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed. Return () if no request
@@ -273,10 +272,3 @@ class Turn:
             return ()
         self._departures = departures
         return self._queue.gone(running)
-
-    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Return up to `slots` sentences to join `running`. An `alone` turn returns its sentence once."""
-        if not self._alone:
-            return self._queue.take(self.search, slots, tokens, running)
-        taken, self._taken = self._taken, True
-        return [] if taken else self._queue.take_suspect(self.search)

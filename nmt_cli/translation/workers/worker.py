@@ -1,8 +1,10 @@
 """The loop of a worker, in a thread or in a process: take a turn at the queue, translate, repeat."""
 
 from collections.abc import Callable, Collection, Sequence
+from ctypes import c_uint64
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.sharedctypes import RawValue
 from typing import Protocol
 
 import torch
@@ -15,21 +17,19 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import current
 from nmt_cli.runtime.kernels import standby
-from nmt_cli.runtime.processes import SharedCount
-from nmt_cli.runtime.threads import set_own_threads
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counters of the queue in shared memory, which worker processes read and the parent's threads change."""
 
-    arrivals: SharedCount = field(default_factory=SharedCount)
+    arrivals: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
     """Grows when sentences start to wait."""
 
-    departures: SharedCount = field(default_factory=SharedCount)
+    departures: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
     """Grows when a request with unfinished sentences is dropped, and when the queue is closed."""
 
-    unfinished: SharedCount = field(default_factory=SharedCount)
+    unfinished: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
     """Number of sentences that wait or are being translated."""
 
 
@@ -47,39 +47,44 @@ class Turn(Queue, Protocol):
         """Return the indices in `running` of sentences whose requests were closed. The search calls this
         method before each step. An exception ends the search."""
 
-    def alone(self, count: int) -> bool:
-        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
 
-    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died of `cause` to the queue. Called in the parent only."""
-
+Load = Callable[[], Sequence[Transformer]]
+"""Returns the models of a worker, an ensemble, ready to translate. Called by the worker itself."""
 
 NextTurn = Callable[[], Turn | None]
 """Waits until a sentence waits, and returns a turn. Returns None once the queue is closed."""
 
 
-def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate turns with `models` until `next_turn` returns None. While only few sentences are unfinished
-    in the queue, up to `threads` threads share the work of each step."""
-    while turn := next_turn():
-        ensemble = Ensemble.of(models, turn.search)
-        before_step = partial(_set_threads, models, turn, threads) if threads > 1 else lambda *_: None
-        for sentence, hypotheses in translated(ensemble, turn.search, turn, turn.gone, before_step):
-            turn.finish(sentence, hypotheses)
+def translate_turns(load: Load, next_turn: NextTurn, counts: Counts, threads: int = 1) -> None:
+    """Translate turns with the models of `load`, on their device, until `next_turn` returns None. While
+    `counts` has only few unfinished sentences, up to `threads` threads share the work of each step."""
+    models = load()
+    with current(models[0].device):
+        while turn := next_turn():
+            ensemble, search = Ensemble.of(models, turn.search), turn.search
+            set_threads = partial(_set_threads, models, search, counts, threads)
+            before_step = set_threads if threads > 1 else lambda *_: None
+            for sentence, hypotheses in translated(ensemble, search, turn, turn.gone, before_step):
+                turn.finish(sentence, hypotheses)
 
 
 def _set_threads(
-    models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
+    models: Sequence[Transformer],
+    search: SearchConfig,
+    counts: Counts,
+    threads: int,
+    running: int,
+    joining: Sequence[Sentence],
 ) -> None:
     """Set the number of threads of the step in which `joining` join a batch of `running` sentences. Use
     `threads` for at most `FEW_ROWS` rows while other workers are idle, else 1. The threads are those of the
     compiled kernels, or of PyTorch if these kernels cannot do the step."""
     sentences = running + len(joining)
-    rows, longest = sentences * turn.search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
-    few = rows <= FEW_ROWS and turn.alone(sentences)
+    rows, longest = sentences * search.slots, max((len(one.tokens) + 1 for one in joining), default=0)
+    few = rows <= FEW_ROWS and counts.unfinished.value == sentences
     standby.call(threads - 1 if few else 0)
     # PyTorch's own threads would compete with the standby threads.
-    compiled = not turn.search.coverage_penalty and all(
+    compiled = not search.coverage_penalty and all(
         model.few_rows
         and model.few_rows.fits(rows)
         and (not joining or model.few_rows.can_encode(len(joining), longest))
@@ -88,10 +93,3 @@ def _set_threads(
     torch_threads = threads if few and not compiled else 1
     if torch.get_num_threads() != torch_threads:
         torch.set_num_threads(torch_threads)
-
-
-def translate_in_thread(models: Sequence[Transformer], next_turn: NextTurn) -> None:
-    """Run `translate_turns` in the calling thread, with one PyTorch thread and on the device of `models`."""
-    set_own_threads(1)
-    with current(models[0].device):
-        translate_turns(models, next_turn)

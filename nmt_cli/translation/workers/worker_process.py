@@ -1,32 +1,31 @@
 """A worker in its own process, since Python runs only one thread of a process at a time.
 
-The process is forked, so that all workers share the memory of the weights. The queue stays in the parent. For
-each method of a turn, the process sends a message over a pipe. One thread of the parent calls the method and
-sends the result back. If the process dies, another one replaces it and its sentences return to the queue.
+For a CPU, the process is forked, so that all workers share the memory of the weights. For a GPU, it is
+spawned, and loads the models itself. The queue stays in the parent. For each method of a turn, the process
+sends a message over a pipe. One thread of the parent calls the method and sends the result back. If the
+process dies, another one replaces it and its sentences return to the queue.
 """
 
-import multiprocessing
 import signal
 import threading
 import warnings
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.runtime.processes import child, close_sockets, obey_parent, portable
-from nmt_cli.translation.workers.worker import Counts, NextTurn, Turn, translate_turns
+from nmt_cli.runtime.processes import StartMethod, child, close_sockets, obey_parent, portable
+from nmt_cli.translation.workers.worker import Counts, Load, Turn, translate_turns
 
 STARTING = threading.RLock()
-"""Held while a process is forked or found dead. A process that another thread forks at this moment would
+"""Held while a process is started or found dead. A process that another thread forks at this moment would
 inherit our ends of the pipes and keep them open. The death of our process would then go unnoticed."""
 
 MAX_IDLE_DEATHS = 3
@@ -37,19 +36,31 @@ FORK_WARNING = ".*multi-threaded.*fork"
 locks that it creates itself."""
 
 
+class TurnInParent(Turn, Protocol):
+    """A turn whose sentences a process translates, and may lose."""
+
+    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
+        """Return the sentences of a process that died of `cause` to the queue."""
+
+
+NextTurn = Callable[[], TurnInParent | None]
+"""Waits until a sentence waits, and returns a turn. Returns None once the queue is closed."""
+
+
 class WorkerProcess:
     """The parent's side of a worker process. If the process dies, another process replaces it."""
 
-    def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
-        """Start the process. `counts` are the counters of the queue of the turns. Up to `threads` threads
-        share the work of few unfinished sentences. Raise `UserError` if the system refuses."""
-        self._models, self._counts, self._threads = models, counts, threads
+    def __init__(self, load: Load, start: StartMethod, counts: Counts, threads: int = 1) -> None:
+        """Start the process, which calls `load`. `counts` are the counters of the queue of the turns. Up to
+        `threads` threads share the work of few unfinished sentences. Raise `UserError` if the system refuses.
+        """
+        self._work = start, _serve, load, counts, threads
         self.restarts = 0
         """Number of processes that died and were replaced."""
 
         self._closed = False
         self._idle_deaths = 0
-        self._turn: Turn | None = None
+        self._turn: TurnInParent | None = None
         self._held: dict[Hashable, Sentence] = {}
         """The sentences that the process is translating."""
 
@@ -90,7 +101,7 @@ class WorkerProcess:
         self.kill()
         self._stack.close()
 
-    def _answer(self, turn: Turn, message: str, value: Any) -> None:
+    def _answer(self, turn: TurnInParent, message: str, value: Any) -> None:
         """Call the method `message` of `turn` with `value`. Send the result of `take` and `gone`."""
         if message == "take":
             sentences = turn.take(*value)
@@ -134,21 +145,17 @@ class WorkerProcess:
             self._turn.lost(sentences, cause)
 
     def _start(self) -> None:
-        """Fork a process and connect to it. Raise `UserError` if the system refuses the process."""
-        fork = multiprocessing.get_context("fork")
-        ours, theirs = fork.Pipe()
-        arguments = (theirs, self._models, self._counts, self._threads)
-        process = fork.Process(target=_serve, args=arguments, daemon=True)
+        """Start a process and connect to it. Raise `UserError` if the system refuses the process."""
         with ExitStack() as stack, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=FORK_WARNING, category=DeprecationWarning)
             try:
-                stack.enter_context(child(process, ours, theirs))
+                self.process, self.connection = stack.enter_context(child(*self._work))
             except OSError as error:
-                message = f"cannot start a process for each of the --threads: {error.strerror}. Use fewer."
+                message = f"cannot start a process for each worker: {error.strerror}. Use fewer --threads."
                 raise UserError(message) from error
-            self.process, self.connection, self._stack = process, ours, stack.pop_all()
+            self._stack = stack.pop_all()
         if self._closed:  # by the garbage collector, meanwhile
-            process.kill()
+            self.process.kill()
 
 
 def _cause(code: int | None) -> str:
@@ -162,21 +169,21 @@ def _cause(code: int | None) -> str:
     )
 
 
-def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
+def _serve(connection: Connection, load: Load, counts: Counts, threads: int) -> None:
     """Translate in the worker process until the parent has no more turns. Send errors to the parent."""
     close_sockets([connection.fileno()])
     obey_parent()
-    # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
+    # A forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
     # wait for them forever. A new thread has no pool.
     with ThreadPoolExecutor(1) as executor:
-        executor.submit(_work, connection, models, counts, threads).result()
+        executor.submit(_work, connection, load, counts, threads).result()
 
 
-def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
+def _work(connection: Connection, load: Load, counts: Counts, threads: int) -> None:
     """Translate turns, with up to `threads` threads. Send an error to the parent instead of raising."""
     torch.set_num_threads(1)
     try:
-        translate_turns(models, lambda: _next_turn(connection, counts), threads)
+        translate_turns(load, lambda: _next_turn(connection, counts), counts, threads)
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
@@ -190,7 +197,7 @@ def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None"
 
 @dataclass(slots=True)
 class _TurnOfParent:
-    """A `worker.Turn` in the worker process. Most methods send a message to the real turn in the parent."""
+    """A `Turn` in the worker process. Most methods send a message to the real turn in the parent."""
 
     connection: Connection
     search: SearchConfig
@@ -213,10 +220,6 @@ class _TurnOfParent:
         self.refused = None if sentences else state
         return sentences
 
-    def alone(self, count: int) -> bool:
-        """Return whether `count` is the number of unfinished sentences of the whole queue."""
-        return self.counts.unfinished.value == count
-
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Send sentences back to the queue in the parent."""
         self.connection.send(("put back", sentences))
@@ -233,7 +236,3 @@ class _TurnOfParent:
         self.connection.send(("gone", running))
         indices: Collection[int] = self.connection.recv()
         return indices
-
-    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Raise `NotImplementedError`. Only the parent calls this method of turns."""
-        raise NotImplementedError

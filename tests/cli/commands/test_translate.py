@@ -17,11 +17,12 @@ from nmt_cli.api import load
 from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.text.vocabulary import Numbering
 from nmt_cli.translation.checks.output_checks import Flag
 from nmt_cli.translation.translator import Candidate, Line, Translation
 from nmt_cli.translation.workers import pool as workers
+from nmt_cli.translation.workers.worker import Load
 from tests.cli.conftest import Nmt, assert_one_line
 
 
@@ -111,9 +112,9 @@ def test_threads_sets_the_number_of_workers(run: Nmt, monkeypatch: pytest.Monkey
     seen: list[int] = []
     original = workers.Workers
 
-    def counted(models: Sequence[Sequence[Transformer]]) -> workers.Workers:
-        seen.append(len(models))
-        return original(models)
+    def counted(loads: Sequence[Load], start: StartMethod | None) -> workers.Workers:
+        seen.append(len(loads))
+        return original(loads, start)
 
     monkeypatch.setattr(workers, "Workers", counted)
     assert run("--threads", str(expected)).returncode == 0

@@ -10,9 +10,10 @@ from nmt_cli.translation.stream import stream
 from nmt_cli.translation.workers.pool import Workers
 
 
-@pytest.fixture(params=[1, 2], ids=["thread", "processes"])
+@pytest.fixture(params=[(1, "fork"), (2, "fork"), (2, None)], ids=["thread", "processes", "threads"])
 def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]:
-    workers = Workers([copier.models] * request.param)
+    count, start = request.param
+    workers = Workers([lambda: copier.models] * count, start)
     yield workers
     workers.close()
 

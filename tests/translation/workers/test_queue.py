@@ -82,7 +82,7 @@ def test_a_sentence_is_tried_alone_after_two_deaths_and_fails_after_three() -> N
         assert len(running) == 4
         queue.lost(running, "it was killed.")
     late = request_of(queue, ONE, 1)
-    assert queue.take(ONE, 9, ROOM, []) == []  # until all batches are empty
+    assert queue.take(ONE, 9, ROOM, [Queued(9, [2])]) == []  # until the batch is empty
     for _ in range(4):
         alone = queue.next_turn()
         assert alone

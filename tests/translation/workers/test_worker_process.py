@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,12 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.translation.workers.worker import Counts, translate_turns
+from nmt_cli.runtime.processes import StartMethod
+from nmt_cli.translation.loading import models_on
+from nmt_cli.translation.workers.worker import Counts, Load, translate_turns
 from nmt_cli.translation.workers.worker_process import MAX_IDLE_DEATHS, WorkerProcess
+
+Way = tuple[Load, StartMethod]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
@@ -30,11 +35,20 @@ def model(made_models: Path) -> Transformer:
     return read_model(made_models / "copies").transformer
 
 
+@pytest.fixture(params=["fork", "spawn"])
+def way(request: pytest.FixtureRequest, made_models: Path, model: Transformer) -> Way:
+    """Return how a process starts and gets the model: forked as for a CPU, or spawned as for a GPU."""
+    spawned = partial(models_on, [made_models / "copies"], torch.device("cpu"), "fp32")
+    return (spawned, "spawn") if request.param == "spawn" else forked(model)
+
+
+def forked(model: Transformer) -> Way:
+    return (lambda: [model]), "fork"
+
+
 @contextmanager
-def worker_process(
-    model: Transformer, counts: Counts | None = None, threads: int = 1
-) -> Iterator[WorkerProcess]:
-    with closing(WorkerProcess([model], counts or Counts(), threads)) as process:
+def worker_process(way: Way, counts: Counts | None = None, threads: int = 1) -> Iterator[WorkerProcess]:
+    with closing(WorkerProcess(*way, counts or Counts(), threads)) as process:
         yield process
 
 
@@ -53,9 +67,6 @@ class Turn(ListQueue):
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         return ()
 
-    def alone(self, count: int) -> bool:
-        raise NotImplementedError  # the process uses the shared counts
-
     def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
         self.died += [(sentence.key, cause) for sentence in sentences]
         self.put_back(sentences)
@@ -72,11 +83,11 @@ def turns() -> list[Turn]:
     return [Turn(SearchConfig(beam=1), sources), Turn(SearchConfig(beam=2, n_best=2, rows=2), sources)]
 
 
-def test_a_process_finds_the_same_hypotheses_as_a_thread(model: Transformer) -> None:
+def test_a_process_finds_the_same_hypotheses_as_a_thread(way: Way) -> None:
     here, there = turns(), turns()
     remaining = iter(here)
-    translate_turns([model], lambda: next(remaining, None))
-    with worker_process(model) as process:
+    translate_turns(way[0], lambda: next(remaining, None), Counts())
+    with worker_process(way) as process:
         translate(process, *there)
     for mine, its in zip(here, there, strict=True):
         assert {key: [one.tokens for one in ranked or []] for key, ranked in mine.hypotheses.items()} == {
@@ -93,19 +104,24 @@ def test_an_error_in_the_process_is_raised_in_the_parent(
 
     mine = os.getpid()
     monkeypatch.setattr(Transformer, "encode", fails)
-    with worker_process(model) as process, pytest.raises(ValueError, match="in another process: True"):
+    with (
+        worker_process(forked(model)) as process,
+        pytest.raises(ValueError, match="in another process: True"),
+    ):
         translate(process, *turns())
 
 
 @pytest.mark.parametrize(
-    ("number", "message"),
+    ("way", "number", "message"),
     [
-        (signal.SIGKILL, "was killed, most likely because memory ran out"),
-        (signal.SIGTERM, "crashed with exit"),
+        ("fork", signal.SIGTERM, "crashed with exit"),
+        ("fork", signal.SIGKILL, "was killed, most likely because memory ran out"),
+        ("spawn", signal.SIGKILL, "was killed, most likely because memory ran out"),
     ],
+    indirect=["way"],
 )
 def test_a_replacement_translates_the_sentences_of_a_dead_process(
-    model: Transformer, number: int, message: str
+    way: Way, number: int, message: str
 ) -> None:
     class Deadly(Turn):
         """Kills the first two processes during their work."""
@@ -118,7 +134,7 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
             return sentences
 
     turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
-    with worker_process(model) as process:
+    with worker_process(way) as process:
         translate(process, turn, turn, turn)
         assert process.restarts == 2
     assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
@@ -129,12 +145,18 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
     }
 
 
+def test_a_spawned_process_that_cannot_load_its_model_raises_the_error(tmp_path: Path) -> None:
+    load = partial(models_on, [tmp_path], torch.device("cpu"), "fp32")
+    with worker_process((load, "spawn")) as process, pytest.raises(UserError, match=r"config\.json"):
+        translate(process, *turns())
+
+
 def test_processes_that_die_idle_are_not_replaced_forever(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with (
-        worker_process(model) as process,
+        worker_process(forked(model)) as process,
         pytest.raises(UserError, match="most likely because memory ran out"),
     ):
         process.translate_turns(lambda: Turn(SearchConfig(), [[5, 6]]))
@@ -147,11 +169,11 @@ def test_a_process_killed_while_it_waits_is_always_replaced(model: Transformer) 
         process.process.join()
         return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MAX_IDLE_DEATHS else None
 
-    with worker_process(model) as process:
+    with worker_process(forked(model)) as process:
         process.translate_turns(after_its_death)
 
 
-def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> None:
+def test_sentences_of_closed_requests_leave_the_batch(way: Way) -> None:
     counts = Counts()
     batch_sizes: list[int] = []
 
@@ -159,7 +181,7 @@ def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> Non
         """A turn whose first sentence is closed while it is translated."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-            counts.departures.increase()
+            counts.departures.value += 1
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
@@ -167,7 +189,7 @@ def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> Non
             return [index for index, sentence in enumerate(running) if sentence.key == 0]
 
     turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
-    with worker_process(model, counts) as process:
+    with worker_process(way, counts) as process:
         translate(process, turn)
     assert batch_sizes[0] == 3
     assert sorted(turn.hypotheses) == [1, 2]
@@ -183,17 +205,17 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             batch_sizes.append(len(running))
-            counts.departures.increase()
+            counts.departures.value += 1
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
             if arrives and len(batch_sizes) == 2:
                 self.put_back([Sentence(1, [7] * 3)])
-                counts.arrivals.increase()
+                counts.arrivals.value += 1
             return []
 
     turn = Slow(SearchConfig(beam=2), [[6] * 30])
-    with worker_process(model, counts) as process:
+    with worker_process(forked(model), counts) as process:
         translate(process, turn)
     assert sorted(turn.hypotheses) == ([0, 1] if arrives else [0])
     assert len(batch_sizes) <= (6 if arrives else 3)
@@ -223,7 +245,7 @@ def test_threads_of_idle_workers_help_with_the_last_few_sentences(
     counts.unfinished.value = unfinished
     turn = Turn(SearchConfig(beam=2), sources)
     with (
-        worker_process(model, counts, 2) as process,
+        worker_process(forked(model), counts, 2) as process,
         pytest.raises(ValueError, match=f"in {threads} threads"),
     ):
         process.translate_turns(lambda: turn)
@@ -231,7 +253,7 @@ def test_threads_of_idle_workers_help_with_the_last_few_sentences(
 
 def test_the_process_holds_no_socket_of_the_parent(model: Transformer) -> None:
     here, there = socket.socketpair()
-    with worker_process(model) as process:
+    with worker_process(forked(model)) as process:
         here.settimeout(60)
         translate(process, *turns())
         there.close()
@@ -239,7 +261,7 @@ def test_the_process_holds_no_socket_of_the_parent(model: Transformer) -> None:
     here.close()
 
 
-def test_closing_in_the_parent_kills_the_process(model: Transformer) -> None:
+def test_closing_in_the_parent_kills_the_process(way: Way) -> None:
     class Enough(Exception):
         """The error that ends the work."""
 
@@ -249,6 +271,6 @@ def test_closing_in_the_parent_kills_the_process(model: Transformer) -> None:
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             raise Enough
 
-    with pytest.raises(Enough), worker_process(model) as process:
+    with pytest.raises(Enough), worker_process(way) as process:
         process.translate_turns(lambda: Last(SearchConfig(), [[5, 6]]))
     assert process.process.exitcode == -signal.SIGKILL
