@@ -36,7 +36,7 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
-    inputs = _inputs(identity.trained_on)
+    data, limits = _data_and_limits(identity.trained_on, about.licence)
     facts = {
         "Languages": f"{recipe.source_lang} to {recipe.target_lang}",
         "Architecture": f"Transformer, {config.encoder_layers}+{config.decoder_layers} layers, "
@@ -53,9 +53,9 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
         "## Scores",
         _scores(about.scores),
         "## Data",
-        _data(inputs, about.licence),
+        data,
         "## Limits",
-        _limits(inputs, identity.trained_on.get("longest")),
+        limits,
     ]
     if about.settings:
         # An indented block, which no line of the settings can end.
@@ -74,44 +74,27 @@ def _scores(scores: Mapping[str, Sequence[Score]]) -> str:
     return _table(("set", "metric", "score", "signature"), rows) if rows else UNSCORED
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """A corpus in the training record of a model."""
-
-    role: str
-    name: str
-    pairs: int
-    hashes: Sequence[str]
-
-
-def _inputs(trained_on: Mapping[str, Any]) -> list[_Input]:
-    """Return the corpora in the `inputs` of a training record, or [] if missing or of another form."""
+def _data_and_limits(trained_on: Mapping[str, Any], licence: str) -> tuple[str, str]:
+    """Return two paragraphs in Markdown: the corpora of a training record ("Unknown." if they are missing or
+    of another form) with their licence, and the limits of the model. State that long lines are split only if
+    the record has the length."""
     try:
-        return [
-            _Input(part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
+        inputs = [
+            (part["role"], part["name"], int(part["pairs"]), [file["sha256"] for file in part["files"]])
             for part in trained_on["inputs"]
         ]
     except (LookupError, TypeError, ValueError):
-        return []
-
-
-def _data(inputs: Sequence[_Input], licence: str) -> str:
-    """Return Markdown: a table of the corpora, or "Unknown.", and the licence, or "not stated"."""
+        inputs = []
     rows = [
-        (_text(part.role), _text(part.name), f"{part.pairs:,}", "<br>".join(map(_code, part.hashes)))
-        for part in inputs
+        (_text(role), _text(name), f"{pairs:,}", "<br>".join(map(_code, hashes)))
+        for role, name, pairs, hashes in inputs
     ]
     table = _table(("role", "name", "pairs", "SHA-256 of its files"), rows) if rows else "Unknown."
-    return f"{table}\n\nLicence of the data: {_text(licence) or 'not stated'}."
-
-
-def _limits(inputs: Sequence[_Input], longest: int | None) -> str:
-    """Return a paragraph about the limits of the model, with the number of training pairs, if known. Say that
-    lines of over `longest` subwords are split. If `longest` is None or 0, omit that sentence."""
-    pairs = sum(part.pairs for part in inputs if part.role == "train")
-    size = f" ({pairs:,} pairs)" if pairs else ""
+    trained_pairs = sum(pairs for role, _, pairs, _ in inputs if role == "train")
+    size = f" ({trained_pairs:,} pairs)" if trained_pairs else ""
+    longest = trained_on.get("longest")
     limit = f" Longer lines than {longest} subwords are split." if longest else ""
-    return (
+    return f"{table}\n\nLicence of the data: {_text(licence) or 'not stated'}.", (
         f"The model was trained only on the data above{size}. Expect lower quality on other kinds of text, "
         f"and on names and numbers that the data lacks. Each line is translated without its context.{limit}"
     )
