@@ -97,6 +97,9 @@ def test_a_description_comes_back_with_what_it_covers(described: Path) -> None:
     back = read_description(described, "about.json", 1)
     assert (back["format"], back["who"]) == (1, "Zoë")
     assert list(back["files"]) == ["tensors"]
+    text = (described / "about.json").read_text(encoding="utf-8")
+    assert "Zoë" in text and text.endswith("\n")
+    assert json.loads(text)["files"]["tensors"]["bytes"] == (described / "tensors").stat().st_size
 
 
 def test_another_format_is_refused(described: Path) -> None:
@@ -142,13 +145,6 @@ def test_a_path_that_is_not_utf8_can_be_stored(tmp_path: Path) -> None:
     path = os.fsdecode(b"/data/\xff")
     write_description(tmp_path, "d.json", {"format": 1, "dataset": path}, covers=["a"])
     assert read_description(tmp_path, "d.json", 1)["dataset"] == path
-
-
-def test_a_description_is_readable_json_in_utf8(described: Path) -> None:
-    text = (described / "about.json").read_text(encoding="utf-8")
-    assert "Zoë" in text
-    assert text.endswith("\n")
-    assert json.loads(text)["files"]["tensors"]["bytes"] == (described / "tensors").stat().st_size
 
 
 def test_no_pickle_is_ever_written_or_read_from_a_file() -> None:

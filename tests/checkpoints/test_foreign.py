@@ -81,18 +81,11 @@ CASES = [(kind, write) for kind, writers in KINDS.items() for write in writers]
 
 
 @pytest.mark.parametrize(("kind", "write"), CASES)
-def test_a_model_is_recognised_by_its_file_and_by_its_folder(
-    kind: str, write: Callable[[Path], Path], tmp_path: Path
-) -> None:
-    assert foreign_kind(write(tmp_path)) == kind
-    assert foreign_kind(tmp_path) == kind
-
-
-@pytest.mark.parametrize(("kind", "write"), CASES)
-def test_a_foreign_model_is_refused_with_the_name_of_its_toolkit(
+def test_a_model_is_recognised_by_its_file_and_by_its_folder_and_refused(
     kind: str, write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     path = write(tmp_path)
+    assert foreign_kind(path) == foreign_kind(tmp_path) == kind
     assert refusal(find_model, path).startswith(f"{path} is a model of {kind}")
 
 

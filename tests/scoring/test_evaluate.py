@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,40 +105,31 @@ def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "metrics", "message"),
+    ("assignments", "options", "message"),
     [
-        ("bleu.tokenizer=intl", ["chrf"], "bleu.tokenizer has no effect: bleu is not computed"),
-        ("bleu.lowercase=false", ["paper-bleu"], "bleu.lowercase has no effect: bleu is not computed"),
-        ("significance.samples=3", [], "significance.samples has no effect: there is no --significance"),
+        (
+            ["bleu.tokenizer=intl"],
+            {"metrics": ["chrf"]},
+            "bleu.tokenizer has no effect: bleu is not computed",
+        ),
+        (
+            ["bleu.lowercase=false"],
+            {"metrics": ["ter"]},
+            "bleu.lowercase has no effect: bleu is not computed",
+        ),
+        (["significance.samples=3"], {}, "significance.samples has no effect: there is no --significance"),
+        ([], {"significance": "bootstrap"}, "--significance compares systems"),
+        ([], {"lang": "de", "metrics": ["paper-bleu"], "sentences": True}, "--sentences has no effect"),
+        ([], {"lang": "de", "metrics": ["chrf"]}, "--target-lang has no effect"),
+        ([], {"lang": "de", "metrics": ["ter", "chrf++"]}, "--target-lang has no effect"),
+        (["bleu.tokenizer=intl"], {"lang": "zh", "metrics": ["bleu"]}, "--target-lang has no effect"),
     ],
 )
-def test_a_setting_without_effect_is_an_error(
-    texts: Texts, assignment: str, metrics: Sequence[Metric], message: str
+def test_settings_and_options_without_effect_are_refused(
+    texts: Texts, assignments: Sequence[str], options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError) as error:
-        run([texts["ref"]], [texts["one"]], assignment, metrics=metrics, lang="de")
-    assert message in str(error.value)
-
-
-def test_a_test_of_one_system_is_refused(texts: Texts) -> None:
-    with pytest.raises(UserError, match="--significance compares systems"):
-        run([texts["ref"]], [texts["one"]], significance="bootstrap")
-
-
-def test_sentences_of_the_papers_protocol_alone_are_refused(texts: Texts) -> None:
-    with pytest.raises(UserError, match="--sentences has no effect"):
-        run([texts["ref"]], [texts["one"]], lang="de", metrics=["paper-bleu"], sentences=True)
-
-
-@pytest.mark.parametrize("metrics", [["chrf"], ["ter", "chrf++"]], ids=" ".join)
-def test_a_language_that_no_metric_uses_is_refused(texts: Texts, metrics: Sequence[Metric]) -> None:
-    with pytest.raises(UserError, match="--target-lang has no effect"):
-        run([texts["ref"]], [texts["one"]], lang="de", metrics=metrics)
-
-
-def test_a_language_without_effect_on_the_chosen_tokeniser_is_refused(texts: Texts) -> None:
-    with pytest.raises(UserError, match="--target-lang has no effect"):
-        run([texts["ref"]], [texts["one"]], "bleu.tokenizer=intl", lang="zh", metrics=["bleu"])
+    with pytest.raises(UserError, match=message):
+        run([texts["ref"]], [texts["one"]], *assignments, **options)
 
 
 def test_a_repeated_text_and_stdin_for_two_texts_are_refused(texts: Texts) -> None:

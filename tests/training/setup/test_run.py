@@ -290,20 +290,19 @@ def test_a_damaged_checkpoint_is_reported_with_its_file(go: Go, run: Path, compl
     assert steps_of(run) == [1, 2, 3, 4]
 
 
-def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, complaint: Complaint) -> None:
-    (tmp_path / "file").write_text("mine", encoding="utf-8")
-    assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file. Choose another --out."
-    assert complaint(out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
-    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path: Path, complaint: Complaint) -> None:
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "letters/dear.txt").touch()
-    assert complaint(out=tmp_path / "letters") == (
-        f"{tmp_path}/letters holds files but no config.toml, so it is not a run. Choose another --out."
-    )
-    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["dear.txt"]
+def test_a_path_that_cannot_be_written_and_a_folder_with_other_files_are_refused(
+    tmp_path: Path, complaint: Complaint, digests: Callable[..., Any]
+) -> None:
+    file, letters = tmp_path / "file", tmp_path / "letters"
+    file.write_text("mine", encoding="utf-8")
+    letters.mkdir()
+    (letters / "dear.txt").touch()
+    before = digests(tmp_path)
+    assert complaint(out=file) == f"{file} is a file. Choose another --out."
+    assert complaint(out=file / "run").startswith(f"{file / 'run'} can't be written: ")
+    message = f"{letters} holds files but no config.toml, so it is not a run. Choose another --out."
+    assert complaint(out=letters) == message
+    assert digests(tmp_path) == before
 
 
 def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) -> None:

@@ -132,15 +132,11 @@ def test_the_cost_counts_all_tokens_and_devices(go: Go, run: Path, dataset: Data
     assert [f"{paper[name]['flops']:.1e}" for name in ("base", "big")] == ["3.3e+18", "2.3e+19"]
 
 
-def test_hours_times_devices_are_those_of_all_parts(report: Make, tmp_path: Path) -> None:
-    report(3)(DONE)
+def test_the_page_has_the_cost_and_loads_nothing_from_elsewhere(report: Make, tmp_path: Path) -> None:
+    report(3)(TRAINING)
     cost = content_of(tmp_path / "report.html")["cost"]
     assert (cost["model_flops"], cost["hours"], cost["device_hours"]) == (1.5e15, 2.0, 8.0)
     assert cost["flops"] == pytest.approx(2.0 * 3600 * 4 * 9.5e12, rel=1e-4)
-
-
-def test_nothing_is_loaded_from_elsewhere(report: Make, tmp_path: Path) -> None:
-    report(3)(TRAINING)
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "default-src 'none'" in page
     assert re.findall(r"https?://[^\"'\s]*", page) == ["http://www.w3.org/2000/svg"]
