@@ -1,6 +1,6 @@
 """Time `nmt score` against sacrebleu's command. Print tables for results.md.
 
-python -m recipes.benchmarks.score                           speed and agreement
+python -m recipes.benchmarks.score                           speed
 python -m recipes.benchmarks.score size --lines 1000000      a text of any length, one metric at a time
 """
 
@@ -33,8 +33,7 @@ SACREBLEU = [sys.executable, "-m", "sacrebleu", "--quiet"]
 def main(context: click.Context) -> None:
     """Measure `nmt score`."""
     if context.invoked_subcommand is None:
-        for command in (speed, agreement):
-            context.invoke(command)
+        context.invoke(speed)
 
 
 @main.command()
@@ -66,23 +65,6 @@ def speed(repeats: int) -> None:
     print_head(f"{LINES:,} lines of {words:.0f} words", "seconds (median)", "seconds (least)")
     for name, runs in seconds.items():
         print_row(name, f"{statistics.median(runs):.2f}", f"{min(runs):.2f}")
-
-
-@main.command()
-def agreement() -> None:
-    """Score the same files with both commands, to twelve digits."""
-    with _texts() as (ref, hyp, _):
-        metrics = ["bleu", "chrf", "ter"]
-        flags = [flag for metric in metrics for flag in ("--metric", metric)]
-        (system,) = json.loads(_output([*NMT, "--reference", ref, hyp, "--json", *flags]))["systems"]
-        theirs = json.loads(_output([*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", *metrics]))
-    print()
-    print_head("metric", "`nmt score`", "`sacrebleu`", "same signature")
-    expected = {entry["name"]: entry for entry in theirs}
-    for entry in system["scores"]:
-        other = expected[entry["name"].split(" ")[0]]
-        same = "yes" if entry["signature"] == other["signature"] else "no"
-        print_row(entry["name"], f"{entry['score']:.12f}", f"{other['score']:.12f}", same)
 
 
 @main.command()

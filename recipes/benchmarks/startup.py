@@ -1,11 +1,10 @@
 """Time commands with next to no work: the time is that of their start. Print tables for results.md.
 
-python -m recipes.benchmarks.startup translate MODEL    one line, also by CTranslate2 if it is installed
+python -m recipes.benchmarks.startup translate MODEL    one line
 python -m recipes.benchmarks.startup texts              ten lines, scored and preprocessed
 python -m recipes.benchmarks.startup loading MODEL      memory while a model is loaded, and after
 """
 
-import importlib.util
 import os
 import statistics
 import subprocess
@@ -24,20 +23,6 @@ WORDS = {
     "en": (("A dog", "A man"), ("runs", "sits"), ("in the snow", "in the park", "in the house")),
     "de": (("Ein Hund", "Ein Mann"), ("läuft", "sitzt"), ("im Schnee", "im Park", "im Haus")),
 }
-
-CTRANSLATE2 = """
-import sys
-import ctranslate2
-import sentencepiece
-
-folder, precision = sys.argv[1:]
-subwords = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/source.spm")
-translator = ctranslate2.Translator(folder, compute_type=precision, inter_threads=1)
-for line in sys.stdin:
-    (result,) = translator.translate_batch([subwords.encode(line.strip(), out_type=str)], beam_size=4)
-    print(subwords.decode(result.hypotheses[0]))
-"""
-"""The shortest script that translates lines with it."""
 
 LOADING = """
 import re
@@ -77,20 +62,13 @@ def main() -> None:
 @click.option("--repeats", default=5)
 def translate(model: Path, repeats: int) -> None:
     """Translate a line with MODEL, whole commands in turns."""
-    with scratch() as folder:
-        commands: dict[str, Sequence[object]] = {
-            "Python and `import torch`": [sys.executable, "-c", "import torch"]
-        }
-        for precision in ("fp32", "int8"):
-            command = [*NMT, "translate", model, "--quiet", "--precision", precision]
-            commands[f"`nmt translate --precision {precision}`"] = command
-        if importlib.util.find_spec("ctranslate2"):
-            export = [*NMT, "export", model, "--format", "ctranslate2", "--out", folder / "exported"]
-            subprocess.run(list(map(str, export)), check=True, stderr=subprocess.DEVNULL)
-            for precision in ("float32", "int8"):
-                command = [sys.executable, "-c", CTRANSLATE2, folder / "exported", precision]
-                commands[f"CTranslate2, {precision}"] = command
-        _print("a line", _measured(commands, repeats))
+    commands: dict[str, Sequence[object]] = {
+        "Python and `import torch`": [sys.executable, "-c", "import torch"]
+    }
+    for precision in ("fp32", "int8"):
+        command = [*NMT, "translate", model, "--quiet", "--precision", precision]
+        commands[f"`nmt translate --precision {precision}`"] = command
+    _print("a line", _measured(commands, repeats))
 
 
 @main.command()
