@@ -63,7 +63,7 @@ STRIDES = (
     *("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head"),
     *("dq_token", "dk_token", "dv_token", "width", "stride"),
 )
-NUMBERS = ("heads", "first", "low", "high", "back", "ahead", "threshold", "tokens")
+NUMBERS = ("heads", "first", "back", "ahead", "threshold", "tokens")
 SUMS = (
     "lse",
     "delta",

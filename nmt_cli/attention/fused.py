@@ -154,20 +154,17 @@ def plan(counts: Tensor, width: int, element_size: int, shared: int) -> tuple[li
     more_warps = max(1, width * element_size // WARP_BYTES)
     fitting = [tile for tile in ROWS if tile <= min(rows, LARGEST_TILE)]
     tiles: list[Tiles] = []
-    low = 0
     for number, tile in enumerate(fitting):
         first, end = borders[2 * number : 2 * number + 2]
         warps = min(MAX_WARPS, TILE_WARPS[tile] * more_warps)
         if first < end:
-            options = {"first": first, "low": low, "high": tile, "TILE": tile, "num_warps": warps}
-            tiles.append(Tiles(end - first, options))
-        low = tile
+            tiles.append(Tiles(end - first, {"first": first, "TILE": tile, "num_warps": warps}))
     first, end = borders[2 * len(fitting)], borders[-1]
     if first == end:
         return tiles, None
     block, warps = min(rows, LARGEST_BLOCK), min(MAX_WARPS, BLOCK_WARPS * more_warps)
     stages = STAGES if STAGED_TILES * block * width * element_size <= shared else STAGES - 1
-    options = {"first": first, "low": low, "BLOCK": block, "num_warps": warps, "num_stages": stages}
+    options = {"first": first, "BLOCK": block, "num_warps": warps, "num_stages": stages}
     return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)
 
 

@@ -31,10 +31,7 @@ class Groups:
 
     counts: Tensor
     """[8], int32, on the host: first and end of the small, of the medium and of the large groups, as indices.
-    Then the maximum number of queries and of keys of a group.
-
-    The counts may be upper bounds. So recorded launches can serve any batch of the same shape.
-    """
+    Then the maximum number of queries and of keys of a group."""
 
     @classmethod
     def of(cls, q_starts: NDArray[np.int32], k_starts: NDArray[np.int32]) -> Groups:

@@ -103,6 +103,8 @@ def _compiler() -> str | None:
 
 def _tried(family: str, use: Use, device: torch.device) -> str:
     """Return why a family failed its trial, or "". Raise errors of memory."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)  # references need more operations than training
     try:
         problems = (disagreement(*computed, use.dtype) for computed in TRIALS[family](use, device))
         return next(filter(None, problems), "")
@@ -110,6 +112,8 @@ def _tried(family: str, use: Use, device: torch.device) -> str:
         if out_of_memory(error):
             raise
         return printable(f"{type(error).__name__}: {error}")[:REASON_LENGTH]
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def _refuse_dead(device: torch.device, family: str, reason: str) -> None:

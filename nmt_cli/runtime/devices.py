@@ -68,6 +68,7 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, Caution, stacklevel=3)
 
 
+@cache
 def shared_memory(device: torch.device) -> int:
     """Return the bytes of shared memory that a program on a GPU may use. A CPU has no limit."""
     if not is_gpu(device):

@@ -1,7 +1,6 @@
 """The fused kernels, on a GPU or in Triton's interpreter."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,21 +209,6 @@ def test_wide_heads_have_fewer_blocks_in_flight_on_a_gpu_with_less_shared_memory
         assert blocks
         stages[width, shared] = blocks.options["num_stages"]
     assert stages == {(64, 99 << 10): 3, (128, 99 << 10): 2, (128, 163 << 10): 3, (256, 99 << 10): 2}
-
-
-def test_launches_planned_by_upper_bounds_serve_every_batch_of_a_shape(
-    device: str, seed: Tensor, random_ragged: MakeBatch
-) -> None:
-    """Use upper bounds of the counts, as for a recorded launch with the grid of another batch."""
-    tensors, q, k = random_ragged([3, 70, 140, 20], [40, 10, 2, 30], dtype=torch.float16, device=device)
-    paired = grouped(q, k)
-    any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
-    covering = replace(paired, pair_groups=replace(groups_of(paired, k), counts=any_batch))
-    outputs = [
-        fused_attend(*tensors, layout, k, Options(drop=0.1, seed=seed)) for layout in (paired, covering)
-    ]
-    assert torch.equal(*outputs)
-    assert all(map(torch.equal, *(torch.autograd.grad(out.sum(), tensors) for out in outputs)))
 
 
 @pytest.mark.parametrize("path", ["one tile", "streaming"])

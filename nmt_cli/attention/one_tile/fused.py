@@ -1,8 +1,7 @@
 """Attention in groups of segments that fit one tile: one softmax, and one program for all gradients.
 
 The mask is block-diagonal, because queries see no keys of other segments. A program computes one head of one
-group. It returns at once if the maximum number of the group's queries and keys is not in (low, high], because
-the group belongs to another launch. The reference is `attention/reference.py`.
+group. The reference is `attention/reference.py`.
 
 Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
 `q_head` are strides of `q`. PADDED_K and PADDED_V are K and V rounded up to powers of two.
@@ -25,12 +24,12 @@ from nmt_cli.attention.tile.fused import (
 
 
 # These change between batches. Triton would compile again for values of 1 and multiples of 16.
-@triton.jit(do_not_specialize=["first", "low", "high", "back", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
     ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
-    heads, first, low, high, back, ahead, scale, threshold, amplified,
+    heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -41,9 +40,6 @@ def forward(
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
-    longer = tl.maximum(q_rows, k_rows)
-    if (longer <= low) | (longer > high):
-        return
     row = tl.arange(0, TILE)
     is_query, is_key = row < q_rows, row < k_rows
     q_tile = read(q, rows(q_start, row, head, q_token, q_head), is_query, K, PADDED_K)
@@ -69,26 +65,23 @@ def forward(
     write(out, rows(q_start, row, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
 
 
-@triton.jit(do_not_specialize=["first", "low", "high", "back", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward(
     q, k, v, d_out, lse,
     dq, dk, dv,
     ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token, dk_token, dv_token,
-    heads, first, low, high, back, ahead, scale, threshold, amplified,
+    heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     TILE: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients `dq`, `dk` and `dv` of groups whose longer side is in (`low`, `high`].
+    """Write the gradients `dq`, `dk` and `dv`.
 
     Compute the weights again from `lse`, and dropout again from `seed`. `d_out` is the gradient of `out`.
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head = tl.program_id(0) % heads
-    longer = tl.maximum(q_rows, k_rows)
-    if (longer <= low) | (longer > high):
-        return
     row = tl.arange(0, TILE)
     is_query, is_key = row < q_rows, row < k_rows
     q_tile = read(q, rows(q_start, row, head, q_token, q_head), is_query, K, PADDED_K)

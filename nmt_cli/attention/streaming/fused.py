@@ -2,7 +2,7 @@
 
 The backward pass computes the weights again, block by block. Queries and keys have a kernel each, so that no
 two programs add to the same gradient. A launch has programs for the number of blocks of the largest group. A
-program returns at once if its group has at most `low` rows, or if its block is after the end of the group.
+program returns at once if its block is after the end of its group.
 Blocks outside of causal order or the window are never read. The reference is `attention/reference.py`.
 
 Legend: names in capitals are compile-time constants. `first` is the first group of the launch. `q_token` and
@@ -27,12 +27,12 @@ from nmt_cli.attention.tile.fused import (
 
 
 # These change between batches. Triton would compile again for values of 1 and multiples of 16.
-@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def forward(
     q, k, v, out, lse,
     ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
-    heads, first, low, back, ahead, scale, threshold, amplified,
+    heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -42,7 +42,7 @@ def forward(
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
-    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
+    if begin >= q_rows:
         return
     query = begin + tl.arange(0, BLOCK)
     is_query = query < q_rows
@@ -74,14 +74,14 @@ def forward(
     write(out, rows(q_start, query, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
 
 
-@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward_queries(
     q, k, v, d_out, lse,
     delta, dq,
     ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dq_token,
-    heads, first, low, back, ahead, scale, threshold, amplified,
+    heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -91,7 +91,7 @@ def backward_queries(
     """
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
-    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
+    if begin >= q_rows:
         return
     query = begin + tl.arange(0, BLOCK)
     is_query = query < q_rows
@@ -129,21 +129,21 @@ def backward_queries(
     write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
 
 
-@triton.jit(do_not_specialize=["first", "low", "back", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "back", "ahead", "threshold"])
 def backward_keys(
     q, k, v, d_out, lse,
     delta, dk, dv,
     ranges, q_segments, k_segments, q_positions, k_positions, seed,
     q_token, q_head, k_token, k_head, v_token, v_head,
     d_out_token, d_out_head, dk_token, dv_token,
-    heads, first, low, back, ahead, scale, threshold, amplified,
+    heads, first, back, ahead, scale, threshold, amplified,
     K: tl.constexpr, V: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr,
     BLOCK: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients `dk` and `dv`. Weights are [keys, queries], so that none is transposed."""
     q_start, q_rows, k_start, k_rows = range_of(ranges, first + tl.program_id(0) // heads)
     head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
-    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= k_rows):
+    if begin >= k_rows:
         return
     key = begin + tl.arange(0, BLOCK)
     is_key = key < k_rows

@@ -140,6 +140,23 @@ def test_a_lack_of_memory_passes_through(cache: Path, go: Go, monkeypatch: pytes
     assert not cache.exists()
 
 
+def test_a_deterministic_run_tries_kernels_in_the_usual_mode(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[bool] = []
+    noted: list[bool] = []
+
+    def attend(*_: Any) -> Tensor:
+        modes.append(torch.are_deterministic_algorithms_enabled())
+        raise RuntimeError("it fails")
+
+    monkeypatch.setattr(fused, "attend_projected", attend)
+    go(
+        "training.deterministic=true",
+        "training.max_steps=1",
+        report=lambda _: noted.append(torch.are_deterministic_algorithms_enabled()),
+    )
+    assert modes == [False] and noted and all(noted) and not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_kernel_that_kills_the_device_ends_the_run_and_is_avoided_by_the_next(
     cache: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
