@@ -86,3 +86,18 @@ def test_the_script_prints_its_usage_and_has_valid_syntax() -> None:
     assert (usage.returncode, usage.stderr) == (2, "")
     assert "prepare /path/to/multi30k" in usage.stdout
     assert subprocess.run(["bash", "-n", HALF_HOUR], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("echo 5 passed", "## tests of loss: passed: 5 passed\n"),
+        ("echo 1 failed; false", "1 failed\n## tests of loss: FAILED: 1 failed\n"),
+        ("echo 3 passed; sleep 9", "3 passed\n## tests of loss: NOT FINISHED in 1 s: 3 passed\n"),
+    ],
+)
+def test_a_group_of_tests_on_a_gpu_ends_with_a_verdict(command: str, verdict: str) -> None:
+    functions = HALF_HOUR.read_text().partition("\ncall=")[0]
+    fake = f"pytest() {{ {command}; }}; export -f pytest; tests loss 1 2 tests/loss"
+    done = subprocess.run(["bash", "-c", f"{functions}\n{fake}"], capture_output=True, text=True, check=False)
+    assert done.stdout == verdict

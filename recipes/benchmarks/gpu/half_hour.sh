@@ -59,10 +59,33 @@ pytest() { # WORKERS ARGUMENTS: each worker compiles its own kernels; another to
 }
 export -f pytest
 
+tests() { # NAME SECONDS WORKERS ARGUMENTS: in the background, with its own time limit. Ends with a verdict
+    local log=/tmp/tests-$1.log verdict
+    timeout -k 5 "$2" bash -c 'pytest "$@"' _ "${@:3}" > "$log" 2>&1
+    case $? in
+        0) verdict=passed ;;
+        124 | 137) verdict="NOT FINISHED in $2 s" ;;
+        *) verdict=FAILED ;;
+    esac
+    [ "$verdict" = passed ] || tail -40 "$log"
+    echo "## tests of $1: $verdict: $(tail -1 "$log")"
+}
+export -f tests
+
+all_tests() { # in parallel: a group that hangs or crashes the device's context does not stop the others
+    tests checks 200 2 tests/kernel_checks/test_trials.py &
+    tests attention 220 6 tests/attention/test_fused_gpu.py tests/attention/test_fused.py tests/attention/test_dropout.py &
+    tests loss 150 2 tests/loss &
+    tests pointwise 150 2 tests/model/pointwise &
+    tests model 150 2 -m gpu tests/model tests/data &
+    tests others 150 2 -m gpu tests/decoding tests/runtime tests/training tests/translation &
+    wait
+}
+export -f all_tests
+
 call_a() {
     part ceilings 60 python3 -m $bench.gpu.ceilings "$OUT/ceilings.json"
-    part "kernels" 230 bash -c 'pytest 12 tests/attention/test_fused_gpu.py tests/attention/test_fused.py tests/attention/test_padded.py tests/attention/test_dropout.py tests/loss'
-    part "model, batches" 80 bash -c 'pytest 6 -m gpu tests/model tests/data'
+    part "all tests" 240 bash -c all_tests
     part "attention" 240 bash -c "for w in middle short long; do python3 -m $bench.attention wmt alike-\$w base | tee -a '$OUT/attention.md'; done"
 }
 
