@@ -36,26 +36,14 @@ class PairScores:
     """The scores of existing translations, in order."""
 
     lines: Sequence[Scored]
-    words: int
-    """Number of target words, plus one for the end of each line."""
+    perplexity: float
+    """The perplexity per target token, with end tokens."""
+
+    word_perplexity: float
+    """The perplexity per target word, with the ends of lines as words."""
 
     warning: str
     """A message about sources that are longer than `nmt translate` takes at once. Empty if there are none."""
-
-    @property
-    def perplexity(self) -> float:
-        """The perplexity per target token, with end tokens."""
-        return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
-
-    @property
-    def word_perplexity(self) -> float:
-        """The perplexity per target word, with the ends of lines as words."""
-        return perplexity(self._nll, self.words)
-
-    @property
-    def _nll(self) -> float:
-        """The negative log-probability of all lines together."""
-        return -sum(line.log_probability for line in self.lines)
 
 
 def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
@@ -69,7 +57,10 @@ def read_pairs(source: Path, hypotheses: Path) -> list[Pair]:
 def with_perplexity(
     scores: Sequence[Scored], tokenizer: Tokenizer, longest: int, pairs: Sequence[Pair]
 ) -> PairScores:
-    """Return `scores` with the number of target words, and a warning if sources exceed `longest` tokens."""
+    """Return `scores` of one or more pairs with perplexities, and a warning if sources exceed `longest`
+    tokens."""
+    nll = -sum(line.log_probability for line in scores)
+    tokens = sum(len(line.token_scores) for line in scores)
     words = sum(len(target.split()) + 1 for _, target in pairs)
     counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in pairs]
     long = [number for number, count in enumerate(counts, start=1) if count > longest]
@@ -80,7 +71,7 @@ def with_perplexity(
         if long
         else ""
     )
-    return PairScores(scores, words, warning)
+    return PairScores(scores, perplexity(nll, tokens), perplexity(nll, words), warning)
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
