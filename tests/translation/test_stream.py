@@ -184,17 +184,8 @@ def test_closing_early_ends_all_threads(streamed: Streamed, seen: int) -> None:
         next(translations)
     started = set(threading.enumerate()) - before
     assert len(started) == 4
-    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    del translations  # as after an error of the caller
     assert_gone(started)
-
-
-def test_an_error_of_the_caller_ends_all_threads(streamed: Streamed) -> None:
-    before = set(threading.enumerate())
-    with pytest.raises(Broken):
-        for translation in streamed(flood(), window=20):
-            if translation.line.number == 30:
-                raise Broken
-    assert_gone(set(threading.enumerate()) - before)
 
 
 def test_closing_abandons_the_running_batch(copier: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

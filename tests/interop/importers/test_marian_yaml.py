@@ -56,15 +56,8 @@ def test_a_vocabulary_of_another_writer_is_read(ids: dict[str, int]) -> None:
 
 def test_every_way_to_write_a_key_is_read() -> None:
     text = '</s>: 0\n"\\x41\\u2581\\"": 1\n\'it\'\'s\': 2\n::: 3\n? "long"\n: 4\n\u2581a: 5\n"#": 6\n'
-    assert vocabulary(text, "vocab.yml") == {
-        "</s>": 0,
-        'A\u2581"': 1,
-        "it's": 2,
-        "::": 3,
-        "long": 4,
-        "\u2581a": 5,
-        "#": 6,
-    }
+    pieces = ["</s>", 'A\u2581"', "it's", "::", "long", "\u2581a", "#"]
+    assert vocabulary(text, "vocab.yml") == {piece: i for i, piece in enumerate(pieces)}
 
 
 @pytest.mark.parametrize("line", ["no id", "a: b", ": ", '"a": ²', f"a: {1:0<5000}"])

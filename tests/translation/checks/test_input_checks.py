@@ -115,22 +115,21 @@ def test_many_unknown_tokens_cause_one_warning_with_the_first_line() -> None:
     )
 
 
-def test_a_few_unknown_tokens_at_the_start_cause_no_warning() -> None:
+@pytest.mark.parametrize(
+    ("lines", "warnings"),
+    [
+        ([[UNKNOWN] * 20, [UNKNOWN]], [False, True]),
+        ([[UNKNOWN] * 100 + [KNOWN] * 900], [False]),
+        ([[UNKNOWN] * 101 + [KNOWN] * 899], [True]),
+        ([[KNOWN]] * 1000 + [[UNKNOWN] * 10_000], [False] * 1001),
+    ],
+    ids=["few at the start", "a tenth", "more than a tenth", "after the first thousand lines"],
+)
+def test_over_a_tenth_of_unknown_tokens_in_the_first_lines_cause_a_warning(
+    lines: list[list[int]], warnings: list[bool]
+) -> None:
     odd = odd_input()
-    assert odd.warning(1, "x", [UNKNOWN] * 20) is None
-    assert odd.warning(2, "x", [UNKNOWN]) is not None
-
-
-def test_unknown_tokens_after_the_first_thousand_lines_do_not_count() -> None:
-    odd = odd_input()
-    for number in range(1, 1001):
-        assert odd.warning(number, "x", [KNOWN]) is None
-    assert odd.warning(1001, "x", [UNKNOWN] * 10_000) is None
-
-
-def test_a_tenth_of_unknown_tokens_causes_no_warning() -> None:
-    assert odd_input().warning(1, "x", [UNKNOWN] * 100 + [KNOWN] * 900) is None
-    assert odd_input().warning(1, "x", [UNKNOWN] * 101 + [KNOWN] * 899) is not None
+    assert [odd.warning(i, "x", ids) is not None for i, ids in enumerate(lines, start=1)] == warnings
 
 
 def test_invalid_utf8_is_replaced_and_counted() -> None:
