@@ -88,17 +88,13 @@ def _rank(number: int) -> int:
     return number * SPREAD & (1 << 64) - 1
 
 
-def _zeros(maximum: int) -> Counts:
-    return np.zeros(maximum + 1, np.int64)
-
-
 @dataclass(slots=True)
 class Shape:
     """Counts of pairs. Item i of `words` counts pairs whose longer side has i words, up to `MOST_WORDS`. Item
     i of `ratios` counts pairs with a length ratio of i / `RATIO_STEP`, rounded up."""
 
-    words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
-    ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))
+    words: Counts = field(default_factory=lambda: np.zeros(MOST_WORDS + 1, np.int64))
+    ratios: Counts = field(default_factory=lambda: np.zeros(MOST_RATIO * RATIO_STEP + 1, np.int64))
 
     def add(self, source: Counts, target: Counts) -> None:
         """Count more pairs. `source` and `target` have the number of words of each pair's side."""
@@ -160,8 +156,8 @@ class Shapes:
         """Return "words" and "ratios" of kept and dropped pairs without final zeros, and sorted "scores"."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
-            "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},
-            "ratios": {name: _trimmed(shape.ratios) for name, shape in shapes.items()},
+            "words": {name: np.trim_zeros(shape.words, "b").tolist() for name, shape in shapes.items()},
+            "ratios": {name: np.trim_zeros(shape.ratios, "b").tolist() for name, shape in shapes.items()},
             "scores": [float(f"{score:.6g}") for score in np.sort(self.scores) if np.isfinite(score)],
         }
 
@@ -173,7 +169,3 @@ def words_of(content: bytes, lengths: Counts) -> Counts:
     # Prepared text has single spaces between words.
     spaces = np.frombuffer(content, np.uint8) == ord(" ")
     return 1 + np.add.reduceat(spaces, np.cumsum(lengths) - lengths, dtype=np.int64)
-
-
-def _trimmed(counts: Counts) -> list[int]:
-    return [int(count) for count in np.trim_zeros(counts, "b")]

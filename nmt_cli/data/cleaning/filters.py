@@ -62,8 +62,8 @@ class Filters:
         """Raise `UserError` for an unknown script, or a language filter without py3langid."""
         self._config = config
         self._max_words = config.max_words or sys.maxsize
-        self._languages = source_lang, target_lang
-        self._identified = list(map(LanguageCheck, self._languages)) if config.language else []
+        languages = source_lang, target_lang
+        identified = [*map(LanguageCheck, languages)] if config.language else []
         in_source_script = _script("source_script", config.source_script)
         in_target_script = _script("target_script", config.target_script)
         checks: list[tuple[object, str, Check]] = [
@@ -80,8 +80,9 @@ class Filters:
             (config.markup, MARKUP, lambda *pair: any(map(TAG.search, pair))),
             (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
             (config.max_repeats, REPEATS, lambda *pair: max(map(_max_repeats, pair)) > config.max_repeats),
-            (config.sentences, SENTENCES, self._unequal_sentences),
-            (config.language, LANGUAGE, self._in_wrong_language),
+            (config.sentences, SENTENCES, lambda *pair: len({*map(_sentence_count, pair, languages)}) > 1),
+            # Short text and unsupported languages pass.
+            (config.language, LANGUAGE, lambda *pair: any(map(LanguageCheck.wrong, identified, pair))),
         ]
         self._checks = [(reason, holds) for setting, reason, holds in checks if setting]
         self._raw_checks = [(reason, holds) for setting, reason, holds in raw_checks if setting]
@@ -108,20 +109,15 @@ class Filters:
         repetition, sentences and language, in this order."""
         return next((reason for reason, holds in self._raw_checks if holds(source, target)), None)
 
-    def _unequal_sentences(self, source: str, target: str) -> bool:
-        """Return whether both sides have different numbers of sentences."""
-        source_lang, target_lang = self._languages
-        return len(sentences(source.strip(), source_lang)) != len(sentences(target.strip(), target_lang))
-
-    def _in_wrong_language(self, source: str, target: str) -> bool:
-        """Return whether a side is surely in another language. Short text and unsupported languages pass."""
-        return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
-
     def _unequal_lengths(self, source: str, target: str) -> bool:
         """Return whether the side with more words has over `max_ratio` times the words of the other side."""
         # Prepared text has single spaces between words. Counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
+
+
+def _sentence_count(text: str, lang: str) -> int:
+    return len(sentences(text.strip(), lang))
 
 
 def _numbers(text: str) -> list[str]:
