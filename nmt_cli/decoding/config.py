@@ -201,7 +201,7 @@ class SearchConfig(BeamConfig):
     """Maximum hypotheses in a batch. 0 depends on the device."""
 
     kernels: Literal["auto", "plain"] = "auto"
-    """Kernels of a GPU: "auto" tries nmt's own, "plain" is PyTorch's.
+    """Kernels of a GPU: "auto" tries nmt's, "plain" is PyTorch's.
 
     It counts when a model is loaded. Auto replaces kernels that fail a trial by PyTorch's operations.
     """
