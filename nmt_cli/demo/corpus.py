@@ -1,8 +1,7 @@
 """The corpus of `nmt demo`: English and German sentences from a small grammar, without a download."""
 
 import zlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.demo.lexicon import Pair
@@ -26,25 +25,19 @@ def split_of(english: str) -> str:
 def corpus(split: str, size: int, seed: int) -> list[Pair]:
     """Return the first `size` distinct sentence pairs for `split`. The same `seed` gives the same pairs.
     Raise `ValueError` if the grammar has fewer pairs."""
-    pairs = list(islice(_drawn(split, seed), size))
-    if len(pairs) < size:
-        raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")
-    return pairs
+    draw, pairs, useless = RandomPhrases(f"{split} {seed}"), dict[str, Pair](), 0
+    while len(pairs) < size:
+        pair = sentence(draw)
+        useless += 1
+        if split_of(pair.en) == split and pair.en not in pairs:
+            pairs[pair.en] = pair
+            useless = 0
+        elif useless == PATIENCE:
+            raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")
+    return [*pairs.values()]
 
 
 def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
     """Write the pairs into the files `split`.en and `split`.de in `folder`, one sentence per line."""
     for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
         (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
-
-
-def _drawn(split: str, seed: int) -> Iterator[Pair]:
-    """Yield distinct random pairs of `split`. End after `PATIENCE` sentences without a new one."""
-    draw, seen, useless = RandomPhrases(f"{split} {seed}"), set[str](), 0
-    while useless < PATIENCE:
-        pair = sentence(draw)
-        useless += 1
-        if split_of(pair.en) == split and pair.en not in seen:
-            seen.add(pair.en)
-            useless = 0
-            yield pair

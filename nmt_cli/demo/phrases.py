@@ -1,10 +1,10 @@
-"""Draw the phrases of a sentence at random: numbers, prices, times, days, people and things."""
+"""The phrases of the demo's sentences, drawn at random: numbers, prices and times in words, and nouns."""
 
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-from nmt_cli.demo import lexicon, numerals
+from nmt_cli.demo import lexicon
 from nmt_cli.demo.lexicon import Noun, Pair, Subject
 
 Item = TypeVar("Item")
@@ -27,32 +27,24 @@ class RandomPhrases:
         return low + int(self._random() * (high - low + 1))
 
     def cardinal(self) -> Pair:
-        """Return a number from 0 to 999,999 in words, mostly below ten thousand."""
-        ranges = [(0, 20)] * 4 + [(21, 99)] * 5 + [(100, 999)] * 6 + [(1000, 9999)] * 4 + [(10_000, 999_999)]
-        return numerals.cardinal(self.integer(*self.pick(ranges)))
+        """Return a number from 0 to 9,999 in words, mostly below one thousand."""
+        return in_words(self.integer(0, self.pick([20, 99, 999, 999, 9999])))
 
-    def _plural_number(self, low: int, high: int) -> int:
-        """Return a random number from `low` to `high`. Add 1 to 101, 201 and so on, disputed in German."""
-        number = self.integer(low, high)
-        return number + 1 if number % 100 == 1 else number
+    def _plural_number(self, *limits: int) -> Pair:
+        """Return a number from 2 to one of `limits` in words. Add 1 to 101, 201 and so on, disputed in
+        German."""
+        number = self.integer(2, self.pick(limits))
+        return in_words(number + 1 if number % 100 == 1 else number)
 
     def price(self) -> Pair:
-        """Return a price from 1 to under 1,000 euros, in the German accusative. Cents divide by five."""
-        euros = self.pick([1] + 30 * [self._plural_number(2, self.pick([20, 99, 999]))])
-        return numerals.price(euros, self.pick([0, 5 * self.integer(1, 19)]))
+        """Return a price from 2 to under 1,000 euros. Cents divide by five: "two euros and fifty cents"."""
+        euros, cents = self._plural_number(20, 99, 999), in_words(5 * self.integer(1, 19))
+        with_cents = f"{euros.en} euros and {cents.en} cents", f"{euros.de} Euro {cents.de}"
+        return Pair(*self.pick([with_cents, (f"{euros.en} euros", f"{euros.de} Euro")]))
 
     def clock(self) -> Pair:
         """Return a time in steps of five minutes, to follow "at" and "um": "half past seven", "halb acht"."""
-        return numerals.clock(self.integer(1, 12), 5 * self.integer(0, 11))
-
-    def year(self) -> Pair:
-        """Return a year of birth from 1900 to 2024, in words."""
-        return numerals.year(self.integer(1900, 2024))
-
-    def date(self) -> Pair:
-        """Return a date with its preposition: "on the third of March", "am dritten März"."""
-        day, month = numerals.ordinal(self.integer(1, 28)), self.pick(lexicon.MONTHS)
-        return Pair(f"on the {day.en} of {month.en}", f"am {day.de}n {month.de}")
+        return time_in_words(self.integer(1, 12), 5 * self.integer(0, 11))
 
     def weekday(self) -> Pair:
         """Return a day of the week with its preposition: "on Monday evening", "am Montagabend"."""
@@ -60,41 +52,62 @@ class RandomPhrases:
         return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 
     def past(self) -> Pair:
-        """Return a time in the past: a date, a weekday, "yesterday" or "three weeks ago"."""
-        count, span = numerals.cardinal(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
+        """Return a time in the past: a weekday, "yesterday" or "three weeks ago"."""
+        count, span = in_words(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
         ago = Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
-        return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
-
-    def person(self) -> Subject:
-        """Return a pronoun or a name as a subject, each kind equally likely."""
-        return self.pick(self.pick([lexicon.PRONOUNS, lexicon.NAMES]))
+        return self.pick([self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
 
     def subject(self) -> Subject:
-        """Return any subject: in half of the cases a pronoun or a name, otherwise a relative or a group."""
-        owner, relative = self.pick(lexicon.OWNERS), self.pick(lexicon.RELATIVES)
-        german = f"{owner.de}{relative.gender.nominative} {relative.de}"
-        family = Subject(f"{owner.en} {relative.en}", german, 1)
-        return self.pick([self.person(), self.person(), family, self.pick(lexicon.GROUPS)])
-
-    def receiver(self) -> Pair:
-        """Return a relative as a receiver, in the German dative: "my brother", "meinem Bruder"."""
-        owner, relative = self.pick(lexicon.OWNERS), self.pick(lexicon.RELATIVES)
-        return Pair(f"{owner.en} {relative.en}", f"{owner.de}{relative.gender.dative} {relative.de}")
+        """Return a pronoun, a name or a noun as a subject, each kind equally likely."""
+        return self.pick(self.pick([lexicon.PRONOUNS, lexicon.NAMES, lexicon.PEOPLE]))
 
     def the_thing(self) -> tuple[Noun, Pair]:
         """Return a noun, and a phrase with it in the nominative: "the red book", "das rote Buch"."""
         noun, adjective = self.pick(lexicon.THINGS), self.pick(lexicon.ADJECTIVES)
         return noun, Pair(f"the {adjective.en} {noun.en}", f"{noun.article} {adjective.de}e {noun.de}")
 
-    def a_thing(self) -> Pair:
-        """Return a thing in the German accusative: "an old chair", "einen alten Stuhl"."""
-        noun, adjective = self.pick(lexicon.THINGS), self.pick(lexicon.ADJECTIVES)
-        article = "an" if adjective.en == "old" else "a"
-        german = f"ein{noun.gender.accusative} {adjective.de}{noun.gender.adjective} {noun.de}"
-        return Pair(f"{article} {adjective.en} {noun.en}", german)
-
     def several_things(self) -> Pair:
-        """Return two or more things, up to about 1,000, in words: "three books", "drei Bücher"."""
-        count = numerals.cardinal(self._plural_number(2, self.pick([12, 99, 999])))
-        noun = self.pick(lexicon.THINGS)
+        """Return 2 to 99 things, with the number in words: "three books", "drei Bücher"."""
+        count, noun = self._plural_number(12, 99), self.pick(lexicon.THINGS)
         return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")
+
+
+def in_words(number: int) -> Pair:
+    """Return a number from 0 to 9,999 in words: 21 is "twenty-one", "einundzwanzig"."""
+    return Pair(_english(number), _german(number))
+
+
+def time_in_words(hour: int, minute: int) -> Pair:
+    """Return a twelve-hour time in words: (7, 30) is "half past seven", "halb acht". The hour is from 1 to
+    12, and the minute is a multiple of 5 below 60."""
+    now, following, time = in_words(hour), in_words(hour % 12 + 1), lexicon.CLOCK_TIMES[minute // 5]
+    german_now = now.de if minute else _german_prefix(hour)
+    return Pair(time.en.format(now.en, following.en), time.de.format(german_now, following.de))
+
+
+def _english(number: int) -> str:
+    if number < 20:
+        return lexicon.SMALL_NUMBERS[number].en
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return lexicon.TENS[tens].en + (f"-{_english(ones)}" if ones else "")
+    size, unit = (1000, "thousand") if number >= 1000 else (100, "hundred")
+    count, rest = divmod(number, size)
+    link = " and " if rest < 100 else " "
+    return f"{_english(count)} {unit}" + (f"{link}{_english(rest)}" if rest else "")
+
+
+def _german(number: int) -> str:
+    if number < 20:
+        return lexicon.SMALL_NUMBERS[number].de
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return (f"{_german_prefix(ones)}und" if ones else "") + lexicon.TENS[tens].de
+    size, unit = (1000, "tausend") if number >= 1000 else (100, "hundert")
+    count, rest = divmod(number, size)
+    return f"{_german_prefix(count)}{unit}" + (_german(rest) if rest else "")
+
+
+def _german_prefix(number: int) -> str:
+    """Return a number in German in the form before another word: "eins" becomes "ein"."""
+    return _german(number).removesuffix("s") if number % 100 == 1 else _german(number)

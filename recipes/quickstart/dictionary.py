@@ -2,8 +2,8 @@
 
 The dictionary is IBM Model 1 (Brown et al., 1993). It maps each English word to the German word
 that explains it best. The case of the first word is removed before translation and restored after it.
-Punctuation is copied. English words without a German counterpart, such as "of" in a date, are dropped, which
-scores better than a guess.
+Punctuation is copied. English words without a German counterpart, such as "and" in a number, are dropped,
+which scores better than a guess.
 """
 
 import re

@@ -23,8 +23,8 @@ def german() -> str:
         (
             sentences.calculation,
             "3",
-            "how much is six thousand two hundred and fifty-one plus one hundred and thirty-one?",
-            "wie viel ist sechstausendzweihunderteinundfünfzig plus einhunderteinunddreißig?",
+            "how much is five thousand eight hundred and thirty-five plus thirty-five?",
+            "wie viel ist fünftausendachthundertfünfunddreißig plus fünfunddreißig?",
         ),
         (
             sentences.departure,
@@ -35,39 +35,26 @@ def german() -> str:
         (
             sentences.hurry,
             "5",
-            "the students can get up early because the taxi leaves at five to eight.",
-            "die Studenten können früh aufstehen, weil das Taxi um fünf vor acht abfährt.",
+            "Clara can buy the tickets because the train leaves at ten to four.",
+            "Clara kann die Fahrkarten kaufen, weil der Zug um zehn vor vier abfährt.",
         ),
         (
             sentences.action,
             "6",
-            "I packed twenty-nine travel bags twelve weeks ago.",
-            "ich habe vor zwölf Wochen neunundzwanzig Reisetaschen eingepackt.",
-        ),
-        (
-            sentences.present,
-            "3",
-            "the day before yesterday Maria bought his uncle a new chair "
-            "for fifteen euros and fifteen cents.",
-            "vorgestern hat Maria seinem Onkel einen neuen Stuhl für fünfzehn Euro fünfzehn gekauft.",
+            "Felix ordered nine carpets eleven days ago.",
+            "Felix hat vor elf Tagen neun Teppiche bestellt.",
         ),
         (
             sentences.condition,
             "2",
-            "if the green kitchen table costs less than fourteen euros and eighty cents, we will buy it.",
-            "wenn der grüne Küchentisch weniger als vierzehn Euro achtzig kostet, kaufen wir ihn.",
+            "if the green kitchen table costs less than fourteen euros, our daughter will buy it.",
+            "wenn der grüne Küchentisch weniger als vierzehn Euro kostet, kauft unsere Tochter ihn.",
         ),
         (
             sentences.relative_clause,
             "4",
-            "the big umbrella that Julia bought yesterday evening cost twenty euros.",
-            "der große Regenschirm, den Julia gestern Abend gekauft hat, hat zwanzig Euro gekostet.",
-        ),
-        (
-            sentences.birth,
-            "3",
-            "her sister was born on the twenty-third of April nineteen seventy-three.",
-            "ihre Schwester wurde am dreiundzwanzigsten April neunzehnhundertdreiundsiebzig geboren.",
+            "the big umbrella that Felix bought on Wednesday cost eleven euros and sixty-five cents.",
+            "der große Regenschirm, den Felix am Mittwoch gekauft hat, hat elf Euro fünfundsechzig gekostet.",
         ),
     ],
 )
@@ -78,31 +65,16 @@ def test_german_word_order(
 
 
 @pytest.mark.parametrize(
-    ("noun", "article", "relative", "pronoun", "accusative"),
-    [
-        ("Koffer", "der", "den", "ihn", r"einen \w+en"),
-        ("Lampe", "die", "die", "sie", r"eine \w+e"),
-        ("Hemd", "das", "das", "es", r"ein \w+es"),
-    ],
+    ("noun", "article", "relative", "pronoun"),
+    [("Koffer", "der", "den", "ihn"), ("Lampe", "die", "die", "sie"), ("Hemd", "das", "das", "es")],
 )
-def test_articles_adjectives_and_pronouns_agree_with_the_noun(
-    german: str, noun: str, article: str, relative: str, pronoun: str, accusative: str
+def test_articles_and_pronouns_agree_with_the_noun(
+    german: str, noun: str, article: str, relative: str, pronoun: str
 ) -> None:
     assert set(re.findall(rf"^Wenn (.+) \w+e {noun} weniger .* (\w+)\.$", german, re.M)) == {
         (article, pronoun)
     }
     assert set(re.findall(rf"^(\w+) \w+e {noun}, (\w+) ", german, re.M)) == {(article.title(), relative)}
-    bought = re.findall(rf"(\w+ \w+) {noun} für", german)
-    assert bought and all(re.fullmatch(accusative, words) for words in bought)
-
-
-def test_possessives_agree_in_nominative_and_dative(german: str) -> None:
-    nominative = {"mein", "unser", "sein", "ihr"}
-    receivers = re.findall(r"(\w+) (Sohn|Tante) ein", german)
-    assert {owner for owner, noun in receivers if noun == "Sohn"} == {f"{owner}em" for owner in nominative}
-    assert {owner for owner, noun in receivers if noun == "Tante"} == {f"{owner}er" for owner in nominative}
-    born = {match.lower() for match in re.findall(r"(\w+ (?:Sohn|Tante)) wurde", german)}
-    assert born == {f"{owner} sohn" for owner in nominative} | {f"{owner}e tante" for owner in nominative}
 
 
 def test_no_number_before_a_noun_ends_in_eins(german: str) -> None:
