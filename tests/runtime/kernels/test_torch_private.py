@@ -243,20 +243,6 @@ def private_uses(source: str) -> Iterator[str]:
                 yield name
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("torch._foreach_add(x)", ["torch._foreach_add"]),
-        ("torch.ops.mkldnn.f(x)", ["torch.ops.mkldnn.f", "torch.ops.mkldnn", "torch.ops"]),
-        ("from torch._inductor import config", ["torch._inductor.config"]),
-        ("import torch._dynamo", ["torch._dynamo"]),
-        ("import torch\ntorch.nn.functional.linear(x)\nself._torch.x", []),
-    ],
-)
-def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> None:
-    assert list(private_uses(source)) == expected
-
-
 def test_private_names_of_pytorch_are_used_in_one_file() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
     assert users == {"torch_private.py"}
