@@ -101,7 +101,7 @@ def test_the_same_command_on_a_complete_run_takes_no_more_steps(
     toy_dataset: Path, undisturbed: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     before = (undisturbed / "log.jsonl").read_bytes()
-    assert "resuming from step 40" in succeed(start_nmt(*arguments(toy_dataset, undisturbed)))
+    assert succeed(start_nmt(*arguments(toy_dataset, undisturbed))) == f"{undisturbed}: complete\n"
     assert (undisturbed / "log.jsonl").read_bytes() == before
 
 
