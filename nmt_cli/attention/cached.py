@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -81,13 +80,6 @@ class Rows:
         """Return [R, H x C]: the row of each slot in use, heads side by side. Dummy rows repeat the first."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_slots)
-
-
-class Seen(Protocol):
-    """The nodes that each row of a step attends to. One object is made per step and serves all layers."""
-
-    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """Return [R, H x V]: the attention of each row over its nodes. Pass queries without scaling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +181,10 @@ class Masked:
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
         return self.rows.gathered(mixed_BNHV)
+
+
+Seen = Paths | Masked
+"""The nodes that each row of a step attends to. One object is made per step and serves all layers."""
 
 
 def whole_segments(

@@ -42,11 +42,6 @@ class Use:
     smoothing: float | None
     """Label smoothing, or None for translation, which has no gradients."""
 
-    @property
-    def heads(self) -> Heads:
-        """The heads of all attentions."""
-        return Heads(self.model.heads, self.model.d_k, self.model.d_v)
-
 
 Results = dict[str, Tensor]
 Attend = Callable[..., Tensor]
@@ -58,7 +53,7 @@ def attention(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
     """Yield the kernels and their definition, for causal self-attention and for cross-attention."""
     from nmt_cli.attention import fused  # Triton may be missing
 
-    heads, training = use.heads, use.smoothing is not None
+    heads, training = Heads(use.model.heads, use.model.d_k, use.model.d_v), use.smoothing is not None
     drop = use.model.attention_dropout if training else 0.0
     seed = torch.tensor(7, device=device)
     keys, tokens = Layout.of(LENGTHS[::-1]), sum(LENGTHS)

@@ -11,7 +11,6 @@ import sysconfig
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,15 +43,14 @@ def failures(use: Use, device: torch.device) -> Reasons:
         return {}
     reasons = impossible(use, device)
     families = ["attention"] if use.smoothing is None else [*FAMILIES]
-    path = Path(user_cache(), "nmt", f"kernels-{_digest(use, device)}.json")
+    path = Path(user_cache() or os.devnull, "nmt", f"kernels-{_digest(use, device)}.json")
     verdicts = _read(path)
-    for family in families:
-        if family in reasons:
-            continue
+    for family in [each for each in families if each not in reasons]:
         if family not in verdicts:
             verdicts[family] = _tried(family, use, device)
             _keep(path, verdicts)
-            _refuse_dead(device, family, verdicts[family])
+            if verdicts[family]:
+                _refuse_dead(device, family, verdicts[family])
         if verdicts[family]:
             reasons[family] = verdicts[family]
     return reasons
@@ -60,17 +58,9 @@ def failures(use: Use, device: torch.device) -> Reasons:
 
 def impossible(use: Use, device: torch.device) -> Reasons:
     """Return the families that cannot work, without a trial: compiler, capability and widths of heads."""
-    capability = compute_capability(device)
-    general = ""
-    if find_spec("triton") is None:
-        general = "Triton is missing: pip install triton"
-    elif missing := _missing_to_build():
-        general = f"{missing} is missing: apt install gcc python3-dev"
-    elif capability < (7, 0):
-        general = "Triton needs compute capability 7.0 or more"
-    if general:
-        return dict.fromkeys((*FAMILIES, "torch.compile"), general)
-    if capability < (8, 0):
+    if reason := _without_triton(device):
+        return dict.fromkeys((*FAMILIES, "torch.compile"), reason)
+    if compute_capability(device) < (8, 0):
         return {"attention": "Triton uses tensor cores from compute capability 8.0 on"}
     d_k, d_v = use.model.d_k, use.model.d_v
     if not fits(d_k, d_v, use.dtype):
@@ -88,12 +78,15 @@ def line(reasons: Mapping[str, str], device: torch.device) -> str:
     return f"on {gpu_name(device) or device}, PyTorch's own operations are used, which is slower, for {named}"
 
 
-def _missing_to_build() -> str:
-    """Return what Triton needs to build its launcher and lacks, or ""."""
-    if not _compiler():
-        return "a C compiler"
+def _without_triton(device: torch.device) -> str:
+    """Return why Triton cannot compile for a device, and the remedy if there is one, or "" if it can."""
+    if find_spec("triton") is None:
+        return "Triton is missing: pip install triton"
     header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")  # Triton's scheme too
-    return "" if header.exists() else str(header)
+    if not (_compiler() and header.exists()):
+        missing = header if _compiler() else "a C compiler"
+        return f"{missing} is missing: apt install gcc python3-dev"
+    return "" if compute_capability(device) >= (7, 0) else "Triton needs compute capability 7.0 or more"
 
 
 def _compiler() -> str | None:
@@ -118,8 +111,6 @@ def _tried(family: str, use: Use, device: torch.device) -> str:
 
 def _refuse_dead(device: torch.device, family: str, reason: str) -> None:
     """Raise `UserError` if a GPU does not work any more after a failed trial."""
-    if not reason:
-        return
     try:
         synchronize(device)
     except RuntimeError as error:
@@ -132,25 +123,17 @@ def _refuse_dead(device: torch.device, family: str, reason: str) -> None:
 def _digest(use: Use, device: torch.device) -> str:
     """Return a hash of all that a verdict depends on."""
     drivers = [Path(path).read_text() for path in DRIVERS if Path(path).exists()]
-    libraries = torch.__version__, _version("triton"), _version("pytorch-triton-rocm")
+    triton = find_spec("triton")
+    libraries = torch.__version__, triton and Path(str(triton.origin)).read_text()  # it names the version
     shape = {**asdict(use), "dtype": str(use.dtype)}
     gpu = gpu_name(device), compute_capability(device)
     return digest_of_sources((gpu, drivers, libraries, _compiler(), shape), SOURCES)
 
 
-def _version(package: str) -> str:
-    """Return the version of an installed package, or ""."""
-    with suppress(PackageNotFoundError):
-        return version(package)
-    return ""
-
-
 def _read(path: Path) -> Reasons:
     """Return the kept verdicts, or {} if there are none or the file is damaged."""
-    with suppress(OSError, ValueError):
-        content = json.loads(path.read_text())
-        if isinstance(content, dict) and all(isinstance(each, str) for each in content.values()):
-            return content
+    with suppress(OSError, ValueError, TypeError):
+        return {str(family): str(reason) for family, reason in dict(json.loads(path.read_text())).items()}
     return {}
 
 

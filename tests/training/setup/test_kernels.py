@@ -216,3 +216,19 @@ def test_heads_that_no_kernel_takes_are_refused_without_a_trial(width: int, refu
     use = trials.Use(ModelConfig(key_width=width, value_width=8), torch.float16, 100, 0.1)
     reasons = verdicts.impossible(use, torch.device("cpu"))
     assert [f"heads have {width} and 8 channels" in text for text in reasons.values()] == [True] * refused
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[1]", b'"text"', b"\xff"])
+def test_a_damaged_verdict_is_ignored(damage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.json"
+    assert verdicts._read(path) == {}
+    path.write_bytes(damage)
+    assert verdicts._read(path) == {}
+
+
+def test_verdicts_need_no_writable_cache(go: Go, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(verdicts, "user_cache", lambda: "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fused, "attend_projected", failing(RuntimeError("it fails")))
+    _, events = go("training.max_steps=1")
+    assert len(warnings(events)) == 1 and not (tmp_path / "nmt").exists()
