@@ -43,6 +43,7 @@ PORT = Number(at_least=0, at_most=65535)
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
 @click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
+@click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
 @with_settings
 @common
 def serve(
@@ -53,6 +54,7 @@ def serve(
     precision: str | None,
     threads: int | None,
     device: str,
+    devices: int,
     quiet: bool,
 ) -> None:
     """Serve translations over HTTP.
@@ -75,7 +77,7 @@ def serve(
     from nmt_cli.serving.server import serve as serve_models
 
     accepted_keys = Keys(keys)
-    where: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
+    where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with ExitStack() as stack:
         loaded: dict[str, Model] = {}
         for folder in models:

@@ -32,3 +32,8 @@ def test_two_models_for_one_language_pair_are_refused(nmt: Nmt, made_models: Pat
     result = nmt("serve", *folders, "--device", "cpu", "--threads", "1", "--port", "0")
     message = "silent translates from en to de, and so does another model. Use only one."
     assert_one_line(result, 1, message)
+
+
+def test_several_devices_are_gpus(nmt: Nmt, made_models: Path) -> None:
+    result = nmt("serve", made_models / "copies", "--device", "cpu", "--devices", "2")
+    assert_one_line(result, 1, "--devices 2 needs 2 GPUs. On a CPU, use --threads instead.")
