@@ -91,8 +91,13 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     `spool_folder`. Raise `UserError` if both or neither of --train and `[[corpus]]` are given. Also raise it
     for bad corpora, equal names of sets, two uses of stdin, or `min_score` without scores. If `invalid_utf8`
     is "error", refuse invalid UTF-8 in evaluation sets."""
-    _refuse_no_training(job)
     named = job.config.corpus.named
+    if named and job.train:
+        raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
+    if not named and not job.train:
+        raise UserError(
+            "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
+        )
     train = [corpus.path for corpus in named] or job.train
     specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
@@ -116,17 +121,6 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
         if item.role in ("valid", "test") and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
-
-
-def _refuse_no_training(job: Job) -> None:
-    """Raise `UserError` if both --train and `[[corpus]]` sections, or neither, name training corpora."""
-    named = job.config.corpus.named
-    if named and job.train:
-        raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
-    if not named and not job.train:
-        raise UserError(
-            "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
-        )
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:

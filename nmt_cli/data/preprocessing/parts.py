@@ -136,9 +136,7 @@ class CleanWriter(ExitStack):
         self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
 
     def _write_counts(self, path: Path) -> None:
-        """Write the counts of each corpus to the JSON file `path`. Its keys are corpus numbers."""
-        counts = {owner: count.state() for owner, count in self._counts.items()}
-        path.write_text(json.dumps(counts))
+        path.write_text(json.dumps({owner: count.state() for owner, count in self._counts.items()}))
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
