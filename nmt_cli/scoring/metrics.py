@@ -178,7 +178,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
     if config.bleu.tokenizer != "auto":
         return None
     try:
-        _bleu("bleu", config, lang, for_sentences=True)
+        _counter("bleu", config, lang, for_sentences=True)
     except UserError:
         extra = without_region(lang)
         return (
@@ -196,27 +196,19 @@ def perplexity(nll: float, units: int) -> float:
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for `metric`. With `for_sentences`, BLEU omits n-grams longer than a line."""
-    from sacrebleu import CHRF, TER
+    """Return sacrebleu's object for `metric`. "paper-bleu" takes tokenised text. With `for_sentences`, "bleu"
+    ignores n-grams longer than a line. Raise `UserError` if the tokeniser of "bleu" fails."""
+    from sacrebleu import BLEU, CHRF, TER
 
     match metric:
-        case "bleu" | "paper-bleu":
-            return _bleu(metric, config, lang, for_sentences=for_sentences)
         case "chrf" | "chrf++":
             order = 2 if metric == "chrf++" else 0  # ++ adds words and pairs of words
             return CHRF(word_order=order)
         case "ter":
             return TER()
-
-
-def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
-    """Return sacrebleu's object for "bleu" or "paper-bleu". The latter takes tokenised text. With
-    `for_sentences`, "bleu" ignores n-grams longer than a line. Raise `UserError` if the tokeniser fails."""
-    from sacrebleu import BLEU
-
-    if metric == "paper-bleu":
-        # `force` turns off sacrebleu's warning about tokenised text. `evaluate` has its own.
-        return BLEU(tokenize="none", smooth_method="none", force=True)
+        case "paper-bleu":
+            # `force` turns off sacrebleu's warning about tokenised text. `evaluate` has its own.
+            return BLEU(tokenize="none", smooth_method="none", force=True)
     tokenizer = bleu_tokenizer(config, lang)
     try:
         return BLEU(

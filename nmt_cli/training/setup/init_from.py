@@ -52,8 +52,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     tensors = read_tensors(weights_path(folder, description))
     transferred = ""
     if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
-        tensors = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
-        transferred = f"; {_shared_in_words(parent.tokenizers, identity.tokenizers)}"
+        tensors, message = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
+        transferred = f"; {message}"
     differing = _differing(weights(model), tensors)
     is_allowed = {name: any(fnmatchcase(name, pattern) for pattern in config.allow) for name in differing}
     if refused := [text for name, text in differing.items() if not is_allowed[name]]:
@@ -89,16 +89,23 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 def _by_entry(
     new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
-) -> dict[str, Tensor]:
-    """Return the tensors of `parent` by name. Fit parameters in `ROWS`, if equally wide, to the vocabulary of
-    `own`. Take rows of entries that are not shared from `new`."""
+) -> tuple[dict[str, Tensor], str]:
+    """Return the tensors of `parent` by name, and a message with the number of shared entries. Fit parameters
+    in `ROWS`, if equally wide, to the vocabulary of `own`. Take rows of other entries from `new`."""
+    shared = {
+        side: _shared(parent_tokenizers.side(side).vocabulary, own.side(side).vocabulary) for side in SIDES
+    }
     tensors = dict(parent)
     for name, side in ROWS.items():
         if name in new and name in parent and new[name].shape[1:] == parent[name].shape[1:]:
-            ids = _shared(parent_tokenizers.side(side).vocabulary, own.side(side).vocabulary)
             tensors[name] = new[name].detach().clone()
-            tensors[name][list(ids.values())] = parent[name][list(ids)].to(tensors[name])
-    return tensors
+            tensors[name][list(shared[side].values())] = parent[name][list(shared[side])].to(tensors[name])
+    counts = []
+    for side in SIDES[1:] if own.recipe.joint else SIDES:
+        size = sum(map(bool, own.side(side).vocabulary.entries))
+        counts.append(f"{len(shared[side]):,} of {size:,} {'' if own.recipe.joint else f'{side} '}entries")
+    copied = f"{' and '.join(counts)} are copied, the others start from random values"
+    return tensors, f"it has another vocabulary: {copied}"
 
 
 def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
@@ -112,20 +119,6 @@ def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
     return dict(marks) | {
         i: ids[entry] for i, entry in enumerate(parent.entries) if entry in ids and i not in special[0]
     }
-
-
-def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
-    """Return a message with the number of shared entries of each side, or of the joint vocabulary."""
-    sides: Sequence[Side] = SIDES[1:] if own.recipe.joint else SIDES
-    counts = []
-    for side in sides:
-        vocabulary = own.side(side).vocabulary
-        count = len(_shared(parent.side(side).vocabulary, vocabulary))
-        size = sum(map(bool, vocabulary.entries))
-        counts.append(f"{count:,} of {size:,} {f'{side} ' if len(sides) > 1 else ''}entries")
-    return (
-        f"it has another vocabulary: {' and '.join(counts)} are copied, the others start from random values"
-    )
 
 
 def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:

@@ -14,9 +14,6 @@ WIDTH, HEIGHT, LEFT, TOP = 420, 260, 56, 34
 """Size of a chart, and its left and top margins. The right margin is 14, the bottom margin 48."""
 WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
-Curve = Sequence[tuple[int, float]]
-"""Steps and values."""
-
 
 def write_curves(run: Path, out: Path) -> None:
     """Write the SVG `out` with charts of training loss, validation loss and BLEU on the first validation set.
@@ -48,8 +45,8 @@ def write_curves(run: Path, out: Path) -> None:
         file.write("\n".join([*parts, "</svg>", ""]).encode())
 
 
-def _chart(title: str, curve: Curve) -> Iterator[str]:
-    """Yield the SVG elements of a chart. With over 60 values, the chart may cut off the top 3 %."""
+def _chart(title: str, curve: Sequence[tuple[int, float]]) -> Iterator[str]:
+    """Yield the SVG elements of a chart of steps and values. With over 60, it may cut off the top 3 %."""
     ys = sorted(y for _, y in curve)
     # The first steps of a long run would flatten all others.
     low, high = ys[0], ys[int(0.97 * (len(ys) - 1))] if len(ys) > 60 else ys[-1]
