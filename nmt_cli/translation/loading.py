@@ -21,6 +21,7 @@ from nmt_cli.kernel_checks.verdicts import failures, line
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import (
     Precision,
+    current,
     first_devices,
     is_gpu,
     start_of_workers,
@@ -127,8 +128,9 @@ def models_on(
     folders: Sequence[Path], device: torch.device, precision: Precision, avoided: Collection[str] = ()
 ) -> Sequence[Transformer]:
     """Return the models in `folders`, ready to translate on `device`, without the `avoided` kernels."""
-    models = [model.transformer for model in _read(folders, device, precision)]
-    choose_kernels(models, device, avoided)
+    with current(device):  # Triton starts kernels on the current GPU
+        models = [model.transformer for model in _read(folders, device, precision)]
+        choose_kernels(models, device, avoided)
     return models
 
 

@@ -1,5 +1,8 @@
 """Loading of models for translation."""
 
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,29 @@ def test_each_thread_has_a_worker_with_the_same_weights(made_models: Path) -> No
     loaded = load([made_models / "copies"], CONFIG, on_cpu(threads=3))
     assert len(loaded.workers) == 3
     assert all(load()[0] is loaded.models[0] for load in loaded.workers)
+
+
+def test_each_of_several_gpus_has_a_worker_that_loads_the_model_on_it(
+    made_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPUs are meta devices, which have numbers, too."""
+    events: list[object] = []
+
+    @contextmanager
+    def entered(device: torch.device) -> Iterator[None]:
+        events.append(device)
+        yield
+
+    gpus = [torch.device("meta", number) for number in range(2)]
+    monkeypatch.setattr(loading, "first_devices", lambda kind, count: gpus)
+    monkeypatch.setattr(loading, "start_of_workers", lambda device: "spawn")
+    monkeypatch.setattr(loading, "pack", lambda model, precision, threads: events.append(model.device))
+    monkeypatch.setattr(loading, "current", entered)
+    loaded = load([made_models / "copies"], CONFIG, Where("cuda", 2, 1, "fp32"))
+    assert (loaded.start, len(loaded.workers)) == ("spawn", 2)
+    events.clear()
+    pickle.loads(pickle.dumps(loaded.workers[1]))()
+    assert events == [gpus[1], torch.device("meta")]  # a tensor has no number there
 
 
 def test_several_models_translate_together(made_models: Path) -> None:
