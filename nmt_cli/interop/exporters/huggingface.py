@@ -166,13 +166,11 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 def _described(config: ModelConfig) -> dict[str, Any]:
     """Return the settings of `config.json` for `config`, without classes, token ids and vocabulary sizes."""
-    return {
-        "encoder_layers": config.encoder_layers,
-        "encoder_attention_heads": config.heads,
-        "encoder_ffn_dim": config.feed_forward,
-        "decoder_layers": config.decoder_layers,
-        "decoder_attention_heads": config.heads,
-        "decoder_ffn_dim": config.feed_forward,
+    shape: dict[str, Any] = {}
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        shape |= {f"{stack}_layers": layers, f"{stack}_attention_heads": config.heads}
+        shape[f"{stack}_ffn_dim"] = config.feed_forward
+    return shape | {
         "d_model": config.width,
         "activation_function": config.activation,
         "dropout": config.residual_dropout,
