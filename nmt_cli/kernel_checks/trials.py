@@ -6,6 +6,7 @@ A kernel may err up to twice as much as PyTorch in the same dtype. Two runs must
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -107,15 +108,19 @@ def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
     """Yield the kernels of feed-forward layers and of layer norms, with gradients, and their definitions."""
     from nmt_cli.model.pointwise import fused
 
-    def of_relu(backward: Callable[..., tuple[Tensor, Tensor]], dtype: torch.dtype) -> Results:
-        d_out, out = _drawn(device, use.dtype, *[(TOKENS, use.model.feed_forward)] * 2)
-        d_in, d_bias = backward(d_out.to(dtype), out.to(dtype))
-        return {"gradient of ReLU": d_in, "gradient of bias": d_bias}
+    width, inside = use.model.width, use.model.feed_forward
 
-    yield partial(of_relu, fused.relu_backward), partial(of_relu, reference.relu_backward)
+    def of_relu(functions: ModuleType, dtype: torch.dtype) -> Results:
+        shapes = *[(TOKENS, inside)] * 2, (TOKENS, width), (inside, width), (inside,)
+        d_out, out, *linear = (x.to(dtype) for x in _drawn(device, use.dtype, *shapes))
+        d_in, d_bias = functions.relu_backward(d_out, out)
+        projected = functions.relu_linear(*linear)
+        return {"ReLU": projected, "gradient of ReLU": d_in, "gradient of bias": d_bias}
+
+    yield partial(of_relu, fused), partial(of_relu, reference)
     if use.dtype != torch.bfloat16 or use.model.residual_stream != "bf16":
         return
-    seed, width = torch.tensor(7, device=device), use.model.width
+    seed = torch.tensor(7, device=device)
 
     def of_sum(normed_sum: Callable[..., Tensor], dtype: torch.dtype) -> Results:
         tokens = _drawn(device, use.dtype, *[(TOKENS, width)] * 3)
