@@ -29,6 +29,9 @@ CODES = [">>fra<<", ">>deu<<"]
 ENDING, END_BIAS = 2.5, 4.5
 """Make translations end."""
 
+AS_THEIRS: dict[str, Any] = {"length_rule": "power", "cap_ratio": 0.0, "unknown": True}
+"""Search settings of transformers."""
+
 LANGUAGES = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"]
 LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
 

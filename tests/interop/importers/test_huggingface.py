@@ -14,7 +14,7 @@ from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from tests.interop.conftest import CODES, generated, logits, marian_folder, sentences
+from tests.interop.conftest import AS_THEIRS, CODES, generated, logits, marian_folder, sentences
 from tests.searching import translate_ids
 
 if TYPE_CHECKING:
@@ -28,13 +28,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "untied, fp16, pickled": {"vocabularies": "untied", "half": True, "pickled": True},
     "end mark 7, relu": {"end": 7, "activation_function": "relu"},
 }
-LINES = [
-    *sentences("source", 12, seed=3),
-    f"{CODES[0]} abba deg",
-    "…?! ÄÖ 5",
-    "e\u0301 “b” \u00a0 x",
-    "日本 ab",
-]
+ODD_LINES = [f"{CODES[0]} abba deg", "…?! ÄÖ 5", "e\u0301 “b” \u00a0 x", "日本 ab"]
+LINES = [*sentences("source", 12, seed=3), *ODD_LINES]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -106,15 +101,7 @@ def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
 def test_generate_finds_the_same_translations_with_the_same_scores(pair: Pair, beam: int) -> None:
     folder, theirs, ours = pair
     sources = tokenized(folder, LINES)
-    search = SearchConfig(
-        beam=beam,
-        length_rule="power",
-        length_penalty=0.0,
-        min_length=4,
-        cap_ratio=0.0,
-        cap_extra=12,
-        unknown=True,
-    )
+    search = SearchConfig(beam=beam, length_penalty=0.0, min_length=4, cap_extra=12, **AS_THEIRS)
     translations = translate_ids([ours.transformer], [ids[:-1] for ids in sources], search)
     expected = generated(theirs, sources, beam, length_penalty=0.0, min_new_tokens=4, max_length=14)
     compared = set()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,9 +40,7 @@ def changed(theirs: Path, tmp_path: Path) -> Callable[..., Path]:
 
     def changed(name: str, **settings: Any) -> Path:
         folder = tmp_path / "changed"
-        folder.mkdir()
-        for path in theirs.iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
+        shutil.copytree(theirs, folder)
         content = json.loads((folder / name).read_bytes())
         (folder / name).write_text(json.dumps(content | settings))
         return folder

@@ -1,6 +1,7 @@
 """M2M100 and NLLB: ids, logits and translations are those of transformers."""
 
 import json
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.translation.translator import Translation, Translator
 from tests.interop.conftest import (
+    AS_THEIRS,
     LANGUAGES,
     assert_mutations_refused,
     assert_refused,
@@ -89,19 +91,10 @@ def their_translations(
 
 
 def ours_of(model: Model, lines: list[str], beam: int, *, prefix: bool = False) -> list[Translation]:
-    search = SearchConfig(
-        beam=beam,
-        length_rule="power",
-        length_penalty=1.0,
-        min_length=6,
-        cap_ratio=0.0,
-        cap_extra=38,
-        unknown=True,
-    )
+    search = SearchConfig(beam=beam, length_penalty=1.0, min_length=6, cap_extra=38, **AS_THEIRS)
     config = TranslateConfig(search=search, input=InputConfig(prefix=prefix))
-    return Translator(model.identity.tokenizers, [model.transformer], config).translate(
-        [model.transformer], lines
-    )
+    models = [model.transformer]
+    return Translator(model.identity.tokenizers, models, config).translate(models, lines)
 
 
 @pytest.mark.parametrize("beam", [1, 4, 6])
@@ -165,8 +158,7 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_missing_or_damaged_file_is_named(
     nllb: Path, tmp_path: Path, name: str, content: Any, langs: tuple[str, str], message: str
 ) -> None:
-    for path in nllb.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
     if content is None:
         (tmp_path / name).unlink()
         (tmp_path / "special_tokens_map.json").unlink()
@@ -176,16 +168,14 @@ def test_a_missing_or_damaged_file_is_named(
 
 
 def test_mutated_files_are_refused_in_a_line(nllb: Path, tmp_path: Path) -> None:
-    for path in nllb.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
     names = ("tokenizer.json", "sentencepiece.bpe.model", "config.json")
     assert_mutations_refused(tmp_path, names, 12, ImportOptions(*PAIRS["nllb"]))
 
 
 def test_a_list_of_codes_gives_the_ids_of_tokenizer_json(nllb: Path, tmp_path: Path) -> None:
-    for path in nllb.iterdir():
-        if path.name != "tokenizer.json":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer.json").unlink()
     both = [read(str(folder), ImportOptions(*PAIRS["nllb"])).tokenizers for folder in (nllb, tmp_path)]
     assert both[0].fingerprint == both[1].fingerprint
 
@@ -198,8 +188,7 @@ def test_codes_have_the_ids_of_the_installed_transformers(nllb: Path, tmp_path: 
     )
     theirs: Any = NllbTokenizer
     tokenizer = theirs.from_pretrained(tmp_path / "spm", extra_special_tokens=LANGUAGES, src_lang="eng_Latn")
-    for path in nllb.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
     tokenizer.save_pretrained(tmp_path)
     ours = read(str(tmp_path), ImportOptions(target_lang="fra_Latn")).tokenizers
     assert ours.recipe.source_lang == "eng_Latn"
