@@ -33,6 +33,9 @@ PATIENCE = 12
 POLL_SECONDS = 0.02
 """Time between two checks of the first rank whether all others have come."""
 
+SECONDS_TO_READ = 10.0
+"""Time for other ranks to read why the run cannot start."""
+
 TIMED_OUT = re.compile("(?i)timed out|timeout")
 MISSING = re.compile(r"(?i)\branks? (\d+(?:, \d+)*) failed to pass")
 """gloo's message about the ranks that did not arrive."""
@@ -306,13 +309,18 @@ def _of_this_start(store: Any, process: Process, device: torch.device, timeout: 
                 raise TimeoutError
             time.sleep(POLL_SECONDS)
         gpus = [gpu, *(store.get(f"{own}/{rank}").decode() for rank in others)]
-        store.set(f"{own}/problem", _unlike(gpus))
+        store.set(f"{own}/problem", problem := _unlike(gpus))
+        if problem:  # this process may host the store, and ends now
+            with suppress(RuntimeError):
+                store.wait([f"{own}/{rank}/read" for rank in others], timedelta(seconds=SECONDS_TO_READ))
         start = own
     else:
         store.set(f"nmt/rank/{process.rank}", own)
         start = store.get(f"nmt/start/{own}").decode()  # waits for the first rank
         store.set(f"{start}/{process.rank}", gpu)
-    if problem := store.get(f"{start}/problem").decode():
+        problem = store.get(f"{start}/problem").decode()
+        store.set(f"{start}/{process.rank}/read", "")
+    if problem:
         raise UserError(problem)
     return PrefixStore(start, store)
 
