@@ -92,18 +92,29 @@ def _at(context, address, like):
 
 
 @njit(**OPTIONS)
+def _read_ahead(address):
+    for line in range(INPUTS * OUTPUTS_PER_BLOCK * 4 // LINE):
+        fetch(address + line * LINE)
+
+
+@njit(**OPTIONS)
+def _rows_of(inputs):
+    """Return the rows of a block of float weights: `inputs`, rounded up to a multiple of 16."""
+    return inputs + -inputs % ROWS_ROUNDED_TO
+
+
+@njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
     """Add the products of a block's weights and the first `inputs` columns of each row to `sums_RO`.
 
     `address` is where the whole matrix begins. `block` is the number of a block of 64 outputs.
     """
-    rows, block_rows = len(x_RC), inputs + -inputs % ROWS_ROUNDED_TO
-    begin = address + block * block_rows * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
-    first, tile_bytes = 0, INPUTS * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
+    rows = len(x_RC)
+    begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
+    first = 0
     while first + INPUTS <= inputs:
         here = begin + first * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
-        for byte in range(0, tile_bytes, LINE):
-            fetch(here + AHEAD * tile_bytes + byte)
+        _read_ahead(here + AHEAD * INPUTS * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT)
         add_products(sums_RO, here, x_RC, first)
         first += INPUTS
     weights = carray(_at(begin, sums_RO), (inputs, OUTPUTS_PER_BLOCK))
@@ -149,6 +160,18 @@ def _write_block(block, sums_RO, out_RC, bias_O, relu, scale_O, scales_R):
                 y = y * scale_O[begin + o] * scales_R[row]
             y += bias_O[begin + o]
             out_RC[row, begin + o] = max(y, np.float32(0)) if relu else y
+
+
+@njit(**OPTIONS)
+def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
+    """Add row `row` of y to x. Write the layer norm of the sum to `input_RD` and, if `post`, to `x_RD`."""
+    x_D, input_D = x_RD[row], input_RD[row]
+    for d in range(len(x_D)):
+        x_D[d] += y_RD[row, d]
+    normed_row(x_D, input_D, norm_2D[0], norm_2D[1], epsilon)
+    if post:
+        for d in range(len(x_D)):
+            x_D[d] = input_D[d]
 
 
 @njit(**OPTIONS)
@@ -270,19 +293,10 @@ def _begin(claims, tokens, x_RD, input_RD, norm_2D, epsilon, post):
 
 @njit(**OPTIONS)
 def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
-    """Add a sub-layer's output `y_RD` to `x_RD`, in the rows that this thread takes.
-
-    Write the layer norm of the sum to `input_RD` and, if `post`, to `x_RD`.
-    """
+    """Add a sub-layer's output `y_RD` to `x_RD`, in this thread's rows, with a layer norm as in `_added`."""
     row = _first_unit(claims, phase, len(x_RD))
     while row >= 0:
-        x_D, input_D = x_RD[row], input_RD[row]
-        for d in range(len(x_D)):
-            x_D[d] += y_RD[row, d]
-        normed_row(x_D, input_D, norm_2D[0], norm_2D[1], epsilon)
-        if post:
-            for d in range(len(x_D)):
-                x_D[d] = input_D[d]
+        _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
         row = _next_unit(claims, phase, len(x_RD))
 
 
