@@ -17,7 +17,7 @@ MANY: dict[str, object] = {
     "model": "en-de",
     "messages": [{"role": "user", "content": "One dog runs here. " * 500}],
 }
-PATHS = [("/translate", False), ("/v1/chat/completions", False), ("/v1/chat/completions", True)]
+PATHS = [(path, stream) for path in ("/translate", "/v1/chat/completions") for stream in (False, True)]
 """Paths of requests, and whether the response is a stream."""
 
 

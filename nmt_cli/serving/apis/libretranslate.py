@@ -1,17 +1,21 @@
-"""The API of LibreTranslate."""
+"""The API of LibreTranslate. In addition, the field `stream` requests one event per sentence."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
-from nmt_cli.serving.texts.documents import Job, TranslatedText
+from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText
 from nmt_cli.text.markup import Dialect
+from nmt_cli.translation.translator import Translation
 
 AUTO = "auto"
 Guess = tuple[str, float]
@@ -24,15 +28,20 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(service: Service, fields: Fields) -> Response:
-    """Answer `POST /translate`. Raise `Refused` for wrong fields or languages (400), too much text (413), a
-    busy server (429), or a failed translation (503)."""
+    """Answer `POST /translate`, if `stream` in events: one per sentence, then the complete response. Raise
+    `Refused` for wrong fields or languages (400), too much text (413), a busy server (429), or a failed
+    translation (503)."""
     is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
-    translated, _ = await service.translate(Job(direction, texts, alternatives, markup))
+    job = Job(direction, texts, alternatives, markup)
+    if fields.yes("stream"):
+        documents = await service.documents(job)
+        return EventStream(service, _events(service, documents, is_list, guess), error_body)
+    translated, _ = await service.translate(job)
     return JSONResponse(_body(translated, is_list, alternatives, guess))
 
 
@@ -93,3 +102,24 @@ def _body(
 def _detected(language: str, probability: float) -> Mapping[str, Any]:
     """Return a detected language as JSON data. The confidence is in percent, with one decimal."""
     return {"confidence": round(100 * probability, 1), "language": language}
+
+
+async def _events(
+    service: Service, documents: Documents, is_list: bool, guess: Guess | None
+) -> AsyncGenerator[str]:
+    """Yield an event as JSON for each sentence, in order, then the complete response of `_body`."""
+    translations: list[Translation] = []
+    async with aclosing(service.stream(documents)) as stream:
+        async for translation in stream:
+            number = len(translations)
+            translations.append(translation)
+            yield as_json(
+                {
+                    "sentence": number,
+                    "source": documents.sentences[number],
+                    "translatedText": translation.text,
+                    "blanks": documents.spaces[number],
+                }
+            )
+    translated = await asyncio.to_thread(documents.translated, translations)
+    yield as_json(_body(translated, is_list, documents.job.alternatives, guess))

@@ -1,5 +1,6 @@
 """The API of LibreTranslate."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ def test_only_the_text_of_html_is_translated(made_models: Path, serving: Serving
     assert "One" not in text and "four" not in text and "aaa" in text
 
 
+def test_a_stream_has_an_event_per_sentence_and_the_response_as_the_last_one(client: Client) -> None:
+    text = "One dog runs.  Two cats sleep.\n\nThree birds sing."
+    answer = client.post("/translate", {**BASIC, "q": text, "stream": True})
+    *sentences, last = map(json.loads, answer.events())
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert [one["source"] for one in sentences] == ["One dog runs.", "Two cats sleep.", "Three birds sing."]
+    assert "".join(one["translatedText"] + one["blanks"] for one in sentences) == text
+    assert last == client.post("/translate", {**BASIC, "q": text}).json()
+
+
 def test_the_server_returns_the_translations_of_the_library(client: Client, german: Model) -> None:
     lines = ["abc def", "", "x" * 80, " y ", "One is. Two is.", "a\u2028b"]
     answer = client.post("/translate", {**BASIC, "q": lines}).json()
@@ -85,6 +96,7 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
         ({"alternatives": True}, "alternatives must be a whole number."),
         ({"alternatives": "1e9"}, "alternatives must be a whole number."),
         ({"format": "pdf"}, "format must be text or html."),
+        ({"stream": "maybe"}, "stream must be true or false."),
     ],
     ids=str,
 )
