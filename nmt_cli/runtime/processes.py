@@ -1,12 +1,15 @@
 """Child processes: tasks shared among workers with results in order, and how each child starts and ends."""
 
+import mmap
 import multiprocessing
 import os
 import pickle
 import signal
 import stat
+import tempfile
 import threading
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +17,7 @@ from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -190,6 +194,38 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class SharedCount:
+    """A whole number that this process and its children share, forked or spawned. It is 0 at first."""
+
+    def __init__(self, inherited: Any = None) -> None:
+        """`inherited` is for copies in spawned processes."""
+        # Unlike multiprocessing's own, it needs no writable /dev/shm, which containers may lack.
+        self._file = inherited.detach() if inherited else _memory_file()
+        weakref.finalize(self, os.close, self._file)
+        os.truncate(self._file, 8)
+        self._memory = memoryview(mmap.mmap(self._file, 8)).cast("Q")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedCount, (DupFd(self._file),)
+
+    @property
+    def value(self) -> int:
+        """The current number. Only one thread of all processes may change it at a time."""
+        return self._memory[0]
+
+    @value.setter
+    def value(self, value: int) -> None:
+        self._memory[0] = value
+
+
+def _memory_file() -> int:
+    """Return the descriptor of a new file, in memory if the system can."""
+    if make := getattr(os, "memfd_create", None):
+        return int(make("nmt"))
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def close_sockets(needed: Collection[int]) -> None:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.processes import close_sockets, crew, in_child, in_order
+from nmt_cli.runtime.processes import SharedCount, StartMethod, child, close_sockets, crew, in_child, in_order
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -32,6 +33,22 @@ def test_a_forked_process_keeps_only_needed_sockets() -> None:
     os.waitpid(child, 0)
     for end in (ours, kept_end, other):
         end.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_count_is_shared_with_a_child(start: StartMethod) -> None:
+    count = SharedCount()
+    count.value = 5
+    with child(start, _add_one, count) as (_, connection):
+        assert connection.recv() == 6
+    assert count.value == 6
+
+
+def _add_one(connection: Connection, count: SharedCount) -> None:
+    count.value += 1
+    connection.send(count.value)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

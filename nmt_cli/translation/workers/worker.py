@@ -1,10 +1,8 @@
 """The loop of a worker, in a thread or in a process: take a turn at the queue, translate, repeat."""
 
 from collections.abc import Callable, Collection, Sequence
-from ctypes import c_uint64
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.sharedctypes import RawValue
 from typing import Protocol
 
 import torch
@@ -17,19 +15,20 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import current
 from nmt_cli.runtime.kernels import standby
+from nmt_cli.runtime.processes import SharedCount
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counters of the queue in shared memory, which worker processes read and the parent's threads change."""
 
-    arrivals: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
+    arrivals: SharedCount = field(default_factory=SharedCount)
     """Grows when sentences start to wait."""
 
-    departures: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
+    departures: SharedCount = field(default_factory=SharedCount)
     """Grows when a request with unfinished sentences is dropped, and when the queue is closed."""
 
-    unfinished: c_uint64 = field(default_factory=partial(RawValue, c_uint64))
+    unfinished: SharedCount = field(default_factory=SharedCount)
     """Number of sentences that wait or are being translated."""
 
 
