@@ -100,3 +100,17 @@ def test_a_wrong_row_of_the_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(loss, "rows", wrong)
     assert problems("loss", Use(TINY, torch.float32, 100, 0.1)) == ["its loss is wrong"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_one_percent_is_noticed_in_every_result_of_every_kernel(dtype: torch.dtype) -> None:
+    """Let PyTorch's own results stand in for a kernel's, which are as exact."""
+    use = Use(replace(TINY, residual_stream="bf16"), dtype, 500, 0.1)
+    for plain in (each[1] for family in TRIALS for each in TRIALS[family](use, DEVICE)):
+        assert disagreement(plain, plain, dtype) == ""
+        for name in plain(dtype):
+
+            def wrong(dtype: torch.dtype, name: str = name, plain: trials.Compute = plain) -> trials.Results:
+                return {key: x * 1.01 if key == name else x for key, x in plain(dtype).items()}
+
+            assert disagreement(wrong, plain, dtype) == f"its {name} is wrong"
