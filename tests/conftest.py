@@ -1,6 +1,7 @@
 """Fixtures for all tests: generated corpora, datasets, models, and `nmt` in this or another process."""
 
 import hashlib
+import json
 import os
 import random
 import resource
@@ -9,10 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import DEVNULL, PIPE, CompletedProcess, Popen
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -49,6 +52,8 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore:Compiling CPU kernels")
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+LOADED = "location.href !== 'about:blank' && document.readyState === 'complete'"
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -220,17 +225,41 @@ def browser() -> str:
 
 
 @pytest.fixture
-def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path | str], str]:
-    """Return a function that returns the HTML of a page, a file or an address, after its scripts have run."""
+def shown_by_browser(browser: str, tmp_path: Path) -> Callable[..., str]:
+    """Return a function that returns the HTML of a page, a file or an address, when the JavaScript expression
+    `ready` is true."""
 
-    def shown(page: Path | str) -> str:
+    def shown(page: Path | str, ready: str = LOADED) -> str:
         options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-        profile = f"--user-data-dir={tmp_path}/profile"
-        address = f"file://{page}" if isinstance(page, Path) else page
-        command = [browser, *options, profile, "--virtual-time-budget=3000", "--dump-dom", address]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        command = [browser, *options, f"--user-data-dir={tmp_path}/profile", "--remote-debugging-pipe"]
+        in_pipes = ["sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 >&2', *command]
+        with Popen(in_pipes, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process, ExitStack() as at_end:
+            at_end.callback(process.terminate)
+            call = partial(_called, process, time.monotonic() + 120)
+            address = page if isinstance(page, str) else page.as_uri()
+            target = call("Target.createTarget", url=address)["targetId"]
+            session = call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            expression = f"({ready}) && document.documentElement.outerHTML"
+            html = None
+            while not html:
+                time.sleep(0.05)
+                html = call("Runtime.evaluate", session, expression=expression)["result"].get("value")
+            return str(html)
 
     return shown
+
+
+def _called(browser: "Popen[bytes]", end: float, method: str, session: str = "", **params: object) -> Any:
+    """Return the result of a method of the Chrome DevTools Protocol. Fail after the time `end`."""
+    assert browser.stdin and browser.stdout and time.monotonic() < end
+    message = {"id": 1, "method": method, "params": params, **({"sessionId": session} if session else {})}
+    browser.stdin.write(json.dumps(message).encode() + b"\0")
+    browser.stdin.flush()
+    read = browser.stdout.read
+    answer: dict[str, Any] = {}
+    while "id" not in answer:  # events of the browser have no id
+        answer = json.loads(b"".join(iter(lambda: read(1) or b"\0", b"\0")))
+    return answer["result"]
 
 
 @contextmanager

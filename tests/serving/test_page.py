@@ -49,13 +49,14 @@ def test_the_attention_page_is_limited(client: Client) -> None:
 
 @pytest.mark.slow
 def test_a_browser_translates_and_reports_refusals(
-    german: Model, serving: Serving, shown_by_browser: Callable[[str], str]
+    german: Model, serving: Serving, shown_by_browser: Callable[..., str]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)
     with listening(client.app) as (host, port):
         address = f"http://{host}:{port}"
-        shown = shown_by_browser(f"{address}/#source=auto&target=de&q=One%20dog%20runs.%0A%0ATwo%20cats.")
-        refused = shown_by_browser(f"{address}/#q={'a' * 201}")
-    assert '<span lang="de">One dog runs.\n\nTwo cats.</span>' in shown
+        text = "One%20dog%20runs.%0A%0ATwo%20cats."
+        shown = shown_by_browser(f"{address}/#source=auto&target=de&q={text}", "!byId('copy').disabled")
+        refused = shown_by_browser(f"{address}/#q={'a' * 201}", "document.querySelector('#status.wrong')")
+    assert '<span lang="de">One dog runs.</span>\n\n<span lang="de">Two cats.</span>' in shown
     assert "Detected English" in shown
     assert "The text has 201 characters. Send at most 200 at a time." in refused

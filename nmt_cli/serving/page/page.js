@@ -1,5 +1,5 @@
 "use strict";
-// The page: it translates the typed text. Addresses are relative, so that a proxy may add a prefix.
+// The page: it translates the typed text, sentence by sentence. Addresses are relative, so that a proxy may add a prefix.
 
 const { languages, targets, maxCharacters, needsKey } = pageData();
 const ALTERNATIVES = 3;
@@ -77,14 +77,23 @@ function fields(source) {
   return { q: byId("text").value, source, target: byId("to").value, alternatives, ...key };
 }
 
-/** Show a response of the server. */
-function show({ translatedText, detectedLanguage: guess, alternatives = [] }) {
+/** Clear the translation. */
+function clear() {
+  byId("translation").classList.remove("old");
+  byId("translation").replaceChildren();
+}
+
+/** Show a translated sentence after the others. The first one replaces the translation before. */
+function add({ sentence, translatedText, blanks }) {
+  if (sentence === 0) clear();
+  byId("translation").append(element("span", { lang: byId("to").value }, translatedText), blanks);
+}
+
+/** Complete the page after all sentences of a translation. */
+function end({ translatedText, detectedLanguage: guess, alternatives = [] }) {
   state.translation = translatedText;
   if (guess) state.source = guess.language;
   showStatus(guess ? `Detected ${languages[guess.language]} (${guess.confidence} %)` : "");
-  const translation = byId("translation");
-  translation.classList.remove("old");
-  translation.replaceChildren(element("span", { lang: byId("to").value }, translatedText));
   byId("alternatives").hidden = !alternatives.length;
   byId("list").replaceChildren(
     ...alternatives.map((text) => element("li", { lang: byId("to").value }, text)),
@@ -93,19 +102,38 @@ function show({ translatedText, detectedLanguage: guess, alternatives = [] }) {
   byId("swap").disabled = !swapTarget();
 }
 
+/** Yield each event of a response: a line "data: " with JSON, then an empty line. */
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    const complete = (buffer + read.value).split("\n\n");
+    buffer = complete.pop();
+    for (const event of complete) yield JSON.parse(event.slice("data: ".length));
+  }
+}
+
 /** Translate the text. `typed` aborts the request, which drops its sentences on the server. */
 async function translate() {
-  if (!byId("text").value.trim()) return show({ translatedText: "" });
+  if (!byId("text").value.trim()) {
+    clear();
+    return end({ translatedText: "" });
+  }
   const { signal } = (state.request = new AbortController());
   const headers = { "Content-Type": "application/json" };
-  const body = JSON.stringify(fields(byId("from").value));
+  const body = JSON.stringify({ ...fields(byId("from").value), stream: true });
   showStatus("…");
   try {
     const response = await fetch("translate", { method: "POST", headers, body, signal });
-    const answer = await response.json().catch(() => ({}));
-    if (signal.aborted) return;
-    if (!response.ok) throw new Error(answer.error ?? `The server responded with status ${response.status}.`);
-    show(answer);
+    if (!response.ok) {
+      const { error } = await response.json().catch(() => ({}));
+      throw new Error(error ?? `The server responded with status ${response.status}.`);
+    }
+    for await (const event of events(response)) {
+      if (event.error) throw new Error(event.error);
+      if ("sentence" in event) add(event);
+      else end(event);
+    }
   } catch (error) {
     if (error.name !== "AbortError") showStatus(error.message, true);
   }
