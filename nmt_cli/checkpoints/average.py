@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,14 @@ from torch import Tensor
 from nmt_cli.checkpoints.card import CARD, About, card
 from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
-from nmt_cli.checkpoints.model_folder import FORMAT, TOKENIZERS, Identity, read_identity, write_model
+from nmt_cli.checkpoints.model_folder import (
+    CONFIDENCE,
+    FORMAT,
+    TOKENIZERS,
+    Identity,
+    read_identity,
+    write_model,
+)
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.runtime.atomic import folder_written_whole
@@ -51,6 +58,10 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
     check_replaceable(out, folders)
     parts = read_parts(folders, file)
     identity = parts[-1].identity
+    trained_on = {name: value for name, value in identity.trained_on.items() if name != CONFIDENCE}
+    if about.calibration:
+        trained_on[CONFIDENCE] = asdict(about.calibration)
+    identity = replace(identity, trained_on=trained_on)
     with folder_written_whole(out) as folder:
         origin: dict[str, Any] = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
         origin |= common_search(parts)

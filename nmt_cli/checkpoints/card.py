@@ -8,6 +8,7 @@ from typing import Any
 from nmt_cli import __version__
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.errors import printable
+from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.scoring.metrics import Score
 
 CARD = "README.md"
@@ -29,6 +30,9 @@ class About:
 
     settings: str = ""
     """Settings of the training as TOML."""
+
+    calibration: Calibration | None = None
+    """The confidence of translations, learnt from a validation set."""
 
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:

@@ -30,10 +30,13 @@ from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 FORMAT = 1
 TOKENIZERS = "tokenizer"
+CONFIDENCE = "confidence"
+"""The key of the calibration in the training record."""
 
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """Accepted dtypes of weights in files."""
@@ -50,6 +53,12 @@ class Identity:
     tokenizers: Tokenizers
     trained_on: Mapping[str, Any]
     """Training record: origin and limits of the training data, from the dataset."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The map from token probabilities to confidence, if one was learnt."""
+        values = self.trained_on.get(CONFIDENCE)
+        return Calibration.read(values) if values else None
 
     def build(self) -> Transformer:
         """Return a new model with random weights, on the current default device."""
@@ -163,6 +172,8 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
             raise ValueError(f"trained_on has no longest sentence: {longest!r}")
         if type(ratio) is not float or not 0 <= ratio < math.inf:
             raise ValueError(f"trained_on has no length_ratio: {ratio!r}")
+        if CONFIDENCE in trained_on:
+            Calibration.read(trained_on[CONFIDENCE])
     except (LookupError, ValueError, UserError) as error:
         raise damaged(folder / CONFIG, str(error)) from error
     tokenizers = load_tokenizers(folder / TOKENIZERS)

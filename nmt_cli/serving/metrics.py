@@ -4,8 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nmt_cli.translation.translator import Translation
+
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histogram buckets, in seconds."""
+
+CONFIDENCES = tuple(round(0.1 * number, 1) for number in range(1, 11))
+"""Upper bounds of the histogram of confidence."""
 
 
 @dataclass(slots=True)
@@ -23,6 +28,9 @@ class Metrics:
     flags: Counter[str] = field(default_factory=Counter)
     """Suspicious translations, by flag. A translation with several flags counts once for each."""
 
+    _confidences: list[float] = field(default_factory=lambda: [0.0] * (len(CONFIDENCES) + 2))
+    """The number of sentences up to each bound, the sum of their confidence, and their number."""
+
     _faster: Counter[tuple[str, float]] = field(default_factory=Counter)
     _seconds: Counter[str] = field(default_factory=Counter)
 
@@ -33,6 +41,14 @@ class Metrics:
         for bound in BOUNDS:
             self._faster[route, bound] += seconds <= bound
 
+    def translated(self, translation: Translation) -> None:
+        """Count the flags and the confidence of a translated sentence."""
+        self.flags.update(translation.flags)
+        if translation.candidates:
+            below = [float(translation.confidence <= bound) for bound in CONFIDENCES]
+            added = [*below, translation.confidence, 1.0]
+            self._confidences = [one + more for one, more in zip(self._confidences, added, strict=True)]
+
     def as_text(self, waiting: int, restarts: int) -> str:
         """Return all metrics in the text format of Prometheus. `waiting` is the number of accepted sentences
         without a translation. `restarts` is the number of worker processes that died, of all models."""
@@ -41,10 +57,16 @@ class Metrics:
             for (route, status), count in sorted(self.requests.items())
         ]
         flags = [f'{{flag="{flag}"}} {count}' for flag, count in sorted(self.flags.items())]
+        bounded = zip(CONFIDENCES, self._confidences, strict=False)
         lines = [
             *_counter("nmt_requests_total", "Requests, by route and status.", requests),
             *_header("nmt_request_seconds", "histogram", "Time to the end of the response."),
             *self._histogram(),
+            *_header("nmt_confidence", "histogram", "Confidence of translated sentences."),
+            *(f'nmt_confidence_bucket{{le="{bound:g}"}} {count:.0f}' for bound, count in bounded),
+            f'nmt_confidence_bucket{{le="+Inf"}} {self._confidences[-1]:.0f}',
+            f"nmt_confidence_sum {self._confidences[-2]:.6f}",
+            f"nmt_confidence_count {self._confidences[-1]:.0f}",
             *_counter("nmt_sentences_total", "Translated sentences.", [f" {self.sentences}"]),
             *_counter("nmt_characters_total", "Translated characters.", [f" {self.characters}"]),
             *_counter("nmt_dropped_sentences_total", "Abandoned sentences.", [f" {self.dropped}"]),

@@ -79,7 +79,7 @@ class Service:
                 async for translation in translations:
                     left -= 1
                     self.waiting -= 1
-                    self.metrics.flags.update(translation.flags)
+                    self.metrics.translated(translation)
                     yield translation
             if sentences := ahead + count:
                 seconds = (time.monotonic() - start) / sentences
@@ -142,11 +142,18 @@ async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
         async for translation in translations:
             if translation.failed:
                 raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
-            shares_PS = pivots[number].shares_TS if pivots else None
-            if translation.shares_TS is not None and shares_PS is not None:
-                translation = replace(translation, shares_TS=translation.shares_TS @ shares_PS)
+            if pivots:
+                translation = _through_pivot(pivots[number], translation)
             number += 1
             yield translation
+
+
+def _through_pivot(first: Translation, last: Translation) -> Translation:
+    """Return `last`, the translation of `first`, with the alignment and the confidence of both steps."""
+    shares_TS = last.shares_TS
+    if shares_TS is not None and first.shares_TS is not None:
+        shares_TS = shares_TS @ first.shares_TS
+    return replace(last, shares_TS=shares_TS, confidence=first.confidence * last.confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

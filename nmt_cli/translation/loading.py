@@ -115,7 +115,9 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     # Some model folders lack these values.
     longest = min(filter(None, (model.identity.trained_on.get("longest") for model in read)), default=None)
     ratio = max(model.identity.trained_on.get("length_ratio", 1.0) for model in read)
-    translator = Translator(tokenizers, models, config, longest, ratio)
+    # A calibration is valid for the probabilities of its own model only.
+    calibration = read[0].identity.calibration if len(read) == 1 else None
+    translator = Translator(tokenizers, models, config, longest, ratio, calibration)
     workers: Sequence[Load] = [lambda: models] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:
         # A run replaces its links, and all workers must have the same checkpoint.

@@ -17,6 +17,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizer import Tokenizer
@@ -106,6 +107,10 @@ class Translation:
     shares_TS: Shares | None = None
     """The alignment of the best candidate, if requested."""
 
+    confidence: float = 0.0
+    """From 0 to 1: the probability that the best candidate is good, if the model is calibrated. Otherwise the
+    geometric mean of its token probabilities. 1 for a line without words, 0 without a candidate."""
+
     @property
     def text(self) -> str:
         """The text of the best candidate, or "" if there is none."""
@@ -132,10 +137,13 @@ class Translator:
         config: TranslateConfig,
         trained: int | None = None,
         length_ratio: float = 1.0,
+        calibration: Calibration | None = None,
     ) -> None:
         """`trained` is the maximum number of tokens of training sentences, with the end token, None if
-        unknown. `length_ratio` is the mean number of target tokens per source token in training."""
+        unknown. `length_ratio` is the mean number of target tokens per source token in training.
+        `calibration` gives the confidence of translations."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
+        self._calibration = calibration
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self._placeholders = tokenizers.recipe.placeholders
@@ -236,7 +244,15 @@ class Translator:
             shares_TS = unit_shares(
                 self.tokenizers, line.raw, line.sentences, values, first.text, first.parts
             )
-        return Translation(line, candidates, raised, failed, shares_TS)
+        confidence = self._confidence(candidates[0]) if candidates else float(not hypotheses)
+        if candidates and confidence < self.config.input.least_confidence:
+            raised = (*raised, "unsure")
+        return Translation(line, candidates, raised, failed, shares_TS, confidence)
+
+    def _confidence(self, candidate: Candidate) -> float:
+        """Return the confidence of the best candidate, calibrated if the model has a calibration."""
+        probability = candidate.probability
+        return self._calibration(probability) if self._calibration else probability
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
         return self.tokenizers.target.decode(hypothesis.tokens)

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.errors import UserError
+from nmt_cli.scoring.confidence import Calibration
 from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.translator import MAX_PARTS, Translator
 from tests.translation.conftest import GREEDY, ON_CPU
@@ -158,3 +160,32 @@ def test_a_model_that_never_writes_placeholders_is_forced_to(made_models: Path) 
     loops = load([made_models / "loops-masks"], GREEDY, ON_CPU)
     (translation,) = loops.translator.translate(loops.models, ["{{x}} and %s"])
     assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]
+
+
+def test_confidence_is_the_geometric_mean_of_the_token_probabilities_or_calibrated(copier: Loaded) -> None:
+    lines = ["ab c", "c", "", "ba" * 9]
+    plain = copier.translator.translate(copier.models, lines)
+    for one in plain:
+        scores = one.candidates[0].token_scores if one.candidates else [0.0]
+        assert one.confidence == pytest.approx(float(np.exp(np.mean(scores))))
+    halved = Translator(
+        copier.translator.tokenizers, copier.models, GREEDY, calibration=Calibration([0.0, 1.0], [0.0, 0.5])
+    )
+    calibrated = halved.translate(copier.models, lines)
+    assert [one.confidence for one in calibrated if one.candidates] == pytest.approx(
+        [one.confidence / 2 for one in plain if one.candidates]
+    )
+
+
+def test_confidence_does_not_depend_on_the_rest_of_the_batch(copier: Loaded) -> None:
+    lines = ["ab c", "c", "ba" * 9]
+    together = copier.translator.translate(copier.models, lines)
+    alone = [copier.translator.translate(copier.models, [line])[0] for line in lines]
+    assert [one.confidence for one in together] == pytest.approx([one.confidence for one in alone], abs=1e-5)
+
+
+def test_a_translation_with_too_little_confidence_has_a_flag(copier: Loaded) -> None:
+    strict = translator(copier, least_confidence=1.0)
+    (one, empty) = strict.translate(copier.models, ["ab", ""])
+    assert ("unsure" in one.flags) == (one.confidence < 1)
+    assert not empty.flags

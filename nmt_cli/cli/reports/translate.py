@@ -56,6 +56,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     content: dict[str, Any] = {
         "line": translation.line.number,
         "hypotheses": [_described(candidate) for candidate in translation.candidates],
+        "confidence": round(translation.confidence, 4),
         "flags": [*translation.flags],
         "too_long": translation.line.too_long,
         "failed": translation.failed,

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,3 +128,8 @@ class Scored:
     def log_probability(self) -> float:
         """Sum over all tokens."""
         return sum(self.token_scores)
+
+    @property
+    def probability(self) -> float:
+        """The geometric mean of the probabilities of all tokens."""
+        return exp(self.log_probability / len(self.token_scores)) if self.token_scores else 1.0

@@ -45,6 +45,7 @@ async def translate(service: Service, fields: Fields) -> Response:
             "detected_source_language": direction.source.upper(),
             "text": one.text,
             "billed_characters": len(text),
+            **({"confidence": round(one.confidence, 4)} if fields.yes("confidence") else {}),
         }
         for text, one in zip(texts, translated, strict=True)
     ]

@@ -38,11 +38,12 @@ async def translate(service: Service, fields: Fields) -> Response:
     markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
     job = Job(direction, texts, alternatives, markup)
+    confidence = fields.yes("confidence")
     if fields.yes("stream"):
         documents = await service.documents(job)
-        return EventStream(service, _events(service, documents, is_list, guess), error_body)
+        return EventStream(service, _events(service, documents, is_list, guess, confidence), error_body)
     translated, _ = await service.translate(job)
-    return JSONResponse(_body(translated, is_list, alternatives, guess))
+    return JSONResponse(_body(translated, is_list, alternatives, guess, confidence))
 
 
 async def detect(service: Service, fields: Fields) -> Response:
@@ -87,15 +88,22 @@ async def find_direction(
 
 
 def _body(
-    translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
+    translated: Sequence[TranslatedText],
+    is_list: bool,
+    alternatives: int,
+    guess: Guess | None,
+    with_confidence: bool,
 ) -> Mapping[str, Any]:
     """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
-    value. Add the detected language unless `guess` is None, and alternatives unless `alternatives` is 0."""
+    value. Add the detected language unless `guess` is None, alternatives unless `alternatives` is 0, and the
+    confidence from 0 to 1 if `with_confidence`."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
     if alternatives:
         body["alternatives"] = [[*one.alternatives] for one in translated]
+    if with_confidence:
+        body["confidence"] = [round(one.confidence, 4) for one in translated]
     return body if is_list else {name: values[0] for name, values in body.items()}
 
 
@@ -105,7 +113,7 @@ def _detected(language: str, probability: float) -> Mapping[str, Any]:
 
 
 async def _events(
-    service: Service, documents: Documents, is_list: bool, guess: Guess | None
+    service: Service, documents: Documents, is_list: bool, guess: Guess | None, with_confidence: bool
 ) -> AsyncGenerator[str]:
     """Yield an event as JSON for each sentence, in order, then the complete response of `_body`."""
     translations: list[Translation] = []
@@ -122,4 +130,4 @@ async def _events(
                 }
             )
     translated = await asyncio.to_thread(documents.translated, translations)
-    yield as_json(_body(translated, is_list, documents.job.alternatives, guess))
+    yield as_json(_body(translated, is_list, documents.job.alternatives, guess, with_confidence))

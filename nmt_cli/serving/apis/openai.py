@@ -42,6 +42,8 @@ async def complete(service: Service, fields: Fields) -> Response:
     (translated,), translations = await service.translate(job)
     message = {"role": "assistant", "content": translated.text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    if fields.yes("confidence"):
+        choice["confidence"] = round(translated.confidence, 4)
     head = {**created, "object": "chat.completion", "model": name}
     return JSONResponse({**head, "choices": [choice], "usage": _usage(translations)})
 

@@ -35,6 +35,9 @@ class TranslatedText:
     alternatives: Sequence[str] = ()
     """Other translations of the text, best first, without repetitions. Empty for markup."""
 
+    confidence: float = 1.0
+    """The mean confidence of its sentences, from 0 to 1. Long sentences count more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
@@ -63,9 +66,13 @@ class Documents:
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
         ]
+        left = iter(translations)
+        confidences = [_mean_confidence([*islice(left, len(text.sentences))]) for text in self.texts]
         return [
-            TranslatedText(best, [text for text in dict.fromkeys(others) if text not in ("", best)])
-            for best, *others in zip(*by_rank, strict=True)
+            TranslatedText(
+                best, [text for text in dict.fromkeys(others) if text not in ("", best)], confidence
+            )
+            for (best, *others), confidence in zip(zip(*by_rank, strict=True), confidences, strict=True)
         ]
 
     def added(self, translations: Sequence[str]) -> str:
@@ -116,3 +123,10 @@ def _ranked(translation: Translation, rank: int) -> TranslatedSentence:
     candidates = translation.candidates
     text = candidates[min(rank, len(candidates) - 1)].text if candidates else ""
     return TranslatedSentence(text, None if rank else translation.shares_TS)
+
+
+def _mean_confidence(translations: Sequence[Translation]) -> float:
+    """Return the mean confidence of `translations`, weighted by source tokens. Return 1 without tokens."""
+    weights = [translation.line.pieces for translation in translations]
+    total = sum(one.confidence * weight for one, weight in zip(translations, weights, strict=True))
+    return total / sum(weights) if any(weights) else 1.0

@@ -45,6 +45,10 @@ class Judgement:
     """Against the raw references."""
 
     translations: Sequence[str]
+    references: Sequence[str]
+    probabilities: Sequence[float]
+    """The geometric mean of the token probabilities of each translation."""
+
     subset: str = ""
     """The translated sentences, if not all: "300 of 1,014 sentences"."""
 
@@ -107,7 +111,7 @@ class Judge:
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for rank_losses, _ in gathered for loss in rank_losses], axis=0).tolist()
         # Each rank translated every N-th line, so the lines have to be put in order.
-        by_line = {line: text for _, texts in gathered for line, text in texts.items()}
+        by_line = {line: translation for _, own in gathered for line, translation in own.items()}
         return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
@@ -119,25 +123,33 @@ class Judge:
             losses = cross_entropy(*projected, part.labels, smoothing=0.0)
         return float(losses.nll), part.real_target_tokens
 
-    def _translate(self, model: Transformer, split: Split, lines: Sequence[int]) -> dict[int, str]:
-        """Translate this rank's share of `lines` as `nmt translate` does. Return texts by line number."""
+    def _translate(
+        self, model: Transformer, split: Split, lines: Sequence[int]
+    ) -> dict[int, tuple[str, float]]:
+        """Translate this rank's share of `lines` as `nmt translate` does. Return by line number the text and
+        the geometric mean of its token probabilities."""
         process = self.group.process
         own_lines = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
             translations = translator.translate([model], [raw[line] for line in own_lines])
-        return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
+        return {line: (one.text, one.confidence) for line, one in zip(own_lines, translations, strict=True)}
 
-    def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
-        """Return scores of `translated`, texts by line number, and losses. `nll` is the sum over `tokens`."""
-        references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
+    def _judgement(
+        self, split: Split, nll: float, tokens: int, translated: Mapping[int, tuple[str, float]]
+    ) -> Judgement:
+        """Return losses, and scores of `translated`: texts and probabilities by line number. `nll` is the sum
+        over `tokens`."""
+        references = raw_lines(self.dataset, split, "target")
+        translations = [text for text, _ in translated.values()]
+        own_references = [references[line] for line in translated]
         count = len(translations)
         words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = self.tokenizers.recipe.target_lang
         bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
         config = ScoreConfig(bleu=bleu)
-        scores = score(translations, [[references[line] for line in translated]], config=config, lang=lang)
+        scores = score(translations, [own_references], config=config, lang=lang)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
@@ -145,6 +157,8 @@ class Judge:
             word_perplexity=perplexity(nll, words),
             scores=scores,
             translations=translations,
+            references=own_references,
+            probabilities=[probability for _, probability in translated.values()],
             subset=f"{count:,} of {len(split):,} sentences" if count < len(split) else "",
         )
 

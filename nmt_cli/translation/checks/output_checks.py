@@ -11,7 +11,7 @@ from nmt_cli.text.languages.sentences import sentences
 from nmt_cli.text.placeholders import PLACEHOLDER
 from nmt_cli.translation.checks.notes import Noted
 
-Flag = Literal["empty", "looping", "copied", "length", "short", "markup"]
+Flag = Literal["empty", "looping", "copied", "length", "short", "markup", "unsure"]
 
 SIGNS: dict[Flag, tuple[str, str]] = {
     "empty": ("is empty", "are empty"),
@@ -25,6 +25,10 @@ SIGNS: dict[Flag, tuple[str, str]] = {
     "markup": (
         "lacks or repeats markup, placeholders or addresses of its source",
         "lack or repeat markup, placeholders or addresses of their source",
+    ),
+    "unsure": (
+        "has less confidence than input.least_confidence",
+        "have less confidence than input.least_confidence",
     ),
 }
 

@@ -157,7 +157,10 @@ def test_a_run_is_never_overwritten(
     assert digests(run) == before
 
 
-def test_select_prints_a_table_and_writes_the_winner(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_select_prints_a_table_and_writes_the_winner(
+    average: Nmt, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.scoring.confidence.MIN_TRANSLATIONS", 10)
     result = average(run, "--out", tmp_path / "out", "--select")
     assert result.returncode == 0
     head, *rows = result.stdout.splitlines()
@@ -177,6 +180,8 @@ def test_select_prints_a_table_and_writes_the_winner(average: Nmt, run: Path, tm
     assert [line.split(":")[0] for line in progress] == candidates
     origin = f"average of steps {steps}" if "," in steps else f"checkpoint of step {steps}"
     assert last == f"{tmp_path / 'out'}: {origin} of {run}"
+    calibration = read_model(tmp_path / "out").identity.calibration
+    assert calibration and calibration.probabilities[-1] <= 1
     quiet = average(run, "--out", tmp_path / "quiet", "--select", "--quiet")
     assert (quiet.stdout, quiet.stderr) == (result.stdout, "")
 

@@ -39,3 +39,10 @@ def test_ignored_elements_are_not_translated(client: Client) -> None:
 
 def test_errors_have_a_message(client: Client) -> None:
     assert client.post("/v2/translate", {"text": "a"}).json() == {"message": "target_lang is missing."}
+
+
+def test_confidence_is_on_request(client: Client) -> None:
+    fields = {"text": ["A B", "C"], "target_lang": "de", "source_lang": "en"}
+    assert "confidence" not in client.post("/v2/translate", fields).json()["translations"][0]
+    for one in client.post("/v2/translate", {**fields, "confidence": True}).json()["translations"]:
+        assert 0 < one["confidence"] <= 1

@@ -1,6 +1,7 @@
 """The API of LibreTranslate."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,16 @@ def test_alternatives_differ_and_are_at_most_as_many_as_requested(client: Client
     assert len(set(answer["alternatives"])) == len(answer["alternatives"])
     several = client.post("/translate", {**BASIC, "q": ["a", "b"], "alternatives": "1"}).json()
     assert len(several["alternatives"]) == 2
+
+
+def test_confidence_is_on_request(client: Client) -> None:
+    assert "confidence" not in client.post("/translate", BASIC).json()
+    single = client.post("/translate", {**BASIC, "confidence": True}).json()["confidence"]
+    several = client.post("/translate", {**BASIC, "q": [BASIC["q"], ""], "confidence": True}).json()
+    assert 0 < single <= 1
+    assert several["confidence"] == [single, 1.0]
+    (count,) = re.findall(rb"(?m)^nmt_confidence_count (\d+)$", client.get("/metrics").body)
+    assert int(count) >= 3
 
 
 def test_only_the_text_of_html_is_translated(made_models: Path, serving: Serving) -> None:

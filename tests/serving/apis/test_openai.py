@@ -22,6 +22,9 @@ def test_the_last_message_is_translated(client: Client) -> None:
     (choice,) = answer["choices"]
     assert choice["message"] == {"role": "assistant", "content": TEXT}
     assert choice["finish_reason"] == "stop"
+    assert "confidence" not in choice
+    (choice,) = client.post("/v1/chat/completions", chat(confidence=True)).json()["choices"]
+    assert 0 < choice["confidence"] <= 1
     parts = [{"type": "text", "text": "One "}, {"type": "image_url"}, {"type": "text", "text": "dog."}]
     answer = client.post("/v1/chat/completions", chat(parts, model="copies")).json()
     assert answer["choices"][0]["message"]["content"] == "One dog."
