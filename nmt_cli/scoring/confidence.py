@@ -32,13 +32,14 @@ class Calibration:
     @staticmethod
     def read(values: Mapping[str, Any]) -> "Calibration":
         """Return the calibration with these fields. Raise `ValueError` if they are not valid."""
-        points = [values.get("probabilities"), values.get("confidences")]
+        points = values.get("probabilities"), values.get("confidences")
         if not all(isinstance(one, list) and one and all(type(x) is float for x in one) for one in points):
             raise ValueError("the calibration has no lists of numbers")
         calibration = Calibration(*points)  # type: ignore[arg-type]  # checked above
-        both = np.array([calibration.probabilities, calibration.confidences])
-        if not ((both >= 0) & (both <= 1)).all() or (np.diff(both) < 0).any():
-            raise ValueError("the calibration must ascend from 0 to 1")
+        for numbers in (calibration.probabilities, calibration.confidences):
+            ascends = sorted(numbers) == numbers and 0 <= numbers[0] and numbers[-1] <= 1
+            if not ascends or len(numbers) != len(calibration.confidences):
+                raise ValueError("the numbers of the calibration must ascend from 0 to 1, as two equal lists")
         return calibration
 
 

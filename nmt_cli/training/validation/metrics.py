@@ -45,12 +45,12 @@ class Judgement:
     """Against the raw references."""
 
     translations: Sequence[str]
-    references: Sequence[str]
-    probabilities: Sequence[float]
-    """The geometric mean of the token probabilities of each translation."""
-
     subset: str = ""
     """The translated sentences, if not all: "300 of 1,014 sentences"."""
+
+    references: Sequence[str] = ()
+    probabilities: Sequence[float] = ()
+    """The geometric mean of the token probabilities of each translation."""
 
     @property
     def metrics(self) -> dict[str, float]:
