@@ -31,11 +31,12 @@ class Corpus:
         self._word_counts = list(counts.values())
         self.pairs: Counter[Merge] = Counter()
         self._containing: dict[Merge, list[int]] = defaultdict(list)
-        """The words that contain or once contained a pair, by number. One word may be listed repeatedly."""
+        """The words that contain or once contained a pair, by number. One word may be listed repeatedly, but
+        not for each of its occurrences in a long word."""
         for number, (word, count) in enumerate(zip(self._words, self._word_counts, strict=True)):
             for pair in pairwise(word):
                 self.pairs[pair] += count
-                self._containing[pair].append(number)
+                self._list(pair, number)
 
     def merge(self, left: str, right: str) -> set[Merge]:
         """Join each `left` and `right` in all words. Update the counts, and return the new pairs."""
@@ -51,10 +52,16 @@ class Corpus:
             for pair in pairwise(after):
                 self.pairs[pair] += count
                 if joined in pair:
-                    self._containing[pair].append(number)
+                    self._list(pair, number)
                     new_pairs.add(pair)
             self._words[number] = after
         return new_pairs
+
+    def _list(self, pair: Merge, number: int) -> None:
+        """List word `number` for `pair`, unless it is the last in the list."""
+        numbers = self._containing[pair]
+        if not numbers or numbers[-1] != number:
+            numbers.append(number)
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
