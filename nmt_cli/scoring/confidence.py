@@ -37,7 +37,7 @@ class Calibration:
             raise ValueError("the calibration has no lists of numbers")
         calibration = Calibration(*points)  # type: ignore[arg-type]  # checked above
         for numbers in (calibration.probabilities, calibration.confidences):
-            ascends = sorted(numbers) == numbers and 0 <= numbers[0] and numbers[-1] <= 1
+            ascends = sorted(numbers) == numbers and numbers[0] >= 0 and numbers[-1] <= 1
             if not ascends or len(numbers) != len(calibration.confidences):
                 raise ValueError("the numbers of the calibration must ascend from 0 to 1, as two equal lists")
         return calibration

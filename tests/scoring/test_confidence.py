@@ -45,7 +45,7 @@ def test_confidence_ascends_from_0_to_1(pairs: list[tuple[float, bool]]) -> None
     calibration = calibrated(probabilities, [GOOD if good else BAD for _, good in pairs], [GOOD] * len(pairs))
     assert calibration and len(calibration.confidences) <= BINS
     values = [calibration(p) for p in sorted([0.0, *probabilities, 1.0])]
-    assert values == sorted(values) and 0 <= values[0] and values[-1] <= 1
+    assert values == sorted(values) and values[0] >= 0 and values[-1] <= 1
     assert Calibration.read(asdict(calibration)) == calibration
 
 
