@@ -63,7 +63,6 @@ def average_checkpoints(
     from nmt_cli.checkpoints.card import About
     from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints, find_model
     from nmt_cli.runtime.foreign_text import read_if_exists
-    from nmt_cli.scoring.confidence import calibrated
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
     run, file = models[0], WEIGHTS
@@ -78,10 +77,8 @@ def average_checkpoints(
     elif select:
         won = _selected(run, out, quiet)
         folders, file = won.average.folders, won.average.file
-        first = won.judgements[0]
-        calibration = calibrated(first.probabilities, first.translations, first.references)
         scores = {each.name: each.scores for each in won.judgements}
-        about = replace(about, scores=scores, calibration=calibration)
+        about = replace(about, scores=scores, calibration=won.judgements[0].calibration)
     else:
         folders = _chosen(run, last, best, every_minutes)
     parts = average(folders, out, file, about)

@@ -14,6 +14,7 @@ from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.confidence import Calibration, calibrated
 from nmt_cli.scoring.config import BleuConfig, ScoreConfig
 from nmt_cli.scoring.metrics import Score, characters_instead, perplexity, score
 from nmt_cli.text.tokenizers import Tokenizers
@@ -51,6 +52,11 @@ class Judgement:
     references: Sequence[str] = ()
     probabilities: Sequence[float] = ()
     """The geometric mean of the token probabilities of each translation."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The confidence of translations by their probabilities, if there are enough translations."""
+        return calibrated(self.probabilities, self.translations, self.references)
 
     @property
     def metrics(self) -> dict[str, float]:
