@@ -13,6 +13,7 @@ from nmt_cli.errors import printable
 
 if TYPE_CHECKING:
     from nmt_cli.checkpoints.average import Part
+    from nmt_cli.checkpoints.card import About
     from nmt_cli.training.validation.selection import Trial
 
 LAST = 5
@@ -48,8 +49,8 @@ def average_checkpoints(
     Each MODEL is a model, checkpoint or run folder: their weights are averaged.
 
     --select decodes the validation sets with the last checkpoint, the best one
-    and several averages. It keeps the best by the run's validation.metric. If
-    several are equal, it keeps the simplest.
+    and several averages. It keeps the best by the run's validation.metric, and
+    calibrates the confidence of its translations.
 
     The result has a model card, README.md, and lists the steps in config.json.
     """
@@ -75,10 +76,8 @@ def average_checkpoints(
             raise click.UsageError(f"{used[0]} needs the folder of one run (got {len(models)} folders)")
         folders: Sequence[Path] = choice.named(models)
     elif select:
-        won = _selected(run, out, quiet)
+        won, about = _selected(run, out, about, quiet)
         folders, file = won.average.folders, won.average.file
-        scores = {each.name: each.scores for each in won.judgements}
-        about = replace(about, scores=scores, calibration=won.judgements[0].calibration)
     else:
         folders = _chosen(run, last, best, every_minutes)
     parts = average(folders, out, file, about)
@@ -109,8 +108,9 @@ def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float 
     return choice.newest(run, last or LAST)
 
 
-def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
+def _selected(run: Path, out: Path, about: "About", quiet: bool) -> tuple["Trial", "About"]:
     """Decode with each candidate average of `run`, print a table of scores, and return the best candidate.
+    Return also `about` with the candidate's scores and calibration.
     Unless `quiet`, print a line per candidate. First raise `UserError` if `out` can't be written."""
     from nmt_cli.checkpoints.average import check_replaceable
     from nmt_cli.cli.reports.train import judgements
@@ -129,7 +129,8 @@ def _selected(run: Path, out: Path, quiet: bool) -> "Trial":
     )
     won = winner(trials)
     _print_trials(trials, won)
-    return won
+    scores = {each.name: each.scores for each in won.judgements}
+    return won, replace(about, scores=scores, calibration=won.judgements[0].calibration)
 
 
 def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
