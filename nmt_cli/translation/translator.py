@@ -237,22 +237,13 @@ class Translator:
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        shares_TS = None
-        if self._aligned and candidates:
-            first = candidates[0]
-            values = [one.values for one in line.prepared]
-            shares_TS = unit_shares(
-                self.tokenizers, line.raw, line.sentences, values, first.text, first.parts
-            )
-        confidence = self._confidence(candidates[0]) if candidates else float(not hypotheses)
+        shares_TS = _shares(self.tokenizers, line, candidates[0]) if self._aligned and candidates else None
+        confidence = candidates[0].probability if candidates else float(not hypotheses)
+        if candidates and self._calibration:
+            confidence = self._calibration(confidence)
         if candidates and confidence < self.config.input.least_confidence:
             raised = (*raised, "unsure")
         return Translation(line, candidates, raised, failed, shares_TS, confidence)
-
-    def _confidence(self, candidate: Candidate) -> float:
-        """Return the confidence of the best candidate, calibrated if the model has a calibration."""
-        probability = candidate.probability
-        return self._calibration(probability) if self._calibration else probability
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
         return self.tokenizers.target.decode(hypothesis.tokens)
@@ -285,6 +276,12 @@ class Translator:
             tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
+
+
+def _shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:
+    """Return the alignment of the units of `line` and its best candidate."""
+    values = [one.values for one in line.prepared]
+    return unit_shares(tokenizers, line.raw, line.sentences, values, best.text, best.parts)
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
