@@ -130,7 +130,7 @@ async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
     yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
     or `UserError` in the first of two models."""
     *before, last = documents.job.direction.models
-    lines, aligned = documents.sentences, documents.has_tags
+    lines, aligned = documents.sentences, documents.aligned
     pivots: list[Translation] = []
     for model in before:
         async with aclosing(model.atranslations(lines, aligned=aligned)) as stream:

@@ -1,4 +1,5 @@
-"""The API of LibreTranslate. In addition, the field `stream` requests one event per sentence."""
+"""The API of LibreTranslate. In addition, `stream` requests one event per sentence, and `alignment` the links
+between words."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -37,13 +38,13 @@ async def translate(service: Service, fields: Fields) -> Response:
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
-    job = Job(direction, texts, alternatives, markup)
+    job = Job(direction, texts, alternatives, markup, alignment=fields.yes("alignment"))
     confidence = fields.yes("confidence")
     if fields.yes("stream"):
         documents = await service.documents(job)
         return EventStream(service, _events(service, documents, is_list, guess, confidence), error_body)
     translated, _ = await service.translate(job)
-    return JSONResponse(_body(translated, is_list, alternatives, guess, confidence))
+    return JSONResponse(_body(job, translated, is_list, guess, confidence))
 
 
 async def detect(service: Service, fields: Fields) -> Response:
@@ -88,22 +89,20 @@ async def find_direction(
 
 
 def _body(
-    translated: Sequence[TranslatedText],
-    is_list: bool,
-    alternatives: int,
-    guess: Guess | None,
-    with_confidence: bool,
+    job: Job, translated: Sequence[TranslatedText], is_list: bool, guess: Guess | None, with_confidence: bool
 ) -> Mapping[str, Any]:
     """Return the body of a response. If `is_list`, each field is a list with a value per text, else one
-    value. Add the detected language unless `guess` is None, alternatives unless `alternatives` is 0, and the
-    confidence from 0 to 1 if `with_confidence`."""
+    value. Add the detected language unless `guess` is None, what `job` requests, and the confidence from 0 to
+    1 if `with_confidence`."""
     body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
         body["detectedLanguage"] = [_detected(*guess)] * len(translated)
-    if alternatives:
+    if job.alternatives:
         body["alternatives"] = [[*one.alternatives] for one in translated]
     if with_confidence:
         body["confidence"] = [round(one.confidence, 4) for one in translated]
+    if job.alignment:
+        body["alignment"] = [[own._asdict() for own in one.alignments] for one in translated]
     return body if is_list else {name: values[0] for name, values in body.items()}
 
 
@@ -121,13 +120,14 @@ async def _events(
         async for translation in stream:
             number = len(translations)
             translations.append(translation)
-            yield as_json(
-                {
-                    "sentence": number,
-                    "source": documents.sentences[number],
-                    "translatedText": translation.text,
-                    "blanks": documents.spaces[number],
-                }
-            )
+            event = {
+                "sentence": number,
+                "source": documents.sentences[number],
+                "translatedText": translation.text,
+                "blanks": documents.spaces[number],
+            }
+            if documents.job.alignment:
+                event["alignment"] = documents.alignment(number, translation)._asdict()
+            yield as_json(event)
     translated = await asyncio.to_thread(documents.translated, translations)
-    yield as_json(_body(translated, is_list, documents.job.alternatives, guess, with_confidence))
+    yield as_json(_body(documents.job, translated, is_list, guess, with_confidence))

@@ -4,12 +4,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
 from nmt_cli.serving.directions import Direction
 from nmt_cli.text.markup import Block, Dialect, blocks
+from nmt_cli.text.tag_placement import UNIT
 from nmt_cli.translation.document import Document, TranslatedSentence
 from nmt_cli.translation.document import cut as cut_document
+from nmt_cli.translation.text.unit_shares import links
 from nmt_cli.translation.translator import Translation
+
+Value = TypeVar("Value")
 
 LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 
@@ -26,6 +31,18 @@ class Job:
     ignored: frozenset[str] = frozenset()
     """Names of elements that are not translated."""
 
+    alignment: bool = False
+    """Whether to align the words of each sentence with those of its translation."""
+
+
+class Alignment(NamedTuple):
+    """The words and punctuation marks of a sentence and of its translation."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    links: Sequence[Sequence[int]]
+    """Sorted pairs of a source word and a target word, counted from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class TranslatedText:
@@ -37,6 +54,9 @@ class TranslatedText:
 
     confidence: float = 1.0
     """The mean confidence of its sentences, from 0 to 1. Long sentences count more."""
+
+    alignments: Sequence[Alignment] = ()
+    """The alignment of each sentence, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +75,9 @@ class Documents:
     """The whitespace after each sentence."""
 
     @property
-    def has_tags(self) -> bool:
+    def aligned(self) -> bool:
         """Whether the alignment of words is needed."""
-        return any(text.has_tags for text in self.texts)
+        return self.job.alignment or any(text.has_tags for text in self.texts)
 
     def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
         """Return the translation of each text. `translations` has one per sentence. Alternative n joins
@@ -66,14 +86,21 @@ class Documents:
         by_rank = [
             self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
         ]
-        left = iter(translations)
-        confidences = [_mean_confidence([*islice(left, len(text.sentences))]) for text in self.texts]
+        confidences = map(_mean_confidence, self._by_text(translations))
+        aligned = [self.alignment(*one) for one in enumerate(translations)] if self.job.alignment else []
+        of_texts = zip(zip(*by_rank, strict=True), confidences, self._by_text(aligned), strict=True)
         return [
             TranslatedText(
-                best, [text for text in dict.fromkeys(others) if text not in ("", best)], confidence
+                best, [text for text in dict.fromkeys(others) if text not in ("", best)], confidence, own
             )
-            for (best, *others), confidence in zip(zip(*by_rank, strict=True), confidences, strict=True)
+            for (best, *others), confidence, own in of_texts
         ]
+
+    def alignment(self, number: int, translation: Translation) -> Alignment:
+        """Return the alignment of sentence `number` with its `translation`, for a job with `alignment`."""
+        source, target = UNIT.findall(self.sentences[number]), UNIT.findall(translation.text)
+        shares_TS = translation.shares_TS
+        return Alignment(source, target, [] if shares_TS is None else links(shares_TS))
 
     def added(self, translations: Sequence[str]) -> str:
         """Return the text that the last of `translations` adds: separator and translation. The last sentence
@@ -94,8 +121,13 @@ class Documents:
 
     def _texts(self, translations: Sequence[TranslatedSentence]) -> list[str]:
         """Return the translated texts, given one translation for each sentence of all texts."""
-        left = iter(translations)
-        return [text.translated([*islice(left, len(text.sentences))], self._joined) for text in self.texts]
+        by_text = zip(self.texts, self._by_text(translations), strict=True)
+        return [text.translated(own, self._joined) for text, own in by_text]
+
+    def _by_text(self, values: Sequence[Value]) -> list[list[Value]]:
+        """Return the values of each text, given one value for each sentence of all texts."""
+        left = iter(values)
+        return [[*islice(left, len(text.sentences))] for text in self.texts]
 
 
 def cut(job: Job) -> Documents:

@@ -12,6 +12,9 @@ from nmt_cli.text.tokenizers import Tokenizers
 
 TINY = 1e-6
 
+MIN_LINKED = 0.3
+"""A target unit is linked to each source unit of at least this share."""
+
 
 def unit_shares(
     tokenizers: Tokenizers,
@@ -47,6 +50,14 @@ def unit_shares(
     scales_T = shares_TS.sum(1) / np.maximum(balanced_TS.sum(1), TINY)
     scaled_TS: Shares = balanced_TS * scales_T[:, None]
     return scaled_TS
+
+
+def links(shares_TS: Shares) -> list[list[int]]:
+    """Return the sorted pairs of a source unit and a target unit that are linked. A target unit is linked to
+    the source units of at least `MIN_LINKED`, or else to those of the highest share, unless it is 0."""
+    least_T = np.clip(shares_TS.max(1, initial=0.0), TINY, MIN_LINKED)
+    pairs: list[list[int]] = np.argwhere(np.greater_equal(shares_TS.T, least_T)).tolist()
+    return pairs
 
 
 def _ends(

@@ -17,8 +17,8 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 NAMES = st.sampled_from(
-    "q source target format alternatives stream text target_lang tag_handling ignore_tags messages model n "
-    "api_key".split()
+    "q source target format alternatives stream alignment text target_lang tag_handling ignore_tags messages "
+    "model n api_key".split()
 )
 LIKELY = {
     "q": "a dog",

@@ -85,6 +85,26 @@ def test_a_stream_has_an_event_per_sentence_and_the_response_as_the_last_one(cli
     assert last == client.post("/translate", {**BASIC, "q": text}).json()
 
 
+def test_a_copied_word_is_aligned_with_itself(client: Client) -> None:
+    first, second = (
+        {"source": words, "target": words, "links": [[number, number] for number in range(len(words))]}
+        for words in (["One", "dog", "runs", "."], ["Two", "cats", "."])
+    )
+    fields = {**BASIC, "q": "One dog runs.  Two cats.", "alignment": True}
+    answer = client.post("/translate", fields).json()
+    assert answer == {"translatedText": fields["q"], "alignment": [first, second]}
+    *sentences, last = map(json.loads, client.post("/translate", {**fields, "stream": True}).events())
+    assert [one["alignment"] for one in sentences] == [first, second]
+    assert last == answer
+    texts = ["Two cats.", "", "One dog runs."]
+    assert client.post("/translate", {**fields, "q": texts}).json()["alignment"] == [[second], [], [first]]
+    page = {**fields, "q": "<p>One <b>dog</b> runs.</p>Two cats.", "format": "html"}
+    assert client.post("/translate", page).json() == {
+        "translatedText": page["q"],
+        "alignment": [first, second],
+    }
+
+
 def test_the_server_returns_the_translations_of_the_library(client: Client, german: Model) -> None:
     lines = ["abc def", "", "x" * 80, " y ", "One is. Two is.", "a\u2028b"]
     answer = client.post("/translate", {**BASIC, "q": lines}).json()
@@ -108,6 +128,7 @@ def test_the_server_returns_the_translations_of_the_library(client: Client, germ
         ({"alternatives": "1e9"}, "alternatives must be a whole number."),
         ({"format": "pdf"}, "format must be text or html."),
         ({"stream": "maybe"}, "stream must be true or false."),
+        ({"alignment": 2}, "alignment must be true or false."),
     ],
     ids=str,
 )
@@ -122,7 +143,9 @@ def test_a_pair_can_use_a_pivot_language(made_models: Path, german: Model, servi
     with load(made_models / "french", device="cpu", threads=1, config=SPLIT) as french:
         client = serving({"fr": french, "de": german})
         fields = {"q": "Un chien. Deux chats.", "source": "fr", "target": "de", "alternatives": 1}
-        assert client.post("/translate", fields).json()["translatedText"] == "Un chien. Deux chats."
+        answer = client.post("/translate", {**fields, "alignment": True}).json()
+        assert answer["translatedText"] == "Un chien. Deux chats."
+        assert [one["links"] for one in answer["alignment"]] == [[[0, 0], [1, 1], [2, 2]]] * 2
         offered = {one["code"]: one["targets"] for one in client.get("/languages").json()}
         assert offered == {"fr": ["en", "de"], "en": ["de"], "de": []}
         guessed = client.post("/translate", {**fields, "source": "auto", "q": "Le chien est dans la maison."})

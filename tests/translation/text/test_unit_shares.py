@@ -9,7 +9,7 @@ from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tag_placement import Shares
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
-from nmt_cli.translation.text.unit_shares import unit_shares
+from nmt_cli.translation.text.unit_shares import links, unit_shares
 
 LINES = ["a cat sat on it", "cats sat"]
 TOKENIZERS = learn_tokenizers(
@@ -66,3 +66,19 @@ def test_without_attention_all_shares_are_zero() -> None:
     hypothesis = Hypothesis(encode("cat"), 0.0, [])
     actual = unit_shares(TOKENIZERS, "a cat", [Sentence(0, encode("a cat"))], [{}], "cat", [hypothesis])
     assert actual.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("shares_TS", "expected"),
+    [
+        ([[0.6, 0.4], [0.1, 0.9]], [[0, 0], [1, 0], [1, 1]]),
+        ([[0.2, 0.1]], [[0, 0]]),
+        ([[0.0, 0.0]], []),
+        ([[], []], []),
+    ],
+    ids=["large shares", "the best", "no attention", "an empty source"],
+)
+def test_words_with_large_shares_or_the_best_are_linked(
+    shares_TS: list[list[float]], expected: list[list[int]]
+) -> None:
+    assert links(np.array(shares_TS, np.float32)) == expected
