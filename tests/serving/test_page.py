@@ -12,6 +12,7 @@ from nmt_cli.api import Model
 from tests.serving.conftest import Client, Serving, listening
 
 FIELDS = {"source": "en", "target": "de", "q": "One dog.\n\nTwo cats."}
+SIDES = ("mirror", "translation")
 
 
 def test_the_policy_allows_only_the_scripts_and_styles_of_the_page(client: Client) -> None:
@@ -48,15 +49,22 @@ def test_the_attention_page_is_limited(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_a_browser_translates_and_reports_refusals(
+def test_a_browser_translates_colours_words_and_reports_refusals(
     german: Model, serving: Serving, shown_by_browser: Callable[..., str]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)
+    pointing = "document.querySelector('#translation .word').dispatchEvent(new Event('pointerenter'))"
     with listening(client.app) as (host, port):
         address = f"http://{host}:{port}"
-        text = "One%20dog%20runs.%0A%0ATwo%20cats."
-        shown = shown_by_browser(f"{address}/#source=auto&target=de&q={text}", "!byId('copy').disabled")
+        text = "source=auto&target=de&q=One%20dog%20runs.%0A%0ATwo%20cats."
+        shown = shown_by_browser(f"{address}/#{text}", f"!byId('copy').disabled && {pointing}")
         refused = shown_by_browser(f"{address}/#q={'a' * 201}", "document.querySelector('#status.wrong')")
-    assert '<span lang="de">One dog runs.</span>\n\n<span lang="de">Two cats.</span>' in shown
     assert "Detected English" in shown
     assert "The text has 201 characters. Send at most 200 at a time." in refused
+    sides = [re.findall(rf'<\w+ id="{side}".*?>(.*?)</(?:div|output)>', shown, re.S) for side in SIDES]
+    assert [re.sub("<.*?>", "", html) for (html,) in sides] == ["One dog runs.\n\nTwo cats."] * 2
+    source, target = (re.findall(r'class="(.*?)" style="--hue: (\d+);">(.*?)<', html) for (html,) in sides)
+    assert source == target
+    assert [word for *_, word in source] == ["One", "dog", "runs", ".", "Two", "cats", "."]
+    assert [word for look, _, word in source if look == "word on"] == ["One"]
+    assert [hue for _, hue, _ in source[:4]] == ["0", "45", "90", "135"]

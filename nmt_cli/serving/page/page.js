@@ -4,6 +4,7 @@
 const { languages, targets, maxCharacters, needsKey } = pageData();
 const ALTERNATIVES = 3;
 const TYPING_PAUSE = 350; // milliseconds without a key press before the text is translated
+const HUES = 8;
 const state = { translation: "", source: "", request: null, timer: 0, alternatives: false };
 
 const named = (code) => element("option", { value: code }, languages[code] ?? code);
@@ -55,6 +56,7 @@ function fit() {
 function typed(after = TYPING_PAUSE) {
   clearTimeout(state.timer);
   state.request?.abort();
+  byId("mirror").replaceChildren();
   byId("translation").classList.add("old");
   fit();
   state.timer = setTimeout(translate, after);
@@ -81,12 +83,45 @@ function fields(source) {
 function clear() {
   byId("translation").classList.remove("old");
   byId("translation").replaceChildren();
+  end({ translatedText: "" });
 }
 
-/** Show a translated sentence after the others. The first one replaces the translation before. */
-function add({ sentence, translatedText, blanks }) {
-  if (sentence === 0) clear();
-  byId("translation").append(element("span", { lang: byId("to").value }, translatedText), blanks);
+/** Append `text` to `parent`. Return the element of each of its `words`. */
+function append(parent, text, words) {
+  let end = 0;
+  const elements = words.map((word) => {
+    const start = text.indexOf(word, end);
+    const span = element("span", {}, word);
+    parent.append(text.slice(end, start), span);
+    end = start + word.length;
+    return span;
+  });
+  parent.append(text.slice(end));
+  return elements;
+}
+
+/** Show a translated sentence after the others. The first one replaces the translation before. Linked words
+ * have the same colour. Pointing at a translated word highlights it and its source words. */
+function add({ sentence, source, translatedText, blanks, alignment }) {
+  if (sentence === 0) {
+    clear();
+    showStatus("…");
+  }
+  const shown = element("span", { lang: byId("to").value });
+  byId("translation").append(shown, blanks);
+  const sources = append(byId("mirror"), source, alignment.source);
+  const targets = append(shown, translatedText, alignment.target);
+  byId("mirror").append(blanks);
+  for (const [from, to] of alignment.links) {
+    const pair = [sources[from], targets[to]];
+    for (const word of pair.filter((one) => !one.className)) {
+      word.className = "word";
+      word.style.setProperty("--hue", (from % HUES) * (360 / HUES));
+    }
+    const highlight = (on) => pair.forEach((word) => word.classList.toggle("on", on));
+    targets[to].addEventListener("pointerenter", () => highlight(true));
+    targets[to].addEventListener("pointerleave", () => highlight(false));
+  }
 }
 
 /** Complete the page after all sentences of a translation. */
@@ -115,13 +150,10 @@ async function* events(response) {
 
 /** Translate the text. `typed` aborts the request, which drops its sentences on the server. */
 async function translate() {
-  if (!byId("text").value.trim()) {
-    clear();
-    return end({ translatedText: "" });
-  }
+  if (!byId("text").value.trim()) return clear();
   const { signal } = (state.request = new AbortController());
   const headers = { "Content-Type": "application/json" };
-  const body = JSON.stringify({ ...fields(byId("from").value), stream: true });
+  const body = JSON.stringify({ ...fields(byId("from").value), stream: true, alignment: true });
   showStatus("…");
   try {
     const response = await fetch("translate", { method: "POST", headers, body, signal });
