@@ -1,11 +1,11 @@
-"""Choose the checkpoints to average: the newest, the best, or some that are minutes apart."""
+"""Choose the checkpoints to average: the newest, the best, or those that the user names."""
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.checkpoints.finding import checkpoints, find_model
-from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.errors import Caution, UserError
 
 
@@ -32,33 +32,6 @@ def best(run: Path, count: int) -> list[Path]:
         message = f"--best {count} found only {len(ranked)} validated checkpoints in {run}: {steps}"
         warnings.warn(f"{message}. checkpoints.keep_best={count} keeps more", Caution, stacklevel=2)
     return [existing[step] for step in ranked[:count]]
-
-
-def apart(run: Path, minutes: float, count: int) -> list[Path]:
-    """Return `count` checkpoints about `minutes` of training apart, oldest first, up to the newest. Going
-    back, take the checkpoint nearest to `minutes` before the last one taken. The newer one wins a tie. Raise
-    `UserError` if a distance is off by over half of `minutes`, too few exist, or a time is not stored."""
-    existing = checkpoints(run)
-    states = {step: read_state(folder) for step, folder in existing.items()}
-    if untimed := [existing[step] for step, state in states.items() if "seconds" not in state]:
-        raise UserError(f"{untimed[0] / STATE} has no training time. Use --last without --every-minutes.")
-    ages = {step: state["seconds"] / 60 for step, state in states.items()}
-    left = sorted(ages, reverse=True)
-    chosen = left[:1]
-    while len(chosen) < count and (older := [step for step in left if step < chosen[-1]]):
-        target = ages[chosen[-1]] - minutes
-        step = min(older, key=lambda step: abs(ages[step] - target))
-        if abs(ages[step] - target) > minutes / 2:
-            break
-        chosen.append(step)
-    if len(chosen) < count:
-        times = ", ".join(f"step {step} at {age:.1f}" for step, age in ages.items())
-        raise UserError(
-            f"--last {count} needs {count} checkpoints about {minutes:g} minutes apart, but {run} has "
-            f"{len(chosen)}. Its checkpoints are {times or 'none'} (minutes of training). "
-            "Use a smaller --last, or another --every-minutes."
-        )
-    return [existing[step] for step in reversed(chosen)]
 
 
 def named(paths: Sequence[Path]) -> list[Path]:

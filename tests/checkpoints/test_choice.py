@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.checkpoints.choice import apart, best, named, newest
+from nmt_cli.checkpoints.choice import best, named, newest
 from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, point
 from nmt_cli.errors import Caution
 from tests.checks import refusal
 
 Save = Callable[[int], Path]
-Minutes = list[float]
 
 
 def stated(run: Path, step: int, **state: object) -> Path:
@@ -77,49 +76,6 @@ def test_a_run_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
     judged(tmp_path, [1, 2, 3], {})
     message = "--best 3 is too large: {} has no validated checkpoints. Name models instead, or train "
     assert refusal(best, tmp_path, 3).startswith(message.format(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("minutes", "expected"),
-    [
-        ([0, 10, 20, 30, 40, 50], [20, 30, 40, 50]),
-        ([0, 10.1, 20.2, 30.3, 40.4], [10.1, 20.2, 30.3, 40.4]),
-        ([0, 12, 24, 36], [0, 12, 24, 36]),
-        ([float(3 * i) for i in range(21)], [33, 42, 51, 60]),
-        ([0, 8, 12, 20, 30], [0, 12, 20, 30]),
-        ([0, 7, 11, 15, 25], [0, 7, 15, 25]),
-        ([5, 15, 25, 34, 35, 36], [5, 15, 25, 36]),
-    ],
-    ids=["exact", "a little late", "each late", "finer", "twelve for ten", "a tie: the newer", "newest"],
-)
-def test_checkpoints_are_minutes_apart_counted_back_from_the_newest(
-    tmp_path: Path, minutes: Minutes, expected: Minutes
-) -> None:
-    for number, minute in enumerate(minutes):
-        stated(tmp_path, number, seconds=60 * minute)
-    assert [minutes[step] for step in steps(apart(tmp_path, 10, 4))] == expected
-
-
-@pytest.mark.parametrize(
-    ("minutes", "count"),
-    [([0, 10, 20], 3), ([0, 40, 50], 2), ([46, 47, 48, 49, 50], 1), ([0, 16, 26], 2), ([], 0)],
-    ids=["too few", "a gap", "too near", "more than half too far", "none"],
-)
-def test_too_few_checkpoints_at_the_interval_are_an_error_that_lists_them(
-    tmp_path: Path, minutes: Minutes, count: int
-) -> None:
-    for number, minute in enumerate(minutes):
-        stated(tmp_path, number, seconds=60 * minute)
-    times = ", ".join(f"step {number} at {minute:.1f}" for number, minute in enumerate(minutes)) or "none"
-    assert refusal(apart, tmp_path, 10, 4) == (
-        f"--last 4 needs 4 checkpoints about 10 minutes apart, but {tmp_path} has {count}. Its checkpoints "
-        f"are {times} (minutes of training). Use a smaller --last, or another --every-minutes."
-    )
-
-
-def test_a_checkpoint_without_its_training_time_is_refused(tmp_path: Path) -> None:
-    folder = stated(tmp_path, 7)
-    assert refusal(apart, tmp_path, 10, 1).startswith(f"{folder}/state.json has no training time")
 
 
 def test_models_are_named_by_run_link_or_folder(save: Save, tmp_path: Path) -> None:

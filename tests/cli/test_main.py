@@ -216,7 +216,7 @@ OPTIONS = {
     "workers out overwrite config set settings",
     "train": "out preset max-steps batch-tokens max-tokens-per-device seed device devices threads "
     "validate-every save-every init-from deterministic dry-run config set settings",
-    "average-checkpoints": "out last best every-minutes select licence",
+    "average-checkpoints": "out last best select licence",
     "translate": "beam length-penalty n-best precision threads device devices input output format attention "
     "config set settings",
     "serve": "host port api-keys precision threads device config set settings",

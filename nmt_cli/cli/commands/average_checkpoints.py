@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt_cli.cli.options import COUNT, EXISTING_FOLDER, FOLDER, Command, Number, common, printer
+from nmt_cli.cli.options import COUNT, EXISTING_FOLDER, FOLDER, Command, common, printer
 from nmt_cli.errors import printable
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ LAST = 5
 @click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
 @click.option("--last", type=COUNT, help=f"Average the N newest checkpoints.  [default: {LAST}]")
 @click.option("--best", type=COUNT, help="Average the N best checkpoints by validation score.")
-@click.option(
-    "--every-minutes",
-    type=Number(click.FLOAT, more_than=0),
-    help="Take the --last checkpoints about N minutes apart.",
-)
 @click.option("--select", is_flag=True, help="Try several averages, and keep the best on validation.")
 @click.option("--licence", default="", help="Licence of the data, for README.md.")
 @common
@@ -38,7 +33,6 @@ def average_checkpoints(
     out: Path,
     last: int | None,
     best: int | None,
-    every_minutes: float | None,
     select: bool,
     licence: str,
     quiet: bool,
@@ -54,9 +48,9 @@ def average_checkpoints(
 
     The result has a model card, README.md, and lists the steps in config.json.
     """
-    options = {"--last": last, "--best": best, "--every-minutes": every_minutes, "--select": select or None}
+    options = {"--last": last, "--best": best, "--select": select or None}
     used = [flag for flag, value in options.items() if value is not None]
-    if len(used) > 1 and used != ["--last", "--every-minutes"]:
+    if len(used) > 1:
         raise click.UsageError(f"{used[0]} has no effect with {used[1]}. Use one of them.")
 
     from nmt_cli.checkpoints import choice
@@ -79,7 +73,7 @@ def average_checkpoints(
         won, about = _selected(run, out, about, quiet)
         folders, file = won.average.folders, won.average.file
     else:
-        folders = _chosen(run, last, best, every_minutes)
+        folders = choice.best(run, best) if best else choice.newest(run, last or LAST)
     parts = average(folders, out, file, about)
     printer(quiet)(_summary(out, parts, None if several else run))
 
@@ -94,18 +88,6 @@ def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
     steps = ", ".join(str(part.step) for part in parts)
     origin = f"step{'s' if len(parts) > 1 else ''} {steps} of {run}"
     return f"{out}: {kind} of {origin if run else ', '.join(str(part.folder) for part in parts)}"
-
-
-def _chosen(run: Path, last: int | None, best: int | None, every_minutes: float | None) -> Sequence[Path]:
-    """Return the `best` checkpoints by validation score. If `best` is None, return the `last` newest, by
-    default `LAST`. With `every_minutes`, the newest are about that many minutes apart."""
-    from nmt_cli.checkpoints import choice
-
-    if best:
-        return choice.best(run, best)
-    if every_minutes:
-        return choice.apart(run, every_minutes, last or LAST)
-    return choice.newest(run, last or LAST)
 
 
 def _selected(run: Path, out: Path, about: "About", quiet: bool) -> tuple["Trial", "About"]:
