@@ -7,12 +7,12 @@ import re
 import sys
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from nmt_cli.errors import UserError, does_not_exist
 from nmt_cli.runtime.hashes import sha256_of
@@ -77,16 +77,10 @@ def lines(path: Path) -> Iterator[bytes]:
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
     """Yield the lines that `lines` yields, in lists of `size`. The last may be shorter. Messages name the
     file `name`, or `path` for "". Also raise `UserError` for a list of over `MOST_BYTES_HELD` bytes."""
-    with open_bytes(path) as stream:
-        yield from blocks_of(stream, name or str(path), size)
-
-
-def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
-    """Yield the lines of an open stream in lists of `size`. The last may be shorter. Raise `UserError`,
-    naming the stream `name`, for UTF-16, a line over `LONGEST_BYTES` or a list over `MOST_BYTES_HELD`."""
+    name = name or str(path)
     block: list[bytes] = []
     first, held_bytes = 1, 0
-    for content in _whole_lines(stream, name):
+    for content in _whole_lines(path, name):
         # Splitting many lines in one call takes a fifth of the time of a call per line.
         block += content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
         held_bytes += len(content)
@@ -101,49 +95,32 @@ def blocks_of(stream: IO[bytes], name: str, size: int) -> Iterator[list[bytes]]:
 
 def count_lines(path: Path, name: str = "") -> int:
     """Return the number of lines that `lines` yields. Messages call the file `name`, or `path` for ""."""
-    with open_bytes(path) as stream:
-        return count_lines_of(stream, name or str(path))
+    contents = _whole_lines(path, name or str(path))
+    return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in contents)
 
 
-def count_lines_of(stream: IO[bytes], name: str) -> int:
-    """Read an open stream to its end and return its number of lines. Raise `UserError`, which calls the
-    stream `name`, for UTF-16 and a line that is too long."""
-    return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
-
-
-def equal_count(names: Sequence[str], counts: Sequence[int]) -> int:
-    """Return the line count of all files. If counts differ or are 0, raise `UserError` with the `names`."""
-    if counts[0] != counts[-1]:
-        raise UserError(
-            f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
-            "they must match line for line."
-        )
-    if not counts[0]:
-        raise UserError(f"{names[0]} is empty. Give a file with at least one line.")
-    return counts[0]
-
-
-def _whole_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
+def _whole_lines(path: Path, name: str) -> Iterator[bytes]:
     """Yield the content in large parts of whole lines. Only the last part may lack a line feed at its end.
     Remove a byte-order mark. Raise `UserError` for UTF-16 or a line of over `LONGEST_BYTES`."""
     number, partial = 1, b""
-    block = stream.read(BLOCK)
-    if block.startswith(UTF16_MARKS):
-        raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
-    block = block.removeprefix(BOM_UTF8)
-    while block:
-        end = block.find(b"\n")
-        # Only a line that began in an earlier block can be too long: the limit is larger than a block.
-        refuse_large(len(partial) + (len(block) if end < 0 else end), f"{name} line {number:,}")
-        if end < 0:
-            partial += block
-        else:
-            complete, _, after = block.rpartition(b"\n")
-            yield partial + complete + b"\n"
-            number, partial = number + block.count(b"\n"), after
+    with open_bytes(path) as stream:
         block = stream.read(BLOCK)
-    if partial:
-        yield partial
+        if block.startswith(UTF16_MARKS):
+            raise UserError(f"{name} is UTF-16. Turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
+        block = block.removeprefix(BOM_UTF8)
+        while block:
+            end = block.find(b"\n")
+            # Only a line that began in an earlier block can be too long: the limit is larger than a block.
+            refuse_large(len(partial) + (len(block) if end < 0 else end), f"{name} line {number:,}")
+            if end < 0:
+                partial += block
+            else:
+                complete, _, after = block.rpartition(b"\n")
+                yield partial + complete + b"\n"
+                number, partial = number + block.count(b"\n"), after
+            block = stream.read(BLOCK)
+        if partial:
+            yield partial
 
 
 def decoded(raw: bytes, rule: str, location: str) -> str | None:

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from nmt_cli.corpus import archives, arrow, files, records, sgm, tmx
+from nmt_cli.corpus import arrow, files, records, sgm, tmx
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
 from nmt_cli.language import THREE_LETTERS
 
 STDIN = Path("-")
-Form = Literal["lines", "tsv", "jsonl", "tmx", "zip", "arrow", "sgm"]
+Form = Literal["lines", "tsv", "jsonl", "tmx", "arrow", "sgm"]
 FORM_OF: dict[str, Form] = {
     ".tsv": "tsv",
     ".xml": "sgm",
     tmx.SUFFIX: "tmx",
-    archives.SUFFIX: "zip",
     arrow.PARQUET: "arrow",
     **dict.fromkeys(records.JSONL_SUFFIXES, "jsonl"),
 }
@@ -82,8 +81,6 @@ class Corpus:
         match self.form:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
-            case "zip":
-                return archives.count(self.source, self.languages)
             case "arrow":
                 return self._at_least_one(arrow.count(self.files))
             case "tsv" if self._header:
@@ -91,11 +88,18 @@ class Corpus:
             case _:
                 names = self.names or tuple(map(str, self.files))
                 counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
-                return files.equal_count(names, counts)
+                if counts[0] != counts[-1]:
+                    raise UserError(
+                        f"{names[0]} has {counts[0]:,} lines, {names[-1]} has {counts[-1]:,}: "
+                        "they must match line for line."
+                    )
+                return self._at_least_one(counts[0])
 
     def _at_least_one(self, count: int) -> int:
         if count < 1:
-            raise UserError(f"{self._name('source')} holds no pair. Give one with at least one.")
+            raise UserError(
+                f"{self._name('source')} is empty: it has no pair. Give a file with at least one."
+            )
         return count
 
     def blocks(self, size: int) -> Iterator[Block]:
@@ -106,8 +110,6 @@ class Corpus:
             sides = (self.source, self._name("source")), (self.target, self._name("target"))
             # `count` found equal lengths. Strict, because a file may have changed since.
             blocks = zip(*(files.blocks(file, size, name) for file, name in sides), strict=True)
-        elif self.form == "zip":
-            blocks = archives.blocks(self.source, self.languages, size)
         else:
             blocks = self._grouped(self._pairs(), size)
         first = 1
@@ -130,7 +132,7 @@ class Corpus:
         return str(self.source if side == "source" else self.target)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
-        """Yield (source, target) or, with scores, (source, target, score). Not for form "lines" or "zip"."""
+        """Yield (source, target) or, with scores, (source, target, score). Not for form "lines"."""
         match self.form:
             case "sgm":
                 return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
@@ -257,6 +259,8 @@ def _single_file(file: Path) -> Corpus:
     for ending in files.endings(file):
         if ending in FORM_OF:
             return Corpus(_name(file), file, file, FORM_OF[ending])
+        if ending == ".zip":
+            raise UserError(f"{file} is a zip archive. Unpack it, and give its files as SOURCE:TARGET.")
     raise UserError(
         f"{file} is one file, but a parallel corpus has two sides. "
         f"Give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in "

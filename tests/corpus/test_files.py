@@ -10,15 +10,15 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus import files
-from nmt_cli.corpus.files import blocks, blocks_of, count_lines, decoded, lines, open_bytes, sha256
+from nmt_cli.corpus.files import blocks, count_lines, decoded, lines, open_bytes, sha256
 from nmt_cli.errors import UserError
 from tests.checks import refusal
 
@@ -182,9 +182,12 @@ class Endless(io.RawIOBase):
         (b"x" * 99_999 + b"\n", "text lines 1 to 2,5..: more than 268,435,456 bytes"),
     ],
 )
-def test_an_endless_line_is_an_error_before_it_fills_the_memory(unit: bytes, why: str) -> None:
+def test_an_endless_line_is_an_error_before_it_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch, unit: bytes, why: str
+) -> None:
+    monkeypatch.setattr(files, "open_bytes", lambda path: nullcontext(Endless(unit)))
     with pytest.raises(UserError, match=why):
-        next(blocks_of(cast(BinaryIO, Endless(unit)), "text", 10_000))
+        next(blocks(Path("text"), 10_000))
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])

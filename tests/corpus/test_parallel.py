@@ -98,6 +98,7 @@ def test_two_sides_are_found_and_named_after_their_files(
         ("b", "a", "there is no {0}/a.en,"),
         ("x", ".", "a directory: name the files in it"),
         ("corpus_txt", "corpus.txt", "two sides"),
+        ("de-en_zip", "de-en.zip", "{0}/de-en.zip is a zip archive. Unpack it, and give its files as"),
         ("a_sgm b_de", "a.sgm:b.de", "Give two of a kind"),
         ("x_en x_de", "x.en:gone.de", "{0}/gone.de does not exist"),
         ("x_en x_de", "gone.en:x.de", "{0}/gone.en does not exist"),

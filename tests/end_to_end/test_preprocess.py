@@ -222,7 +222,7 @@ def test_pairs_on_stdin_make_the_same_dataset_every_time(
     ("text", "messages"),
     [
         ("a\tb\nc\n", ["stdin line 2 has 1 columns", "one tab"]),
-        ("", ["stdin is empty", "at least one line"]),
+        ("", ["stdin is empty", "at least one"]),
     ],
 )
 def test_invalid_pairs_on_stdin_are_an_error_of_one_line(

@@ -27,8 +27,7 @@ CORPUS is one of:
 \b
 PREFIX         two files, PREFIX.LANG for each language
 SOURCE:TARGET  two files
-FILE           .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm
-               or .xml
+FILE           .tsv, .jsonl, .tmx, .parquet, a WMT .sgm or .xml
 FOLDER         a folder that the library datasets or mtdata wrote
 -              tab-separated pairs on stdin
 
