@@ -358,8 +358,7 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
     """Return the message about an unknown entry, with a suggestion, a reason or all names in `keys`."""
     section, _, name = entry.name.partition(".")
     if similar := named_here(name or section, keys):
-        needed = {keys[one.partition("=")[0]][0].metadata.get("needs") for one in similar} - {"", None}
-        hint = f"did you mean {' or '.join(similar)}{''.join(f' with {one}' for one in needed)}?"
+        hint = f"did you mean {' or '.join(similar)}?"
     else:
         siblings = [other for other in keys if other.startswith(f"{section}.")]
         hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys)

@@ -48,7 +48,7 @@ def suggestions(command: str, option: str) -> list[str]:
     with pytest.raises(click.UsageError, match=f"No such option '{option}'") as caught:
         group.commands[command].make_context(command, [option])
     match = re.search(r": did you mean (.*)\?$", caught.value.message)
-    return [re.sub(r" \([^()]*\)$", "", part) for part in re.split(" or (?=--)", match[1])] if match else []
+    return re.split(" or (?=--)", match[1]) if match else []
 
 
 def accept(command: click.Command, words: list[str]) -> None:
@@ -108,11 +108,7 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
     [
         ("train --dropout 0.3", "'--dropout': did you mean --set model.residual_dropout=0.3?"),
         ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
-        ("train --lr -1", "--set schedule.kind=inverse-sqrt --set schedule.peak=0.0007 (more than 0)?"),
-        ("train --clip-norm 1", "'--clip-norm': did you mean --set optimizer.clip_norm=1?"),
         ("train --weight-decay 0.1", "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?"),
-        ("train --optimizer sgd", "did you mean --set optimizer.kind=adam (adam | adamw)?"),
-        ("train --max-epochs 3", "did you mean --set training.max_epochs=3?"),
         ("train --every-steps 9", "--set validation.every_steps=9 or --set checkpoints.every_steps=9?"),
         ("train --freeze-encoder", "did you mean --set 'start.freeze=[\"encoder.*\"]'?"),
         ("train --max-tokens 4096", "did you mean --batch-tokens?"),
@@ -121,40 +117,22 @@ def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
         ("train --update-freq 8", "a step has --batch-tokens on any hardware"),
         ("train -batch_size 64", "did you mean --batch-tokens?"),
         ("train --d_model 512", "did you mean --set model.width=512?"),
-        ("train --patience 5", "did you mean --set validation.patience=5?"),
         ("train --reset-optimizer", "--init-from RUN --out NEW."),
-        ("train --user-dir mine", "'--user-dir': nmt loads no user code."),
         ("train --max-step 9", "did you mean --max-steps?"),
         ("translate m --lenpen 0.6", "did you mean --length-penalty?"),
         ("translate m --fp16", "did you mean --precision fp16?"),
-        ("translate m --batch-size 32", "did you mean --set search.rows=32?"),
         ("translate m --remove-bpe", "not needed: input and output are plain text."),
         ("translate m --temperature 0.7", "--set search.sample=true --set search.temperature=0.7?"),
         ("translate m --bean 4", "did you mean --beam?"),
         ("translate m --ban house", "did you mean --set 'search.ban=[\"house\"]'?"),
-        ("translate m --source text", "did you mean --input?"),
-        ("translate m --constraints", "'--constraints': not available: input.prefix sets the beginning"),
-        (
-            "translate m --retain-dropout",
-            "'--retain-dropout': not available: models translate without dropout",
-        ),
-        (
-            "translate m --model-overrides x",
-            "'--model-overrides': not available: models translate without dropout",
-        ),
-        ("preprocess --trainpref x", "did you mean --train?"),
         ("preprocess --joined-dictionary", "did you mean --joint?"),
         ("preprocess --only-source", "'--only-source': a dataset always has both languages"),
         ("preprocess --lowercase train.en", "did you mean --set text.lowercase=true?"),
         ("average-checkpoints --inputs a", "'--inputs': give the models without a flag:"),
-        ("average-checkpoints --num-epoch-checkpoints 5", "did you mean --last?"),
-        ("score --tokenize 13a", "did you mean --set bleu.tokenizer=13a?"),
         ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
         ("train d --max-step 9 --fp 16 --out r", "did you mean --max-steps? No such option '--fp'.\n"),
         ("average run", "No such command 'average'. Did you mean average-checkpoints?"),
         ("trian", "No such command 'trian'. Did you mean train?"),
-        ("generate", "No such command 'generate'. Did you mean translate?"),
-        ("evaluate", "No such command 'evaluate'. Did you mean score?"),
         ("fairseq-train", "No such command 'fairseq-train'. Did you mean train?"),
         ("translate.py", "No such command 'translate.py'. Did you mean translate?"),
         ("xyzzy", "No such command 'xyzzy'."),

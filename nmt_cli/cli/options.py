@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
-from nmt_cli.errors import UserError, does_not_exist, printable
+from nmt_cli.errors import does_not_exist, printable
 from nmt_cli.other_toolkits import named_here, not_here, spelt_like
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
 
@@ -128,7 +128,7 @@ class Command(click.Command):
 
     def _hint(self, option: str, value: str) -> str:
         """Return the end of the error about an unknown `option`: suggestions, a reason, or ".". A suggested
-        setting has `value`, the word after the option or "", if valid."""
+        setting has `value`, the word after the option or ""."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
@@ -139,30 +139,20 @@ class Command(click.Command):
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
         """Return `suggestion`, a name and perhaps a value, as the user would type it. A setting, by name in
         `settings`, becomes "--set NAME=VALUE", after an assignment that the setting needs. The value is the
-        suggested one if valid, else the user's `value` if valid, else an example, followed by its bounds. An
-        option loses a value that is not among its choices."""
+        suggested one, else the user's `value`, else an example. An option loses a value that is not among its
+        choices."""
         name, _, fixed = suggestion.partition("=")
         if name not in settings:
             flag, _, choice = suggestion.partition(" ")
             choices = next(getattr(param.type, "choices", ()) for param in self.params if flag in param.opts)
             return flag if choice and choices and choice not in choices else suggestion
         setting = settings[name]
-        needed = [setting.needs] if setting.needs else []
-        texts = (fixed, value, value and toml_literal([value]))
-        usable = (text for text in texts if text and self._accepts([*needed, f"{name}={text}"]))
-        takes = ""
-        if not (example := next(usable, "")):
-            example, takes = _values(setting)[0], f" ({setting.takes})" if setting.takes else ""
-        words = " ".join(f"--set {shlex.quote(word)}" for word in (*needed, f"{name}={example}"))
-        return f"{words}{takes}"
-
-    def _accepts(self, assignments: Sequence[str]) -> bool:
-        """Return whether these assignments, taken together, are valid settings of the command."""
-        try:
-            read(self.settings, assignments=assignments)
-        except UserError:
-            return False
-        return True
+        if isinstance(setting.default, bool):
+            value = ""  # the user's option was a flag, and the next word is something else
+        elif isinstance(setting.default, tuple) and value:
+            value = toml_literal([value])
+        words = (setting.needs, f"{name}={fixed or value or _values(setting)[0]}")
+        return " ".join(f"--set {shlex.quote(word)}" for word in words if word)
 
 
 class CommandWithSettings(Command):
