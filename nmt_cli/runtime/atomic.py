@@ -48,7 +48,8 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         with reporting_full_disk(out):
             recover(out)
             shutil.rmtree(replaced, ignore_errors=True)
-            _empty(staging)
+            for entry in staging.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             yield staging
             for path in [*staging.rglob("*"), staging]:
                 reach_disk(path)
@@ -153,14 +154,6 @@ def _lock(staging: Path, out: Path) -> int:
 
 def _busy(out: Path) -> UserError:
     return UserError(f"another run is writing {out} now. Wait for it, or choose another path.")
-
-
-def _empty(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def reach_disk(path: Path) -> None:

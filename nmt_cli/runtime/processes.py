@@ -51,8 +51,8 @@ def crew(
     function that takes the tasks of a round and yields the results of `work` in order. Use all results of a
     call before the next call."""
     with ExitStack() as stack:
-        connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
-        yield lambda tasks: _shared(connections, iter(tasks))
+        processes = [stack.enter_context(child("spawn", _serve, work)) for _ in range(workers)]
+        yield lambda tasks: _shared([connection for _, connection in processes], iter(tasks))
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
@@ -75,17 +75,9 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
     """Return the result of `work` on `task`, computed by a process that ends afterwards. Raise the error of
     `work`, and `UserError` if the process was killed. The process helps with libraries that ignore Ctrl-C for
     long or never free their memory."""
-    with _worker(work) as worker:
-        _send(worker, task)
-        result: Result = _receive(worker)
+    with crew(work, 1) as share:
+        (result,) = share([task])
         return result
-
-
-@contextmanager
-def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """Start a process that does `work` on tasks until the end of the block. Yield the connection to it."""
-    with child("spawn", _serve, work) as (_, connection):
-        yield connection
 
 
 StartMethod = Literal["fork", "spawn"]

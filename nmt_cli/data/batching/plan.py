@@ -4,7 +4,6 @@ An epoch is planned shard by shard, so memory and start time do not grow with th
 blocks of neighbouring pairs from the whole corpus, so reads are mostly sequential.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
-from nmt_cli.runtime.atomic import reporting_full_disk
+from nmt_cli.runtime.atomic import file_written_whole
 
 BLOCK = 1024
 """Neighbouring pairs that are in the same shard."""
@@ -48,14 +47,9 @@ class Shard:
 
     def save(self, path: Path) -> None:
         """Write the file `path`, which appears complete or not at all. Raise `UserError` for a full disk."""
-        unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
-        with reporting_full_disk(path):
-            with unfinished.open("wb") as file:
-                np.save(file, np.concatenate((head, self.bounds, self.pairs)))
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
+        with file_written_whole(path) as file:
+            np.save(file, np.concatenate((head, self.bounds, self.pairs)))
 
     @classmethod
     def load(cls, path: Path) -> "Shard":
