@@ -17,7 +17,7 @@ SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 """File name of each side's SentencePiece model, in exports and in OPUS-MT's models."""
 
 EXCLUDED_BIAS = -1e4
-"""Output bias of entries that get no probability, such as padding and the source's entries in one matrix."""
+"""Output bias of entries that get no probability, such as padding."""
 
 OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
 """Search settings for a score per token and a search until no hypothesis can become better."""

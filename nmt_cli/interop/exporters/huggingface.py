@@ -1,9 +1,8 @@
 """Export folders that Hugging Face's `transformers` loads without our code.
 
 Post-norm models become Marian models, and pre-norm models Pegasus models. Both need a padding entry, which we
-append to the vocabulary. Pegasus has one matrix for both sides. With two vocabularies, it holds the source's
-entries, which get no probability, and then the target's. `nmt.json` and `nmt-tokenizer/` keep our settings
-and tokenisers, so that `nmt import` restores the model.
+append to the vocabulary. Pegasus has one matrix for both sides, so a pre-norm model must have one, too.
+`nmt.json` and `nmt-tokenizer/` keep our settings and tokenisers, so that `nmt import` restores the model.
 """
 
 import importlib
@@ -37,8 +36,6 @@ LONGEST = 1024
 
 TOGETHER = 25
 
-TARGET_END = "</s-target>"
-
 PRE_NORM = (
     "CTranslate2's converter cannot read pre-norm models in this form. Use nmt export --format ctranslate2"
 )
@@ -64,15 +61,12 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
-    `model_losses`. Require "sinusoidal" positions from 0. Require tied embeddings in a pre-norm model."""
+    `model_losses`. Require "sinusoidal" positions from 0, and one matrix for both sides if pre-norm."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
-    return messages + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
-
-
-def first_of_target(config: ModelConfig, source: int) -> int:
-    """Return the target's first id: 0, or the source size `source` if one matrix holds both vocabularies."""
-    return source if config.norm == "pre" and config.tie != "all" else 0
+    if config.norm == "pre" and config.tie != "all":
+        messages.append(f"model.tie is {config.tie} in a pre-norm model, which --format ctranslate2 supports")
+    return messages
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
@@ -80,31 +74,29 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     fp32 or fp16. Return a note if CTranslate2's converter cannot read the model, else []."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
-    target, sources = tokenizers.target.vocabulary, len(tokenizers.source.vocabulary)
-    start = model.transformer.start
-    first = first_of_target(config, sources)
-    padding = first + len(target)
+    target, start = tokenizers.target.vocabulary, model.transformer.start
+    padding = len(target)
     tensors = _tensors(weights(model.transformer), config)
     if precision == "fp16":
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_tensors(folder / importer.WEIGHTS, tensors)
     special_ids = {
         "pad_token_id": padding,
-        "eos_token_id": first + target.end,
-        "forced_eos_token_id": first + target.end,
-        "decoder_start_token_id": padding if start is None else first + start,
+        "eos_token_id": target.end,
+        "forced_eos_token_id": target.end,
+        "decoder_start_token_id": padding if start is None else start,
         "bos_token_id": None,
     }
     classes = {"architectures": [name], "model_type": kind}
-    sizes = {"vocab_size": 1 + (padding if first else sources), "decoder_vocab_size": padding + 1}
-    excluded = [[first + i] for i in (*target.never, target.unknown, len(target))]
+    sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": padding + 1}
+    excluded = [[i] for i in (*target.never, target.unknown, padding)]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
     ours = {"model": asdict(config), "trained_on": dict(model.identity.trained_on)}
     for file, content in {
         importer.CONFIG: classes | _described(config) | special_ids | sizes,
         importer.GENERATION: special_ids | search | {"bad_words_ids": excluded},
         importer.OURS: ours,
-        **_text_files(tokenizers, first),
+        **_text_files(tokenizers),
     }.items():
         text = json.dumps(content, indent=1, ensure_ascii=False)
         (folder / file).write_text(f"{text}\n", encoding="utf-8")
@@ -117,39 +109,32 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     return notes
 
 
-def _text_files(tokenizers: Tokenizers, first: int) -> dict[str, Any]:
-    """Return the contents of vocabularies and tokeniser settings by file name. The target's ids begin at
-    `first`, which is not 0 if one matrix holds both vocabularies."""
-    recipe, sides = tokenizers.recipe, (tokenizers.source, tokenizers.target)
-    source, target = ([*exported.named_entries(side.vocabulary), "<pad>"] for side in sides)
-    ids = {entry: i for i, entry in enumerate(source)}
-    target_ids = {entry: first + i for i, entry in enumerate(target)}
-    settings: dict[str, Any] = {
+def _text_files(tokenizers: Tokenizers) -> dict[str, Any]:
+    """Return the contents of vocabularies and tokeniser settings by file name."""
+    recipe = tokenizers.recipe
+    settings = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
         "target_lang": recipe.target_lang,
-        "separate_vocabs": not recipe.joint or first > 0,
+        "separate_vocabs": not recipe.joint,
         "model_max_length": 512,
     }
-    if first:
-        # The source has another end token. This one is special too, so that translations omit it.
-        end = first + tokenizers.target.vocabulary.end
-        settings["bos_token"] = TARGET_END
-        ids |= {TARGET_END: end, "<pad>": target_ids["<pad>"]}
-        target_ids = {TARGET_END if i == end else entry: i for entry, i in target_ids.items()}
-    files = {importer.VOCABULARY: ids, importer.TOKENIZER: settings}
-    return files | ({importer.TARGET_VOCABULARY: target_ids} if settings["separate_vocabs"] else {})
+    sides = {importer.VOCABULARY: tokenizers.source}
+    if not recipe.joint:
+        sides[importer.TARGET_VOCABULARY] = tokenizers.target
+    files: dict[str, Any] = {importer.TOKENIZER: settings}
+    for name, side in sides.items():
+        entries = [*exported.named_entries(side.vocabulary), "<pad>"]
+        files[name] = {entry: i for i, entry in enumerate(entries)}
+    return files
 
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return tensors by transformers' names, with a padding row, and position tables if pre-norm. Tied
-    matrices appear once. Padding, and source entries before the target's, get the bias `EXCLUDED_BIAS`."""
+    matrices appear once. Padding gets the bias `EXCLUDED_BIAS`."""
     common = export_tensors(ours, config)
     source, target, output = (common.pop(name) for name in (SOURCE, TARGET, OUTPUT))
     bias = common.pop(BIAS, torch.zeros(len(output)))
-    if first_of_target(config, len(source)):
-        output = torch.cat([source, output])
-        bias = torch.cat([bias.new_full((len(source),), exported.EXCLUDED_BIAS), bias])
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
     tensors_by_name = {f"model.{name}": tensor for name, tensor in common.items()}
     tensors_by_name["final_logits_bias"] = F.pad(bias, (0, 1), value=exported.EXCLUDED_BIAS)[None]
@@ -158,7 +143,7 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
         tensors_by_name |= {
             f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")
         }
-    if config.tie == "all" or config.norm == "pre":
+    if config.tie == "all":
         return tensors_by_name | {"model.shared.weight": output}
     tensors_by_name |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}
     return tensors_by_name if config.tie == "decoder" else tensors_by_name | {"lm_head.weight": output}

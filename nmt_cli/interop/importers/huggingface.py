@@ -62,24 +62,15 @@ NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 
 def read(folder: Path, options: ImportOptions) -> Foreign:
     """Return the model in `folder`. With empty `options`, restore our own export's settings and tokenisers.
-    Only an own export can have two vocabularies in one matrix. Raise `UserError` for unsupported models."""
+    Raise `UserError` for unsupported models, such as two vocabularies in one matrix."""
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
     if kind not in NORMS:
         raise UserError(f"{folder} is a model of kind {kind}. nmt import supports {' and '.join(NORMS)}.")
     tensors = common_tensors(_tensors(folder), usual_names, str(folder))
-    exported = (folder / OURS).is_file() and options == ImportOptions()
     if kind == "pegasus" and _separate(folder):
-        if not exported:
-            raise UserError(
-                f"{folder} has two vocabularies in one matrix. nmt import splits it only with {OURS} "
-                "beside it, and without options."
-            )
-        ids = read_ids(folder / TARGET_VOCABULARY, len(tensors[OUTPUT]))
-        first = min(ids.values(), default=0)
-        tensors[SOURCE] = tensors[SOURCE][:first]
-        tensors |= {name: tensors[name][first:] for name in {TARGET, OUTPUT, BIAS} & tensors.keys()}
-    if exported:
+        raise UserError(f"{folder} has two vocabularies in one matrix, which nmt import does not support.")
+    if (folder / OURS).is_file() and options == ImportOptions():
         return _read_own_export(folder, NAMES[kind], tensors)
     config = _config(settings, tensors, options)
     if kind == m2m100.KIND:

@@ -22,7 +22,6 @@ from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weight
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exporting import TOOLKITS, export, losses
-from nmt_cli.interop.exporters.huggingface import first_of_target
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.config import ModelConfig
@@ -34,8 +33,8 @@ from tests.model.test_variants import VARIANTS
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
 MODELS = {
     "post-norm": replace(SMALL, norm_epsilon=1e-6),
-    "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
     "untied, output bias": replace(SMALL, tie="none", output_bias=True, activation="swish"),
+    "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
 }
 EXPRESSIBLE = {
     "huggingface": SMALL,
@@ -70,9 +69,16 @@ def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> M
     return read_model(folder)
 
 
-@pytest.fixture(params=MODELS)
-def model(request: pytest.FixtureRequest, tmp_path: Path, tokenizers: Tokenizers) -> Model:
-    return random_model(tmp_path / "ours", MODELS[request.param], tokenizers)
+HELD: list[tuple[str, bool]] = [(name, True) for name in MODELS] + [
+    (name, False) for name in MODELS if "pre" not in name
+]
+"""The models that a folder of transformers can hold, and whether their tokeniser is joint."""
+
+
+@pytest.fixture(params=HELD, ids=str)
+def model(request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+    name, joint = request.param
+    return random_model(tmp_path / "ours", MODELS[name], toy_tokenizers(joint=joint))
 
 
 def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: Path) -> None:
@@ -103,19 +109,18 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
     ids = [source.vocabulary.ended(source.encode(source.prepare(line))) for line in lines]
     assert [row[: len(one)].tolist() for row, one in zip(batch.input_ids, ids, strict=True)] == ids
     chosen = torch.randint(2, 60, (16, 7), generator=torch.Generator().manual_seed(1))
-    first = first_of_target(model.identity.config, len(source.vocabulary))
     start = torch.full((16, 1), untyped.config.decoder_start_token_id)
     with torch.no_grad():
-        fed = torch.cat([start, chosen[:, :-1] + first], 1)
+        fed = torch.cat([start, chosen[:, :-1]], 1)
         theirs = untyped(**batch, decoder_input_ids=fed).logits
-        log_softmax = theirs.log_softmax(2)[:, :, first:-1]
+        log_softmax = theirs.log_softmax(2)[:, :, :-1]
         ours = logits(model.transformer, ids, chosen.tolist())
         expected = ours.view(log_softmax.shape).log_softmax(2)
     assert expected.std() > 0.5
     assert (
         log_softmax - expected
     ).abs().max() <= 1e-4  # over all entries, so that padding has no probability
-    ended = torch.cat([chosen + first, torch.full((16, 1), untyped.config.eos_token_id)], 1)
+    ended = torch.cat([chosen, torch.full((16, 1), untyped.config.eos_token_id)], 1)
     shown = tokenizer.batch_decode(ended, skip_special_tokens=True)
     assert shown == [target.decode(row) for row in chosen.tolist()]
 
@@ -233,6 +238,10 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     for form in ("huggingface", "ctranslate2", "argos"):
         with pytest.raises(UserError, match=r"d_k is 4.*decoder_window is 4"):
             export(model, form, tmp_path / "theirs")
+    for config in (replace(MODELS["pre-norm, biases"], tie=tie) for tie in ("decoder", "none")):
+        model = random_model(tmp_path / "ours", config, tokenizers)
+        with pytest.raises(UserError, match=rf"model\.tie is {config.tie} in a pre-norm model"):
+            export(model, "huggingface", tmp_path / "theirs")
     coarse = replace(SMALL, norm_epsilon=1e-3, positions="marian")
     model = random_model(tmp_path / "coarse", coarse, tokenizers)
     epsilon = r"model\.norm_epsilon is 0\.001"
