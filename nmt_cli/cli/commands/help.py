@@ -1,8 +1,6 @@
 """`nmt help`: the documentation, offline."""
 
-import os
 import re
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -43,51 +41,30 @@ def summary(page: str) -> str:
 def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     """List the pages of the documentation, or show one.
 
-    TOPIC is a page or a command. If stdout is not a terminal, the page is
-    printed as Markdown.
+    TOPIC is a page or a command. A page is Markdown, in a pager if stdout is
+    a terminal.
     """
     files, group = pages(), cast(click.Group, context.find_root().command)
     topic = Path(topic.lower()).stem  # "how-to/decode.md" is a page too
     if not topic:
         click.echo(_listed(context, files))
     elif topic in files:
-        _show(files[topic])
+        click.echo_via_pager(files[topic].read_text(encoding="utf-8"))
     elif command := group.get_command(context, topic):
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
-        mentions = {name: _text(file).lower().count(topic.lower()) for name, file in files.items()}
-        most = sorted(filter(mentions.get, mentions), key=lambda name: -mentions[name])[:3]
-        similar = " or ".join(get_close_matches(topic, files, n=1) or most)
-        hint = f"Did you mean {similar}?" if similar else "nmt help lists all pages."
+        similar = get_close_matches(topic, files, n=1)
+        hint = f"Did you mean {similar[0]}?" if similar else "nmt help lists all pages."
         raise click.UsageError(f"There is no page '{topic}'. {hint}", context)
-
-
-def _text(file: Path) -> str:
-    """Return the text of a page."""
-    return file.read_text(encoding="utf-8")
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:
     """Return a text with the topics and summaries of all pages, under the headings of their parts."""
     formatter = context.make_formatter()
     for part, heading in PARTS.items():
-        rows = [(name, summary(_text(file))) for name, file in files.items() if file.parent.name == part]
+        in_part = [file for file in files.values() if file.parent.name == part]
+        rows = [(file.stem, summary(file.read_text(encoding="utf-8"))) for file in in_part]
         if rows:
             with formatter.section(heading):
                 formatter.write_dl(rows)
     return f"{formatter.getvalue()}\nnmt help TOPIC shows a page, nmt help COMMAND the help of a command."
-
-
-def _show(file: Path) -> None:
-    """Print `file` as Markdown. On a terminal, show it in a pager."""
-    page = _text(file)
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        console = Console(width=min(Console().width, 110))
-        with console.capture() as capture:
-            console.print(Markdown(page, hyperlinks=False))
-        page = capture.get()
-        os.environ.setdefault("LESS", "FRX")  # colours, and no pager for a short page
-    click.echo_via_pager(page, color=True)

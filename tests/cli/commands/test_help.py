@@ -1,9 +1,5 @@
 """`nmt help`: the list of pages, one page, and the suggestions for an unknown one."""
 
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
@@ -38,35 +34,13 @@ def test_a_page_in_a_pipe_is_its_markdown(nmt: Callable[..., CompletedProcess[st
     assert nmt("help", topic).stdout.strip() == pages()["log"].read_text(encoding="utf-8").strip()
 
 
-@pytest.mark.slow
-def test_a_page_on_a_terminal_has_styles() -> None:
-    terminal, inside = pty.openpty()
-    environment = {**os.environ, "PAGER": "cat", "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "nmt_cli", "help", "presets"]
-    process = subprocess.Popen(command, stdout=inside, stdin=subprocess.DEVNULL, env=environment)
-    os.close(inside)
-    shown = b""
-    try:
-        while block := os.read(terminal, 1 << 16):
-            shown += block
-    except OSError:  # the end of a terminal
-        pass
-    assert process.wait() == 0
-    assert b"\x1b[" in shown
-    assert b"settings.md" in shown
-
-
 def test_a_command_as_topic_shows_its_help(nmt: Callable[..., CompletedProcess[str]]) -> None:
     assert nmt("help", "train").stdout == nmt("train", "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("topic", "hint"),
-    [
-        ("preset", "Did you mean presets?"),
-        ("xyzzy", "nmt help lists all pages."),
-        ("tokeniser", "Did you mean "),
-    ],
+    [("preset", "Did you mean presets?"), ("xyzzy", "nmt help lists all pages.")],
 )
 def test_an_unknown_topic_gets_a_suggestion(
     nmt: Callable[..., CompletedProcess[str]], topic: str, hint: str
