@@ -1,4 +1,4 @@
-"""`nmt info`: a description of a folder or file."""
+"""`nmt info`: a description of a folder."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from nmt_cli.cli.options import EXISTING, Command, common
 @click.argument("path", type=EXISTING)
 @common
 def info(path: Path, quiet: bool) -> None:
-    """Describe a dataset, run, model or text file.
+    """Describe a dataset, run or model.
 
-    PATH is a dataset, run, checkpoint or model folder, a text or test set, or
-    a model of another toolkit.
+    PATH is a dataset, run, checkpoint or model folder, or a model of another
+    toolkit.
     """
     from nmt_cli.cli.reports.info import facts
     from nmt_cli.cli.reports.tables import print_facts

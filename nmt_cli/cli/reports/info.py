@@ -1,4 +1,4 @@
-"""The output of `nmt info` for each kind of folder and file, as names and texts."""
+"""The output of `nmt info` for each kind of folder, as names and texts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +10,14 @@ from nmt_cli.checkpoints.foreign import foreign_kind
 from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
-from nmt_cli.corpus import files, sgm
 from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
 from nmt_cli.training.tracking.log import LOG
-from nmt_cli.units import counted, duration
+from nmt_cli.units import duration
 
 Facts = dict[str, str]
-
-FIRST_BYTES = 1 << 16
-"""Bytes that are read to recognise binary files."""
 
 
 def facts(path: Path) -> Facts:
@@ -50,25 +46,19 @@ def _facts(path: Path) -> Facts:
             return {"kind": "checkpoint folder", **state, **_of_model(path)}
         case "model":
             return {"kind": "model folder", **_of_model(path)}
-        case "text":
-            return _of_text(path)
     folders = sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
     if inside := [f"{folder.name} ({its_kind})" for folder in folders if (its_kind := kind(folder))]:
         raise UserError(f"{path} is not a folder of nmt. Use one in it: {', '.join(inside)}.")
-    raise UserError(f"{path} is not a dataset, run, checkpoint or model folder, and not a text.")
+    raise UserError(f"{path} is not a dataset, run, checkpoint or model folder. Name one.")
 
 
 def kind(path: Path) -> str | None:
-    """Return "dataset", "checkpoint", "model", "run", "text", "another toolkit's model", or None if unknown.
-    The names of the files in a folder decide. Every other file is a text unless it is binary."""
+    """Return "dataset", "checkpoint", "model", "run", "another toolkit's model", or None if unknown. The
+    names of the files in a folder decide."""
     if foreign_kind(path):
         return "another toolkit's model"
-    if path.is_file():
-        with path.open("rb") as stream:
-            start = stream.read(FIRST_BYTES)
-        # The first bytes of gzip, xz, zstd and bzip2 files, which contain text.
-        compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
-        return "text" if compressed or b"\0" not in start else None
+    if not path.is_dir():
+        return None
     if (path / MANIFEST).is_file():
         return "dataset"
     if (path / STATE).is_file():
@@ -148,7 +138,7 @@ def _of_model(folder: Path) -> Facts:
     model, recipe = identity.config, identity.tokenizers.recipe
     # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
-    sides = identity.tokenizers.source, identity.tokenizers.target
+    sizes = len(identity.tokenizers.source.vocabulary), len(identity.tokenizers.target.vocabulary)
     averaged = [part.get("step") for part in description.get("averaged", [])]
     inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
     trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
@@ -156,9 +146,7 @@ def _of_model(folder: Path) -> Facts:
         "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
         "model": f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, {model.heads} "
         f"heads, feed-forward {model.feed_forward}, norm {model.norm}; {count:,} parameters",
-        "subwords": _subwords(
-            recipe.kind, recipe.joint, (len(sides[0].vocabulary), len(sides[1].vocabulary))
-        ),
+        "subwords": _subwords(recipe.kind, recipe.joint, sizes),
         **({"average of": f"steps {', '.join(map(str, averaged))}"} if averaged else {}),
         **({"trained on": trained} if trained else {}),
     }
@@ -169,12 +157,3 @@ def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
     if joint:
         return f"{kind}, {sizes[0]:,} entries, joint"
     return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"
-
-
-def _of_text(path: Path) -> Facts:
-    """Return the number of lines of a text, or of segments and documents of a WMT test set."""
-    if sgm.is_test_set(path):
-        segments = sgm.segments(path, "source")
-        documents = len({segment.document for segment in segments})
-        return {"kind": "WMT test set", "segments": f"{len(segments):,} in {counted(documents, 'document')}"}
-    return {"kind": "text", "lines": f"{files.count_lines(path):,}"}

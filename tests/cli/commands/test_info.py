@@ -1,4 +1,4 @@
-"""`nmt info`: the description of each kind of folder and file."""
+"""`nmt info`: the description of each kind of folder."""
 
 import hashlib
 import json
@@ -80,32 +80,14 @@ def test_a_model_of_another_toolkit_is_described(nmt: Nmt, tmp_path: Path) -> No
     assert described(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "kind"),
-    [
-        ("test.de", b"eins\nzwei\n", {"kind": "text", "lines": "2"}),
-        (
-            "test.sgm",
-            b'<srcset><doc docid="a"><seg id="1">a</seg><seg id="2">b</seg></doc></srcset>',
-            {"kind": "WMT test set", "segments": "2 in 1 document"},
-        ),
-    ],
-)
-def test_a_text_is_described_with_its_length(
-    nmt: Nmt, tmp_path: Path, name: str, content: bytes, kind: dict[str, str]
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert described(nmt("info", tmp_path / name)) == kind
-
-
 def test_a_parent_folder_is_refused_with_the_folders_in_it(nmt: Nmt, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "model", tmp_path / "model")
     assert_one_line(nmt("info", tmp_path), 1, "Use one in it: model (model).")
 
 
 def test_unknown_files_and_folders_are_refused(nmt: Nmt, tmp_path: Path) -> None:
-    (tmp_path / "noise").write_bytes(b"\0\1\2")
-    for path in (tmp_path, tmp_path / "noise"):
+    (tmp_path / "text").write_bytes(b"eins\n")
+    for path in (tmp_path, tmp_path / "text"):
         assert_one_line(nmt("info", path), 1, "is not a dataset, run, checkpoint or model folder")
 
 
