@@ -15,9 +15,6 @@ DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
 """A text looks tokenised if this many lines end in a space and a full stop. sacrebleu has the same limit."""
 
-MOST_WORDS_OF_TER = 5000
-"""Maximum words of a line for TER. 1,000 different words take minutes, and time is quadratic."""
-
 NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --significance"}
 """For each section with settings, the message for a setting without effect."""
 
@@ -72,8 +69,7 @@ class Scores:
 
 def evaluate(evaluation: Evaluation) -> Scores:
     """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for a path
-    given twice, unequal lengths, or an option without effect. Raise `UserError` too for lines too long for
-    TER, or a metric that the language does not allow."""
+    given twice, unequal lengths, an option without effect, or a metric that the language does not allow."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
     for paths in (evaluation.references, evaluation.hypotheses):
         if repeated := [path for path in paths if paths.count(path) > 1]:
@@ -88,14 +84,6 @@ def evaluate(evaluation: Evaluation) -> Scores:
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
-    for text in [*references, *systems] if "ter" in metrics else []:
-        for number, line in enumerate(text.lines, start=1):
-            # A cheap check first: a line never has more words than characters.
-            if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
-                raise UserError(
-                    f"{text.name} line {number:,} has {words:,} words, and TER of more than "
-                    f"{MOST_WORDS_OF_TER:,} may take days. Split it on both sides, or leave out --metric ter."
-                )
     warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]

@@ -17,8 +17,6 @@ from nmt_cli.runtime.atomic import reporting_full_disk
 from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
-TWO_VERSIONS = {2737, 3003}
-"""Line counts of the two published versions of newstest2014."""
 
 Place = tuple[str, str]
 """A document of a WMT test set, and a segment in it."""
@@ -86,13 +84,9 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
     documents or segments of two WMT test sets differ, apart from case."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
-        cure = "they must match line for line."
-        if set(counts) == TWO_VERSIONS:
-            cure += (
-                " newstest2014 exists with 2,737 lines and with 3,003. Translate and score the same version."
-            )
         raise UserError(
-            f"{hypotheses.name} has {counts[0]:,} lines, {reference.name} has {counts[1]:,}: {cure}"
+            f"{hypotheses.name} has {counts[0]:,} lines, {reference.name} has {counts[1]:,}: they must match "
+            "line for line."
         )
     if not counts[0]:
         raise UserError(f"{reference.name} is empty. Give a file with at least one line.")

@@ -171,11 +171,3 @@ def test_a_carriage_return_inside_a_line_causes_a_warning(tmp_path: Path) -> Non
     outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"])
     (warning,) = outcome.warnings
     assert f"{tmp_path / 'hyp'}: 1 lines have a carriage return inside (the first is line 2)" in warning
-
-
-def test_a_line_too_long_for_ter_is_named(tmp_path: Path) -> None:
-    for name, words in (("ref", "a b c"), ("hyp", "d " * 20_000)):
-        (tmp_path / name).write_text(f"short\n{words}\n")
-    with pytest.raises(UserError, match="hyp line 2 has 20,000 words, and TER of more than 5,000"):
-        run([tmp_path / "ref"], [tmp_path / "hyp"], metrics=["ter"])
-    assert run([tmp_path / "ref"], [tmp_path / "hyp"], metrics=["chrf"]).lines == 2

@@ -226,13 +226,6 @@ def test_an_error_of_the_user_is_one_line(
     assert_one_line(nmt("score", "--reference", ref, worse, *arguments), 1, message)
 
 
-def test_unequal_numbers_of_lines_name_both_and_the_two_newstest2014(nmt: Nmt, tmp_path: Path) -> None:
-    (tmp_path / "ref.de").write_text("x\n" * 3003)
-    (tmp_path / "hyp").write_text("x\n" * 2737)
-    result = nmt("score", "--reference", tmp_path / "ref.de", tmp_path / "hyp")
-    assert_one_line(result, 1, "hyp has 2,737 lines", "ref.de has 3,003", "newstest2014")
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [("gold", ("--target-lang", lang)) for lang in ("zh", "zh-CN", "zh_CN", "ZH")] + [("ref.zh-CN", ())],
