@@ -78,8 +78,8 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
     from nmt_cli.decoding.fast.packed import pack
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
     from nmt_cli.runtime.kernels.loading import compiled_kernels
-    from nmt_cli.translation.workers.worker import Counts, translate_turns
-    from nmt_cli.translation.workers.worker_process import NextTurn, WorkerProcess
+    from nmt_cli.translation.workers.worker import Counts, NextTurn, translate_turns
+    from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
     for subpackage in (
@@ -114,9 +114,8 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
                 """Return (), since no sentence is cancelled."""
                 return ()
 
-            def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-                """Raise RuntimeError, since a process has ended."""
-                raise RuntimeError(how)
+        def lost(sentences: Sequence[Sentence], how: str) -> None:
+            raise RuntimeError(how)
 
         def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:
             turns = iter([Share([Sentence(i, sources[i][:-1]) for i in share])])
@@ -128,7 +127,7 @@ def _ours(kind: str, folder: Path, workers: int) -> Translate:
             work_on(partial(translate_turns, lambda: [model], counts=counts, threads=workers), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [WorkerProcess(lambda: [model], "fork", counts) for _ in range(workers)]
+            hired = [WorkerProcess(lambda: [model], "fork", counts, lost) for _ in range(workers)]
             for process in hired:
                 stack.callback(process.close)
             works = [process.translate_turns for process in hired]

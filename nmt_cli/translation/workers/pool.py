@@ -9,8 +9,8 @@ from functools import partial
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, join_wholly, set_own_threads
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
-from nmt_cli.translation.workers.worker import Load, translate_turns
-from nmt_cli.translation.workers.worker_process import STARTING, NextTurn, WorkerProcess
+from nmt_cli.translation.workers.worker import Load, NextTurn, translate_turns
+from nmt_cli.translation.workers.worker_process import STARTING, WorkerProcess
 
 MAX_HELPERS = 4
 """Maximum number of threads for a single line. Each worker starts its own threads, and more would compete."""
@@ -31,7 +31,8 @@ class Workers:
             threads = min(len(loads), available_cores(), MAX_HELPERS) if start == "fork" else 1
             if start and len(loads) > 1:
                 for load in loads:
-                    self.processes.append(WorkerProcess(load, start, self.queue.counts, threads))
+                    process = WorkerProcess(load, start, self.queue.counts, self.queue.lost, threads)
+                    self.processes.append(process)
                     stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:

@@ -7,7 +7,7 @@ consist of sentences of similar length. A turn is the work of a worker until its
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -77,7 +77,8 @@ class RequestQueue:
     def add(self, request: Request, line: Line) -> bool:
         """Wait until `line` is within the window. Add it, or return False if request or queue is closed."""
         with self._lock:
-            request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
+            last = line.number - request.window
+            request.changed.wait_for(lambda: not self.is_open(request) or request.returned >= last)
             if is_open := self.is_open(request):
                 request.add(line)
                 self._count()
@@ -153,7 +154,11 @@ class RequestQueue:
         with self._lock:
             self._refuse_closed()
             if self._suspects or any(map(_is_suspect, running)):
-                return [] if running else self._take_suspect(search)
+                alone = [one for one in self._suspects if self._requests[one.request].search == search][:1]
+                if running or not alone:
+                    return []
+                self._suspects.remove(alone[0])
+                return [*alone]
             waiting = self._waiting()
             if not waiting or waiting[0].search != search:
                 return []
@@ -168,14 +173,6 @@ class RequestQueue:
                     chosen += request.take(share, tokens, [*running, *chosen])
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
-
-    def _take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Return a list of one sentence with the settings `search` to translate alone, or [] if none has."""
-        for one in self._suspects:
-            if self._requests[one.request].search == search:
-                self._suspects.remove(one)
-                return [one]
-        return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """Return taken sentences to the queue. Sentences of closed requests are dropped."""
@@ -260,15 +257,5 @@ class Turn:
     Implements `worker.Turn` in the parent process."""
 
     def __init__(self, queue: RequestQueue, search: SearchConfig) -> None:
-        self._queue, self.search = queue, search
-        self._departures = queue.counts.departures.value
-        self.take = partial(queue.take, search)
-        self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
-
-    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Return the indices in `running` of sentences whose requests were closed. Return () if no request
-        was closed since the last call. Raise `Closed` if the queue is closed."""
-        if (departures := self._queue.counts.departures.value) == self._departures:
-            return ()
-        self._departures = departures
-        return self._queue.gone(running)
+        self.search, self.take = search, partial(queue.take, search)
+        self.put_back, self.finish, self.gone = queue.put_back, queue.finish, queue.gone

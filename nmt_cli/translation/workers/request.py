@@ -74,10 +74,6 @@ class Request:
         self.changed.notify_all()
         self.on_change()
 
-    def has_room(self, line: Line) -> bool:
-        """Return whether adding `line`, numbered from 1, keeps at most `window` lines unreturned."""
-        return line.number - self.returned <= self.window
-
     def add(self, line: Line) -> None:
         """Add `line` and queue its sentences. A line without sentences is finished, so wake the caller."""
         self.lines[line.number] = line

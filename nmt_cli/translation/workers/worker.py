@@ -44,7 +44,7 @@ class Turn(Queue, Protocol):
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed. The search calls this
-        method before each step. An exception ends the search."""
+        method before a step after a departure. An exception ends the search."""
 
 
 Load = Callable[[], Sequence[Transformer]]
@@ -61,10 +61,20 @@ def translate_turns(load: Load, next_turn: NextTurn, counts: Counts, threads: in
     with current(models[0].device):
         while turn := next_turn():
             ensemble, search = Ensemble.of(models, turn.search), turn.search
+            gone = partial(_gone, turn, counts, [counts.departures.value])
             set_threads = partial(_set_threads, models, search, counts, threads)
             before_step = set_threads if threads > 1 else lambda *_: None
-            for sentence, hypotheses in translated(ensemble, search, turn, turn.gone, before_step):
+            for sentence, hypotheses in translated(ensemble, search, turn, gone, before_step):
                 turn.finish(sentence, hypotheses)
+
+
+def _gone(turn: Turn, counts: Counts, seen: list[int], running: Sequence[Sentence]) -> Collection[int]:
+    """Return `turn.gone(running)`, or () if there was no departure since the last call. `seen` has the number
+    of departures at the last call."""
+    if (departures := counts.departures.value) == seen[0]:
+        return ()
+    seen[0] = departures
+    return turn.gone(running)
 
 
 def _set_threads(

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,7 +22,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.processes import StartMethod, child, close_sockets, obey_parent, portable
-from nmt_cli.translation.workers.worker import Counts, Load, Turn, translate_turns
+from nmt_cli.translation.workers.worker import Counts, Load, NextTurn, Turn, translate_turns
 
 STARTING = threading.RLock()
 """Held while a process is started or found dead. A process that another thread forks at this moment would
@@ -36,31 +36,31 @@ FORK_WARNING = ".*multi-threaded.*fork"
 locks that it creates itself."""
 
 
-class TurnInParent(Turn, Protocol):
-    """A turn whose sentences a process translates, and may lose."""
+Lost = Callable[[Sequence[Sentence], str], None]
+"""Returns the sentences of a process that died to the queue. The text is the cause of death."""
 
-    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        """Return the sentences of a process that died of `cause` to the queue."""
-
-
-NextTurn = Callable[[], TurnInParent | None]
-"""Waits until a sentence waits, and returns a turn. Returns None once the queue is closed."""
+KILLED = (
+    "a translation process was killed, most likely because memory ran out. Use fewer --threads or "
+    "smaller batches, for example --set search.rows=64."
+)
+"""The cause of death after SIGKILL, which the system sends when memory runs out."""
 
 
 class WorkerProcess:
     """The parent's side of a worker process. If the process dies, another process replaces it."""
 
-    def __init__(self, load: Load, start: StartMethod, counts: Counts, threads: int = 1) -> None:
-        """Start the process, which calls `load`. `counts` are the counters of the queue of the turns. Up to
-        `threads` threads share the work of few unfinished sentences. Raise `UserError` if the system refuses.
-        """
+    def __init__(self, load: Load, start: StartMethod, counts: Counts, lost: Lost, threads: int = 1) -> None:
+        """Start the process, which calls `load`. `counts` are the counters of the queue. `lost` is
+        called if the process dies. Up to `threads` threads share the work of few unfinished sentences. Raise
+        `UserError` if the system refuses."""
         self._work = start, _serve, load, counts, threads
+        self._lost = lost
         self.restarts = 0
         """Number of processes that died and were replaced."""
 
         self._closed = False
         self._idle_deaths = 0
-        self._turn: TurnInParent | None = None
+        self._turn: Turn | None = None
         self._held: dict[Hashable, Sentence] = {}
         """The sentences that the process is translating."""
 
@@ -101,7 +101,7 @@ class WorkerProcess:
         self.kill()
         self._stack.close()
 
-    def _answer(self, turn: TurnInParent, message: str, value: Any) -> None:
+    def _answer(self, turn: Turn, message: str, value: Any) -> None:
         """Call the method `message` of `turn` with `value`. Send the result of `take` and `gone`."""
         if message == "take":
             sentences = turn.take(*value)
@@ -133,7 +133,10 @@ class WorkerProcess:
         `UserError` after `kill`, and if `MAX_IDLE_DEATHS` processes in a row died without a sentence."""
         with STARTING:
             self.process.join()  # for its exit code
-            cause = _cause(self.process.exitcode)
+            code = self.process.exitcode  # negative for a signal
+            cause = (
+                KILLED if code == -signal.SIGKILL else f"a translation process crashed with exit code {code}."
+            )
             self._idle_deaths = 0 if self._held else self._idle_deaths + 1
             if self._closed or self._idle_deaths >= MAX_IDLE_DEATHS:
                 raise UserError(cause)
@@ -141,8 +144,8 @@ class WorkerProcess:
             self._start()
             self.restarts += 1
         sentences, self._held = [*self._held.values()], {}
-        if sentences and self._turn:
-            self._turn.lost(sentences, cause)
+        if sentences:
+            self._lost(sentences, cause)
 
     def _start(self) -> None:
         """Start a process and connect to it. Raise `UserError` if the system refuses the process."""
@@ -158,17 +161,6 @@ class WorkerProcess:
             self.process.kill()
 
 
-def _cause(code: int | None) -> str:
-    """Return why a process ended. `code` is negative for a signal. SIGKILL is taken for a lack of memory."""
-    if code != -signal.SIGKILL:
-        return f"a translation process crashed with exit code {code}."
-    # The system sends SIGKILL when memory runs out.
-    return (
-        "a translation process was killed, most likely because memory ran out. Use fewer --threads or "
-        "smaller batches, for example --set search.rows=64."
-    )
-
-
 def _serve(connection: Connection, load: Load, counts: Counts, threads: int) -> None:
     """Translate in the worker process until the parent has no more turns. Send errors to the parent."""
     close_sockets([connection.fileno()])
@@ -181,30 +173,26 @@ def _serve(connection: Connection, load: Load, counts: Counts, threads: int) -> 
 
 def _work(connection: Connection, load: Load, counts: Counts, threads: int) -> None:
     """Translate turns, with up to `threads` threads. Send an error to the parent instead of raising."""
+
+    def next_turn() -> _TurnOfParent | None:
+        connection.send(("turn", None))
+        search: SearchConfig | None = connection.recv()
+        return _TurnOfParent(connection, search, counts) if search else None
+
     torch.set_num_threads(1)
     try:
-        translate_turns(load, lambda: _next_turn(connection, counts), counts, threads)
+        translate_turns(load, next_turn, counts, threads)
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
 
-def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
-    connection.send(("turn", None))
-    departures = counts.departures.value
-    search: SearchConfig | None = connection.recv()
-    return _TurnOfParent(connection, search, counts, departures) if search else None
-
-
 @dataclass(slots=True)
 class _TurnOfParent:
-    """A `Turn` in the worker process. Most methods send a message to the real turn in the parent."""
+    """A `Turn` in the worker process. Each method sends a message to the real turn in the parent."""
 
     connection: Connection
     search: SearchConfig
     counts: Counts
-    departures: int
-    """The value of `counts.departures` when this process last asked for closed requests."""
-
     refused: tuple[int, int] | None = None
     """The value of `counts.arrivals` and the size of the batch when `take` last returned no sentences."""
 
@@ -230,9 +218,6 @@ class _TurnOfParent:
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """Return the indices in `running` of sentences whose requests were closed."""
-        if (departures := self.counts.departures.value) == self.departures:
-            return ()
-        self.departures = departures
         self.connection.send(("gone", running))
         indices: Collection[int] = self.connection.recv()
         return indices

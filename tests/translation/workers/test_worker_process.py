@@ -22,7 +22,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.translation.loading import models_on
 from nmt_cli.translation.workers.worker import Counts, Load, translate_turns
-from nmt_cli.translation.workers.worker_process import MAX_IDLE_DEATHS, WorkerProcess
+from nmt_cli.translation.workers.worker_process import MAX_IDLE_DEATHS, Lost, WorkerProcess
 
 Way = tuple[Load, StartMethod]
 
@@ -47,29 +47,26 @@ def forked(model: Transformer) -> Way:
 
 
 @contextmanager
-def worker_process(way: Way, counts: Counts | None = None, threads: int = 1) -> Iterator[WorkerProcess]:
-    with closing(WorkerProcess(*way, counts or Counts(), threads)) as process:
+def worker_process(
+    way: Way, counts: Counts | None = None, lost: Lost = lambda *_: None, threads: int = 1
+) -> Iterator[WorkerProcess]:
+    with closing(WorkerProcess(*way, counts or Counts(), lost, threads)) as process:
         yield process
 
 
 class Turn(ListQueue):
-    """A turn that stores hypotheses and deaths."""
+    """A turn that stores hypotheses."""
 
     def __init__(self, search: SearchConfig, sources: Sequence[Sequence[int]]) -> None:
         super().__init__([Sentence(key, tokens) for key, tokens in enumerate(sources)])
         self.search = search
         self.hypotheses: dict[int, list[Hypothesis] | None] = {}
-        self.died: list[tuple[int, str]] = []
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         self.hypotheses[sentence.key] = hypotheses
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         return ()
-
-    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
-        self.died += [(sentence.key, cause) for sentence in sentences]
-        self.put_back(sentences)
 
 
 def translate(process: WorkerProcess, *turns: Turn) -> None:
@@ -133,12 +130,17 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
                 os.kill(process.process.pid, number)
             return sentences
 
+    def lost(sentences: Sequence[Sentence], cause: str) -> None:
+        died.extend((sentence.key, cause) for sentence in sentences)
+        turn.put_back(sentences)
+
+    died: list[tuple[int, str]] = []
     turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
-    with worker_process(way) as process:
+    with worker_process(way, lost=lost) as process:
         translate(process, turn, turn, turn)
         assert process.restarts == 2
-    assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
-    assert all(message in cause for _, cause in turn.died)
+    assert sorted(key for key, _ in died) == [0, 0, 1, 1]
+    assert all(message in cause for _, cause in died)
     assert {key: [*(ranked or [])[0].tokens] for key, ranked in turn.hypotheses.items()} == {
         0: [5, 6],
         1: [7],
@@ -245,7 +247,7 @@ def test_threads_of_idle_workers_help_with_the_last_few_sentences(
     counts.unfinished.value = unfinished
     turn = Turn(SearchConfig(beam=2), sources)
     with (
-        worker_process(forked(model), counts, 2) as process,
+        worker_process(forked(model), counts, threads=2) as process,
         pytest.raises(ValueError, match=f"in {threads} threads"),
     ):
         process.translate_turns(lambda: turn)
