@@ -64,24 +64,12 @@ STRIDES = (
     *("dq_token", "dk_token", "dv_token", "width", "stride"),
 )
 NUMBERS = ("heads", "first", "back", "ahead", "threshold", "tokens")
-SUMS = (
-    "lse",
-    "delta",
-    "sums",
-    "means",
-    "scales",
-    "weight",
-    "bias",
-    "d_weights",
-    "d_biases",
-    "smoothed",
-    "nlls",
-)
+SUMS = ("lse", "delta", "sums", "smoothed", "nlls")
 TYPES = (
     dict.fromkeys(INDICES, "*i32")
     | dict.fromkeys((*STRIDES, *NUMBERS), "i32")
     | dict.fromkeys(SUMS, "*fp32")
-    | dict.fromkeys(("scale", "amplified", "epsilon"), "fp32")
+    | dict.fromkeys(("scale", "amplified"), "fp32")
     | {"seed": "*i64", "targets": "*i64"}
 )
 """Types of the arguments by name. Other arguments are pointers to bfloat16."""
@@ -115,13 +103,6 @@ def of_relu() -> Iterator[Launch]:
     yield pointwise._relu_backward_kernel, constants | {"WIDE": tl.float32, "num_warps": pointwise.WARPS}
 
 
-def of_norms(width: int) -> Iterator[Launch]:
-    """Yield the launches of a normed sum of tokens of `width` channels, with dropout."""
-    constants = pointwise._constants(torch.empty(1, width), 0.1) | {"PART": pointwise.NORM_PART}
-    yield pointwise._normed_sum_kernel, constants
-    yield pointwise._normed_sum_backward_kernel, constants
-
-
 def of_loss(entries: int) -> Iterator[Launch]:
     """Yield the launch of the row losses for a vocabulary."""
     yield (
@@ -142,9 +123,6 @@ def launches(device: Device) -> Iterator[tuple[str, Launch]]:
                 yield f"{width} channels", launch
     for launch in of_relu():
         yield "any width", launch
-    for width in sorted({shape.width for shape in shapes}):
-        for launch in of_norms(width):
-            yield f"{width} channels", launch
     for launch in of_loss(VOCABULARY):
         yield f"{VOCABULARY:,} entries", launch
 

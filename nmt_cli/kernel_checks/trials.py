@@ -105,7 +105,7 @@ def loss(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
 
 
 def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute]]:
-    """Yield the kernels of feed-forward layers and of layer norms, with gradients, and their definitions."""
+    """Yield the kernels of feed-forward layers, with gradients, and their definitions."""
     from nmt_cli.model.pointwise import fused
 
     width, inside = use.model.width, use.model.feed_forward
@@ -118,24 +118,6 @@ def pointwise(use: Use, device: torch.device) -> Iterator[tuple[Compute, Compute
         return {"ReLU": projected, "gradient of ReLU": d_in, "gradient of bias": d_bias}
 
     yield partial(of_relu, fused), partial(of_relu, reference)
-    if use.dtype != torch.bfloat16 or use.model.residual_stream != "bf16":
-        return
-    seed = torch.tensor(7, device=device)
-
-    def of_sum(normed_sum: Callable[..., Tensor], dtype: torch.dtype) -> Results:
-        tokens = _drawn(device, use.dtype, *[(TOKENS, width)] * 3)
-        weights = _drawn(device, torch.float32, (width,), (width,))
-        d_out, *inputs = (x.to(dtype) for x in tokens)
-        inputs += [x.to(torch.promote_types(dtype, torch.float32)) for x in weights]
-        inputs = [x.requires_grad_() for x in inputs]
-        out = normed_sum(*inputs, use.model.norm_epsilon, use.model.residual_dropout, seed)
-        names = (f"gradient of norm's {name}" for name in ("input", "sub-layer", "weight", "bias"))
-        return {
-            "norm": out.detach(),
-            **dict(zip(names, torch.autograd.grad(out, inputs, d_out), strict=True)),
-        }
-
-    yield partial(of_sum, lambda *x: fused.normed_sum(*x)[0]), partial(of_sum, reference.normed_sum)
 
 
 def disagreement(ours: Compute, plain: Compute, dtype: torch.dtype) -> str:

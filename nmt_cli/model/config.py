@@ -93,8 +93,8 @@ class ModelConfig:
     """Dropout inside feed-forward layers. The paper has none."""
 
     residual_stream: Literal["fp32", "bf16"] = setting("fp32", kind="training only")
-    """Format of values between layers in bf16 training. It has an effect with training.precision=bf16 only.
-    Layer norms and their inputs are fp32 in both cases."""
+    """Format of values between layers in bf16 training. It has an effect with training.precision=bf16 only,
+    and saves memory traffic with training.compile only. Layer norms and their inputs stay fp32."""
 
     encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
     """Keys around a source token that it attends to. 0 is all. The paper's restricted self-attention."""

@@ -22,7 +22,7 @@ from nmt_cli.attention.reference import weights
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.pointwise.dispatch import normed_sum, relu_linear
+from nmt_cli.model.pointwise.dispatch import relu_linear
 from nmt_cli.ragged import Layout
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
@@ -57,11 +57,11 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return `x` [..., D] plus the output of `sublayer`, with norm and dropout, in the dtype of `x`."""
-        drop = self.drop if self.training else 0.0
+        exact = self.norm.weight.dtype
         if self.post:
-            return normed_sum(x, sublayer(x), self.norm, drop)
-        normed = self.norm(x.to(self.norm.weight.dtype))
-        return x + dropout(sublayer(normed), drop, self.training)
+            normed: Tensor = self.norm(x.to(exact) + dropout(sublayer(x), self.drop, self.training))
+            return normed.to(x.dtype)
+        return x + dropout(sublayer(self.norm(x.to(exact))), self.drop, self.training)
 
 
 class SelfAttention(nn.Module):

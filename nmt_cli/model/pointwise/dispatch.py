@@ -1,10 +1,9 @@
-"""Choose the implementation of ReLU projections and normed sums. No other module here checks the device."""
+"""Choose the implementation of ReLU projections. No other module here checks the device."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.model.dropout import dropout, dropout_seed
 from nmt_cli.runtime.devices import autocast_dtype
 from nmt_cli.runtime.kernels.families import usable
 
@@ -24,21 +23,3 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
     dtype = autocast_dtype(x.device) or x.dtype
     x_TD, weight_FD = x.flatten(0, -2).to(dtype), linear.weight.to(dtype)
     return fused.relu_linear(x_TD, weight_FD, linear.bias).view(*x.shape[:-1], linear.out_features)
-
-
-def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
-    """Return [..., D]: layer norm(x + dropout(y)), in the dtype of x, computed in the dtype of the weights.
-
-    Use the fused kernel only with gradients, and if x has another dtype than the weights. For an equal dtype,
-    `torch.compile` is faster, because it also writes the copy that matrix products need.
-    """
-    exact = norm.weight.dtype
-    if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():
-        from nmt_cli.model.pointwise import fused
-
-        seed = dropout_seed(x) if drop else None
-        weights = (norm.weight, norm.bias, norm.eps)
-        out_TD: Tensor = fused.normed_sum(x.flatten(0, -2), y.flatten(0, -2), *weights, drop, seed)[0]
-        return out_TD.view(x.shape)
-    normed: Tensor = norm(x.to(exact) + dropout(y, drop, training=True))
-    return normed.to(x.dtype)

@@ -117,7 +117,7 @@ def _as_on_a_gpu() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (dispatch, pointwise):
             stack.enter_context(patch.object(module, "implementation", lambda *_: "fused"))
-        for module in (layers, embedding, pointwise):
+        for module in (layers, embedding):
             stack.enter_context(patch.object(module, "dropout", _dropout))
         stack.enter_context(patch.object(flat, "has_own_memory", lambda _: True))
         yield

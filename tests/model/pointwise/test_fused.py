@@ -1,8 +1,6 @@
-"""The Triton kernels of ReLU projections and normed sums, on a GPU or in Triton's interpreter."""
+"""The Triton kernels of ReLU projections, on a GPU or in Triton's interpreter."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -14,12 +12,7 @@ pytest.importorskip("triton")
 from nmt_cli.model.pointwise import fused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-GPU = (
-    pytest.mark.gpu,
-    pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter cuts where bfloat16 rounds"),
-)
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
-ROUNDED = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
 SHAPES = [(1, 1), (1, 300), (15, 8), (16, 256), (300, 40), (129, 257), (0, 8)]
 
 
@@ -33,13 +26,10 @@ def assert_at_most_twice_the_error(
     plain: Callable[..., Tensor],
     inputs: Sequence[Tensor],
     d_out: Tensor,
-    *,
-    absolute: float = 0.0,
-    relative: float = 0.0,
 ) -> None:
     """Compare errors of `compute` with those of `plain`, in the output and the gradients of `inputs`.
 
-    Up to twice the error is allowed, plus `absolute`, plus `relative` times the largest exact number.
+    Up to twice the error is allowed, plus 1e-6.
     """
 
     def differentiated(function: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
@@ -50,8 +40,7 @@ def assert_at_most_twice_the_error(
     results = differentiated(plain, exact=True), differentiated(plain), differentiated(compute)
     for exact, theirs, ours in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        slack = absolute + relative * exact.abs().max()
-        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + slack
+        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-6
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
@@ -93,7 +82,7 @@ def test_a_relu_projection_has_at_most_twice_the_error_of_plain_pytorch(
         drawn(*tensor, dtype=dtype, device=device, seed=len(tensor)) for tensor in shapes
     )
     inputs = (x, weight, bias)
-    assert_at_most_twice_the_error(fused.relu_linear, reference.relu_linear, inputs, d_out, absolute=1e-6)
+    assert_at_most_twice_the_error(fused.relu_linear, reference.relu_linear, inputs, d_out)
 
 
 def test_an_fp32_bias_has_an_fp32_gradient_also_with_half_precision_factors(device: str) -> None:
@@ -118,58 +107,9 @@ def test_inputs_without_gradients_are_not_differentiated(device: str) -> None:
         assert torch.equal(fused.relu_linear(x, weight, bias), reference.relu_linear(x, weight, bias))
 
 
-@pytest.mark.parametrize("dtype", ROUNDED, ids=str)
-@pytest.mark.parametrize("drop", [0.0, 0.3], ids=["kept", "dropped"])
-@pytest.mark.parametrize("shape", [(1, 8), (33, 12), (70, 100), (5, 4096)], ids=str)
-def test_a_normed_sum_has_at_most_twice_the_error_of_plain_pytorch(
-    shape: tuple[int, int], drop: float, dtype: torch.dtype, device: str
-) -> None:
-    seed = torch.tensor(-(1 << 40) - 3, device=device)
-    x, y, d_out = (drawn(*shape, dtype=dtype, device=device, seed=n) for n in range(3))
-    weight, bias = (drawn(shape[1], dtype=torch.float32, device=device, seed=n) for n in (3, 4))
-    options: dict[str, Any] = {"epsilon": 1e-6, "drop": drop, "seed": seed}
-    assert_at_most_twice_the_error(
-        lambda *inputs: fused.normed_sum(*inputs, **options)[0],
-        partial(reference.normed_sum, **options),
-        (x, y, weight, bias),
-        d_out,
-        relative=1e-5,
-    )
-
-
-def test_dropout_in_a_normed_sum_has_its_probability_and_depends_on_the_seed(device: str) -> None:
-    x, y = torch.zeros(100, 300, device=device), torch.ones(100, 300, device=device)
-    weight, bias = torch.ones(300, device=device), torch.zeros(300, device=device)
-
-    def gone(seed: int) -> Tensor:
-        chosen = torch.tensor(seed, device=device)
-        out: Tensor = fused.normed_sum(x, y, weight, bias, 1e-6, 0.3, chosen)[0]
-        return out < 0
-
-    assert float(gone(1).double().mean()) == pytest.approx(0.3, abs=0.01)
-    assert torch.equal(gone(1), gone(1))
-    assert float((gone(1) & gone(2)).double().mean()) == pytest.approx(0.09, abs=0.01)
-
-
 def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> None:
     x, weight = (drawn(20, 16, dtype=torch.float32, device=device).requires_grad_() for _ in range(2))
     bias = torch.zeros(20, device=device, requires_grad=True)
     torch.library.opcheck(torch.ops.nmt.relu_linear, (x, weight, bias))
     out = fused.relu_linear(x, weight, bias).detach()
     torch.library.opcheck(torch.ops.nmt.relu_backward, (torch.ones_like(out), out))
-    parts = (
-        *(torch.randn(20, 16, device=device) for _ in range(2)),
-        torch.ones(16, device=device),
-        bias[:16],
-    )
-    parts = tuple(tensor.detach().requires_grad_() for tensor in parts)
-    options = (1e-6, 0.1, torch.tensor(7, device=device))
-    torch.library.opcheck(torch.ops.nmt.normed_sum, (*parts, *options))
-    out, means, scales = torch.ops.nmt.normed_sum(*parts, *options)
-    saved = (
-        torch.ones_like(out),
-        means.detach(),
-        scales.detach(),
-        *(tensor.detach() for tensor in parts[:3]),
-    )
-    torch.library.opcheck(torch.ops.nmt.normed_sum_backward, (*saved, *options[1:]))
