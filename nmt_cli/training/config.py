@@ -46,11 +46,12 @@ class OptimizerConfig:
     clip_norm: float = setting(0.0, least=0)
     """Clip the gradient norm to this value. 0, as in the paper, disables clipping."""
 
-    split: bool = False
-    """Split the optimiser's state over the processes. More tokens fit then, and the weights are the same."""
-
     ema: float = setting(0.0, least=0, below=1)
     """Decay of a moving average of the weights. A usual value is 0.9999. 0 disables the average."""
+
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "split": Gone("each process has the whole state of the optimiser", False)
+    }
 
     def __post_init__(self) -> None:
         check(self)

@@ -115,18 +115,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: 
     return out
 
 
-def test_two_processes_take_the_same_steps_as_one_also_with_a_split_optimizer(
+def test_two_processes_take_the_same_steps_as_one(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     options = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
-    for split in ("false", "true"):
-        command = arguments(toy_dataset, tmp_path / split, *options, "--set", f"optimizer.split={split}")
-        assert "Warning" not in succeed(start_nmt(*command))
-        assert_alike(tmp_path / split, alone)
-    assert losses(tmp_path / "true") == losses(tmp_path / "false")
-    for file in ("model.safetensors", "optimizer.safetensors"):
-        contents = [(tmp_path / split / "last" / file).read_bytes() for split in ("false", "true")]
-        assert contents[0] == contents[1]
+    assert "Warning" not in succeed(start_nmt(*arguments(toy_dataset, tmp_path / "run", *options)))
+    assert_alike(tmp_path / "run", alone)
 
 
 def assert_alike(run: Path, alone: Path) -> None:
@@ -141,9 +135,8 @@ def test_a_run_resumes_with_another_number_of_processes(
 ) -> None:
     command = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
     for steps, devices in ((8, 2), (STEPS, 1)):
-        split = ("--set", "optimizer.split=true") if devices > 1 else ()
         limits = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
-        succeed(start_nmt(*command, *limits, *split))
+        succeed(start_nmt(*command, *limits))
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
     state = read_state(tmp_path / "run/last")
     assert state["seconds"] < state["device_seconds"] < 2 * state["seconds"]

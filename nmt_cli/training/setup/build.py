@@ -80,9 +80,7 @@ def build_trainer(
     warn_if_slow(config, device, report, group.process.local_world)
     precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
-    shares = (group.process.rank, group.process.world) if config.optimizer.split else (0, 1)
-    optimizer = Optimizer(model, config.optimizer, *shares)
-    return Trainer(model, optimizer, config, precision, group, forward)
+    return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, forward)
 
 
 def chosen_kernels(

@@ -43,10 +43,6 @@ MISSING = re.compile(r"(?i)\branks? (\d+(?:, \d+)*) failed to pass")
 OWN_ADDRESS = re.compile(r"remote=\[(127\.[\d.]+)")
 """An address in gloo's messages that a machine has for itself only."""
 
-# PyTorch 2.13 renamed these functions, and warns about the old names.
-_sum_part = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-_gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -163,24 +159,6 @@ class Group:
         if self.process.world > 1:
             with self._in_contact():
                 dist.all_reduce(tensor)
-
-    def sum_parts(self, vector: Tensor) -> None:
-        """Sum this rank's part of `vector` over all ranks, in place. Parts are equally long, in order of
-        rank. Other parts become undefined. Call this with several ranks only."""
-        with self._in_contact():
-            _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
-
-    def share_parts(self, vector: Tensor) -> None:
-        """Copy each rank's own part of `vector` to all ranks, in place. Parts are as in `sum_parts`."""
-        with self._in_contact():
-            _gather_parts(vector, vector.chunk(self.process.world)[self.process.rank])
-
-    def whole(self, part: Tensor) -> Tensor:
-        """Return a new vector with the `part` of each rank, in order of rank. All parts are equally long."""
-        vector = part.new_empty(self.process.world * len(part))
-        with self._in_contact():
-            _gather_parts(vector, part)
-        return vector
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the values of the first rank's `tensors` to the tensors of all ranks, in place."""

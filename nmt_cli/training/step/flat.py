@@ -1,6 +1,6 @@
 """Stores the trained parameters of a model in one vector, and their gradients in another.
 
-An operation on all parameters is then one operation on a vector, and a rank's share is a slice of it.
+An operation on all parameters is then one operation on a vector.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from nmt_cli.runtime.kernels.torch_private import add_all, copy_all, put_paramet
 from nmt_cli.runtime.memory import has_own_memory
 
 UNIT = 16
-"""Parameters and shares begin at multiples of this many numbers, which devices read at once."""
+"""Parameters begin at multiples of this many numbers, which devices read at once."""
 
 LOSSES = 2
 """Number of losses: the loss with label smoothing and NLL, summed over the tokens."""
@@ -23,8 +23,8 @@ LOSSES = 2
 class Parameters:
     """The trained parameters of a model, as views of one vector. Frozen parameters are left out."""
 
-    def __init__(self, model: nn.Module, shares: int = 1) -> None:
-        """Move trained parameters to a vector, padded with zeros to split into `shares` equal shares."""
+    def __init__(self, model: nn.Module) -> None:
+        """Move trained parameters to a vector, each padded with zeros to a multiple of `UNIT`."""
         self.by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.spans: dict[str, slice] = {}
         """The slice of the vector that holds each parameter, without the padding up to the next unit."""
@@ -32,9 +32,9 @@ class Parameters:
         end = 0
         for name, parameter in self.by_name.items():
             self.spans[name] = slice(end, end + parameter.numel())
-            end += _rounded(parameter.numel(), UNIT)
+            end += _rounded(parameter.numel())
         like = next(iter(self.by_name.values())).detach()
-        self.vector = like.new_zeros(_rounded(end, UNIT * shares))
+        self.vector = like.new_zeros(end)
         for parameter, view in zip(self.by_name.values(), self.views(self.vector), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
@@ -56,7 +56,7 @@ class Halves:
             for key, parameter in module.named_parameters(recurse=False)
         ]
         self._originals = [parameter.detach() for _, _, parameter in self._slots]
-        sizes = [_rounded(original.numel(), UNIT) for original in self._originals]
+        sizes = [_rounded(original.numel()) for original in self._originals]
         parts = torch.split(torch.zeros(sum(sizes), dtype=dtype, device=self._originals[0].device), sizes)
         self._copies = [
             nn.Parameter(part[: original.numel()].view_as(original), requires_grad=parameter.requires_grad)
@@ -133,6 +133,6 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _rounded(size: int, unit: int) -> int:
-    """Return `size` rounded up to a multiple of `unit`."""
-    return -(-size // unit) * unit
+def _rounded(size: int) -> int:
+    """Return `size` rounded up to a multiple of `UNIT`."""
+    return -(-size // UNIT) * UNIT

@@ -1,6 +1,6 @@
-"""Adam over one vector of parameters or a share of it. Checkpoints store its state by parameter name."""
+"""Adam over one vector of parameters. Checkpoints store its state by parameter name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -14,79 +14,70 @@ STEP = "step"
 
 
 class Optimizer:
-    """Adam or AdamW over a model's parameters, moved into one vector of `shares` equal shares. This rank
-    updates only share number `share` (from 0), and stores only the state of this share."""
+    """Adam or AdamW over a model's parameters, which are moved into one vector."""
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         """Move the parameters of `model` into one vector, and start with moments of 0."""
         self._config, self._model = config, model
-        self.split = shares > 1
-        self.parameters = Parameters(model, shares)
-        size = len(self.parameters.vector) // shares
-        self.share = slice(share * size, (share + 1) * size)
-        """The slice of the vector that this rank updates."""
-
-        self._means = {key: torch.zeros_like(self.parameters.vector[self.share]) for key in MEANS}
+        self.parameters = Parameters(model)
+        self._means = {key: torch.zeros_like(self.parameters.vector) for key in MEANS}
         self._frozen: dict[str, Tensor] = {}
         """State of frozen parameters, which a later run may train again."""
         self._steps: dict[str, Tensor] = {}
-        self._slices: list[slice] = []
+        self._pieces: list[tuple[Tensor, slice]] = []
+        """The parts of the vector that Adam updates as one parameter each, with their slices."""
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this rank's share with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is
-        the slice of this share, times the loss scale `scale` if there is one. Do not wait for the device."""
-        for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
-            piece.grad = gradients[piece_slice]
+        """Update all parameters with learning rate `rate`. If `bad` is 1, change nothing. `gradients` is one
+        vector, times the loss scale `scale` if there is one. Do not wait for the device."""
+        for piece, span in self._pieces:
+            piece.grad = gradients[span]
         for group in self._adam.param_groups:
             group["lr"] = rate
         step_unless(self._adam, bad, scale)
 
-    def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return the state by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step". For frozen parameters,
-        return the state from the checkpoint. `gathered` joins the shares of all ranks, if several."""
+        return the state from the checkpoint."""
         state: dict[str, Tensor] = dict(self._frozen)
         for key, mean in self._means.items():
-            views = self.parameters.views(gathered(mean) if self.split else mean)
+            views = self.parameters.views(mean)
             state |= {f"{name}.{key}": view for name, view in zip(self.parameters.spans, views, strict=True)}
         # A safetensors file does not store tensors that share memory.
         return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state that `tensors` returned, with any number of shares. Parameters without state
-        start from zero. Keep the state of frozen parameters for the next checkpoint."""
-        steps: dict[str, float] = {}
-        for name, span in self.parameters.spans.items():
-            if f"{name}.{STEP}" not in tensors:
-                continue
-            steps[name] = float(tensors[f"{name}.{STEP}"])
-            start, end = max(span.start, self.share.start), min(span.stop, self.share.stop)
-            for key, mean in self._means.items() if start < end else ():
-                stored = tensors[f"{name}.{key}"].flatten()
-                part = mean[start - self.share.start : end - self.share.start]
-                part.copy_(stored[start - span.start : end - span.start])
+        """Restore the state that `tensors` returned. Parameters without state start from zero. Keep the state
+        of frozen parameters for the next checkpoint."""
+        names = [name for name in self.parameters.spans if f"{name}.{STEP}" in tensors]
+        for key, mean in self._means.items():
+            views = dict(zip(self.parameters.spans, self.parameters.views(mean), strict=True))
+            for name in names:
+                views[name].copy_(tensors[f"{name}.{key}"])
         frozen = [name for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
         keys = [f"{name}.{key}" for name in frozen for key in (*MEANS, STEP)]
         self._frozen = {key: tensors[key].clone() for key in keys if key in tensors}
-        self._build(steps)
+        self._build({name: float(tensors[f"{name}.{STEP}"]) for name in names})
 
     def _build(self, steps: Mapping[str, float]) -> None:
-        """Create the Adam optimiser over this rank's share, with the moments in `_means`. `steps` has by name
-        the number of steps that each parameter has taken. A parameter without an entry has taken none."""
-        self._steps, self._slices = {}, []
-        first, pieces, states = self.share.start, [], []
-        for names, span in self._runs(steps):
-            # The slice is empty if other ranks have all of a run. Each rank counts the steps of all runs.
-            start, end = (min(max(x, first), self.share.stop) for x in (span.start, span.stop))
-            piece_slice = slice(start - first, end - first)
-            step = torch.full((), steps.get(names[0], 0.0), device=self.parameters.vector.device)
-            pieces.append(self.parameters.vector[start:end])
-            states.append({STEP: step, **{key: mean[piece_slice] for key, mean in self._means.items()}})
-            self._slices.append(piece_slice)
+        """Create the Adam optimiser, with the moments in `_means`. `steps` has by name the number of steps
+        that each parameter has taken. A parameter without an entry has taken none."""
+        vector, runs = self.parameters.vector, self._runs(steps)
+        self._steps, self._pieces = {}, [(vector[span], span) for _, span in runs]
+        kind = torch.optim.Adam if self._config.kind == "adam" else torch.optim.AdamW
+        self._adam = kind(
+            [piece for piece, _ in self._pieces],
+            lr=0.0,  # each step sets its own
+            betas=(self._config.beta1, self._config.beta2),
+            eps=self._config.epsilon,
+            weight_decay=self._config.weight_decay,
+            fused=True,
+        )
+        for (names, span), (piece, _) in zip(runs, self._pieces, strict=True):
+            step = torch.full((), steps.get(names[0], 0.0), device=vector.device)
+            self._adam.state[piece] = {STEP: step, **{key: mean[span] for key, mean in self._means.items()}}
             self._steps |= dict.fromkeys(names, step)
-        self._adam = _adam(pieces, self._config)
-        self._adam.state.update(zip(pieces, states, strict=True))
-        self._pieces = pieces
 
     def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], slice]]:
         """Return names and slice of each run of adjacent parameters whose values in `steps` are equal."""
@@ -99,16 +90,3 @@ class Optimizer:
             else:
                 runs.append(([name], span))
         return runs
-
-
-def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Return a fused Adam, or AdamW if `config.kind` is "adamw", over `pieces`, at learning rate 0."""
-    kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
-    return kind(
-        pieces,
-        lr=0.0,  # each step sets its own
-        betas=(config.beta1, config.beta2),
-        eps=config.epsilon,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )

@@ -98,11 +98,10 @@ class Trainer:
         was left out, and loss scale. Both losses are sums over the target tokens of all ranks."""
         self._add_gradients(number, batch, loader)
         # Norm and losses are sums over all ranks, so all ranks leave out the same steps.
-        norm, losses = self._summed()
+        self.group.sum(self.gradients.all)
+        losses, norm = self.gradients.losses, self.gradients.flat.norm() / self.scale.scale
         bad = (~(norm.isfinite() & losses.isfinite().all())).float()
         self._update(rate, norm, bad)
-        if self.optimizer.split:
-            self.group.share_parts(self.optimizer.parameters.vector)
         measured = torch.stack([*losses, norm, bad, self.scale.scale])
         # Updated last, because the log has the scale that this step used.
         self.scale.update(bad)
@@ -118,20 +117,6 @@ class Trainer:
     def _refresh(self) -> None:
         if self._halves:
             self._halves.refresh()
-
-    def _summed(self) -> tuple[Tensor, Tensor]:
-        """Sum gradients and losses over all ranks, in place. Return the norm of all unscaled gradients, and
-        the losses. With a split optimiser, sum only the gradients that this rank updates."""
-        gradients, losses = self.gradients.flat, self.gradients.losses
-        if not self.optimizer.split:
-            self.group.sum(self.gradients.all)
-            return gradients.norm() / self.scale.scale, losses
-        self.group.sum_parts(gradients)
-        norm = torch.linalg.vector_norm(gradients[self.optimizer.share], dtype=torch.float64)
-        # A float64 sum of squares is precise enough to give the norm of all gradients.
-        sums = torch.cat([norm.square()[None], losses])
-        self.group.sum(sums)
-        return sums[0].sqrt().float() / self.scale.scale, sums[1:].float()
 
     def _add_gradients(self, number: int, batch: LocalBatch, loader: Loader) -> None:
         """Set gradients and losses to sums over this rank's micro-batches of step `number`, or 0 without any.
@@ -184,9 +169,9 @@ class Trainer:
         self.gradients.add(smoothed, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
-        """Clip this rank's gradients to optimizer.clip_norm, if set. `norm` is the norm of all gradients.
-        Then update this rank's parameters if `bad` is 0."""
-        gradients = self.gradients.flat[self.optimizer.share]
+        """Clip the gradients to optimizer.clip_norm, if set. `norm` is their norm. Then update the parameters
+        if `bad` is 0."""
+        gradients = self.gradients.flat
         if limit := self.config.optimizer.clip_norm:
             # A norm that is not finite makes the factor 0. Such a step is left out anyway.
             gradients.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))

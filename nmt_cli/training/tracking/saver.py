@@ -32,7 +32,7 @@ class Snapshot:
         """Return a checkpoint of the current state, equal on all ranks. All ranks call this. The tensors are
         live, so write or copy the tensors before the next step."""
         trainer = self.trainer
-        tensors = trainer.optimizer.tensors(trainer.group.whole) | trainer.scale.tensors()
+        tensors = trainer.optimizer.tensors() | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
         ema = self.ema.tensors if self.ema else {}

@@ -250,21 +250,6 @@ def errors_of(*works: Callable[[Group], None]) -> list[str]:
 
 
 @in_processes
-def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
-    def work(group: Group) -> None:
-        rank = group.process.rank
-        vector = torch.arange(4.0) + 10 * rank
-        group.sum_parts(vector)
-        part = vector[2 * rank : 2 * rank + 2].clone()
-        assert part.tolist() == ([10.0, 12.0], [14.0, 16.0])[rank]
-        assert group.whole(part).tolist() == [10.0, 12.0, 14.0, 16.0]
-        group.share_parts(vector)
-        assert vector.tolist() == [10.0, 12.0, 14.0, 16.0]
-
-    assert errors_of(work, work) == ["", ""]
-
-
-@in_processes
 @pytest.mark.parametrize(
     ("gpus", "message"),
     [

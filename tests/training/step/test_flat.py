@@ -14,9 +14,9 @@ from tests.checks import differing
 
 def test_parameters_keep_their_values_and_are_parts_of_the_vector(model: Transformer) -> None:
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    parameters = Parameters(model, shares=3)
+    parameters = Parameters(model)
     assert not differing(dict(model.named_parameters()), before)
-    assert not len(parameters.vector) % (3 * UNIT)
+    assert not len(parameters.vector) % UNIT
     parameters.vector.fill_(2.0)
     assert all(bool((parameter == 2).all()) for parameter in model.parameters())
     assert all(parameter.data_ptr() % 64 == 0 for parameter in model.parameters())

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from nmt_cli.attention import dispatch
 from nmt_cli.attention.groups import grouped
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import MicroBatch
+from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.ragged import Layout
@@ -94,14 +95,11 @@ def test_nothing_waits_for_the_device_from_forward_to_gradients(
         optimizer, group = Optimizer(model, config.optimizer), Group(Process(), CPU, 1.0)
         one = Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, model)
         part = on_device(real)
-        with Strict():
-            one._refresh()
-            for first in (True, False):
-                one._forward_backward(part, 10, first=first)
-            for clip in ("0", "1"):
-                one.config = tiny(f"optimizer.clip_norm={clip}")
-                norm, losses = one._summed()
-                one._update(1e-3, norm, (~(norm.isfinite() & losses.isfinite().all())).float())
+        batch = LocalBatch(0, 0, [part, part], pairs=4, source_tokens=10, target_tokens=10, dropped=0)
+        for clip in ("0", "1"):
+            one.config = tiny(f"optimizer.clip_norm={clip}")
+            with Strict():
+                one.step(1, 1e-3, batch, cast(Loader, None))
 
 
 def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:

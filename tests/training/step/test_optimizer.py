@@ -1,4 +1,4 @@
-"""Adam against its definition in float64, shares of its state, and its state by name."""
+"""Adam against its definition in float64, and its state by name."""
 
 from copy import deepcopy
 
@@ -24,7 +24,7 @@ def drawn(model: nn.Module, count: int) -> list[Tensor]:
 
 
 def take(optimizer: Optimizer, gradient: Tensor, rate: float, *, bad: bool = False) -> None:
-    optimizer.step(gradient[optimizer.share], rate, torch.tensor(float(bad)), None)
+    optimizer.step(gradient, rate, torch.tensor(float(bad)), None)
 
 
 def adam(x: Tensor, gradients: list[Tensor], rates: list[float], config: OptimizerConfig) -> Tensor:
@@ -103,7 +103,7 @@ def test_state_is_stored_by_name_and_restored_bit_by_bit(identity: Identity, mod
 
 
 class Odd(nn.Module):
-    """Return parameters of odd sizes. The end of a share splits one of them."""
+    """Parameters of odd sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,30 +136,6 @@ def test_one_vector_gives_the_same_bits_as_separate_parameters(config: Optimizer
         assert torch.equal(ours.tensors()[f"{name}.exp_avg_sq"], theirs.state[right]["exp_avg_sq"])
 
 
-@pytest.mark.parametrize("shares", [2, 3, 40], ids="{} shares".format)
-def test_shares_of_the_state_join_to_the_full_state_and_are_restored_from_it(shares: int) -> None:
-    whole = Optimizer(Odd(), ADAM)
-    take_all(whole, range(1, 4))
-    others = [Optimizer(Odd(), ADAM, share, shares) for share in range(shares)]
-    together(others, range(1, 4))
-    assert not differing(gathered(others), stored(whole))
-    # A checkpoint of several ranks resumes with one, and the reverse.
-    alone, apart = Optimizer(Odd(), ADAM), [Optimizer(Odd(), ADAM, share, 2) for share in range(2)]
-    for one in (alone, *apart):
-        one.restore(gathered(others))
-        for own, theirs in zip(
-            one.parameters.by_name.values(), whole.parameters.by_name.values(), strict=True
-        ):
-            own.detach().copy_(theirs.detach())
-    for each in (whole, alone):
-        take_all(each, range(4, 6))
-    together(apart, range(4, 6))
-    for each in (alone, apart[0]):
-        assert not differing(each.parameters.by_name, whole.parameters.by_name)
-    for state in (gathered(apart), stored(alone)):
-        assert not differing(state, stored(whole))
-
-
 def take_all(optimizer: Optimizer, numbers: range) -> None:
     """Take steps with the same gradients for each parameter, at any position in the vector."""
     for number in numbers:
@@ -168,25 +144,6 @@ def take_all(optimizer: Optimizer, numbers: range) -> None:
         for view in optimizer.parameters.views(gradient):
             view.copy_(torch.randn(view.shape, generator=draw) * 10.0 ** (number % 5 - 4))
         take(optimizer, gradient, 1e-3 * number)
-
-
-def together(optimizers: list[Optimizer], numbers: range) -> None:
-    """Take steps with all shares, which then exchange their weights."""
-    for number in numbers:
-        for optimizer in optimizers:
-            take_all(optimizer, range(number, number + 1))
-        whole = torch.cat([each.parameters.vector[each.share] for each in optimizers])
-        for optimizer in optimizers:
-            optimizer.parameters.vector.copy_(whole)
-
-
-def gathered(optimizers: list[Optimizer]) -> dict[str, Tensor]:
-    """Return the state of all shares by name, as the first rank saves it."""
-    whole = {
-        what: torch.cat([each._means[what] for each in optimizers]) for what in ("exp_avg", "exp_avg_sq")
-    }
-    parts = iter(whole.values())
-    return {name: tensor.clone() for name, tensor in optimizers[0].tensors(lambda _: next(parts)).items()}
 
 
 def test_the_state_of_a_frozen_parameter_is_restored_and_a_new_one_starts_from_zero(
