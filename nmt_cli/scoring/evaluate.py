@@ -60,9 +60,6 @@ class Scores:
     lines: int
     language: str
     systems: list[System]
-    places: list[texts.Place]
-    """Document and segment of each line of a WMT test set. Empty for other files."""
-
     notes: list[str]
     warnings: list[str]
 
@@ -92,7 +89,6 @@ def evaluate(evaluation: Evaluation) -> Scores:
         len(lines[0]),
         language,
         _systems(evaluation, measures, systems),
-        next((text.places for text in (*references, *systems) if text.places), []),
         notes,
         warnings,
     )

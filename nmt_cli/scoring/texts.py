@@ -18,9 +18,6 @@ from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
 
-Place = tuple[str, str]
-"""A document of a WMT test set, and a segment in it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -28,9 +25,6 @@ class Text:
 
     name: str
     lines: Lines
-    places: list[Place]
-    """Document and segment of each line. Empty unless the file is a WMT test set."""
-
     invalid: int
     """Number of lines that were not UTF-8. Their invalid bytes are replaced."""
 
@@ -80,8 +74,7 @@ def refuse_second_stdin(paths: Sequence[Path]) -> None:
 
 
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
-    """Raise `UserError` if the texts are empty or differ in number of lines. Raise `UserError` too if
-    documents or segments of two WMT test sets differ, apart from case."""
+    """Raise `UserError` if the texts are empty or differ in number of lines."""
     counts = len(hypotheses.lines), len(reference.lines)
     if counts[0] != counts[1]:
         raise UserError(
@@ -90,15 +83,6 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
         )
     if not counts[0]:
         raise UserError(f"{reference.name} is empty. Give a file with at least one line.")
-    if hypotheses.places and reference.places:
-        pairs = zip(hypotheses.places, reference.places, strict=True)
-        for number, (one, other) in enumerate(pairs, start=1):
-            if [part.lower() for part in one] != [part.lower() for part in other]:
-                raise UserError(
-                    f"{hypotheses.name} segment {number:,} is doc {one[0]} seg {one[1]}, but "
-                    f"{reference.name} has doc {other[0]} seg {other[1]} there: both must have the same "
-                    "segments in the same order."
-                )
 
 
 def language_of(paths: Sequence[Path], languages: frozenset[str]) -> str:
@@ -142,11 +126,9 @@ def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
     file, which stay in memory. Other files are read again in each iteration."""
     if sgm.is_test_set(path):
         segments = sgm.segments(path, side, lang)
-        places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
-        lines, invalid = _decoded([segment.text for segment in segments])
-        return Text(name, lines, places, invalid)
+        return Text(name, *_decoded([segment.text for segment in segments]))
     read = FileLines(path, name)
-    return Text(name, read, [], read.invalid)
+    return Text(name, read, read.invalid)
 
 
 def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:

@@ -50,8 +50,6 @@ def show_json(outcome: Scores, quiet: bool) -> None:
         "language": outcome.language or None,
         "systems": [_system(system) for system in outcome.systems],
     }
-    if outcome.places:
-        content["segments"] = [{"document": doc, "segment": seg} for doc, seg in outcome.places]
     click.echo(printable_json(content, indent=1))
 
 
@@ -127,20 +125,18 @@ def _tested(outcome: Scores) -> bool:
 
 
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
-    """Yield rows of texts: names of columns, then a row per sentence. A row has the line number from 1, the
-    document and segment if known, and each system's scores."""
+    """Yield rows of texts: names of columns, then a row per sentence. A row has the line number from 1, and
+    each system's scores."""
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
-    segment_names = ["document", "segment"] if outcome.places else []
     names = [
         f"{printable(system.name)} {scores.name}" if several else scores.name
         for system in outcome.systems
         for scores in system.sentences
     ]
-    yield ["line", *segment_names, *names]
+    yield ["line", *names]
     for number in range(outcome.lines):
-        segment = map(printable, outcome.places[number] if outcome.places else ())
-        yield [str(number + 1), *segment, *(f"{scores.values[number]:.4f}" for scores in columns)]
+        yield [str(number + 1), *(f"{scores.values[number]:.4f}" for scores in columns)]
 
 
 def _system(system: System) -> dict[str, object]:

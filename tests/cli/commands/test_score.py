@@ -137,21 +137,6 @@ def test_sgm_and_compressed_text_score_as_plain_text(
     assert len(plain) == 3
     assert values(tmp_path / "ref.de.gz", worse) == plain
     assert values(tmp_path / "ref.de.sgm", tmp_path / "worse.sgm") == plain
-    result = nmt(
-        *("score", "--sentences", "--metric", "ter"),
-        *("--reference", tmp_path / "ref.de.sgm", tmp_path / "worse.sgm"),
-    )
-    assert result.stdout.splitlines()[:2] == ["line\tdocument\tsegment\tTER", "1\tBBC/News 12-A\t1\t12.5000"]
-    (tmp_path / "other.sgm").write_bytes(as_sgm("tstset", WORSE).replace(b'id="2"', b'id="7"'))
-    result = nmt("score", "--reference", tmp_path / "ref.de.sgm", tmp_path / "other.sgm")
-    assert_one_line(result, 1, "other.sgm segment 2 is doc BBC/News 12-A seg 7")
-
-
-def test_documents_whose_names_differ_after_a_space_are_distinct(nmt: Nmt, tmp_path: Path) -> None:
-    (tmp_path / "ref.sgm").write_bytes(as_sgm("refset", REFERENCE))
-    (tmp_path / "hyp.sgm").write_bytes(as_sgm("tstset", REFERENCE).replace(b"12-A", b"12-B"))
-    result = nmt("score", "--reference", tmp_path / "ref.sgm", tmp_path / "hyp.sgm")
-    assert_one_line(result, 1, "is doc BBC/News 12-B seg 1, but")
 
 
 def test_several_references_count_together(nmt: Nmt, ref: Path, worse: Path) -> None:
@@ -238,11 +223,6 @@ def test_chinese_is_split_into_characters_for_any_region_and_case(
     metric = ("--metric", "bleu")
     result = nmt("score", "--reference", tmp_path / name, tmp_path / "hyp", *metric, *arguments)
     assert "BLEU (sacrebleu, detokenised, zh): nrefs:1|case:mixed|eff:no|tok:zh|" in result.stdout
-
-
-def test_a_missing_file_is_named(nmt: Nmt, ref: Path, tmp_path: Path) -> None:
-    result = nmt("score", "--reference", ref, tmp_path / "none")
-    assert_one_line(result, 1, "none does not exist. Check the path.")
 
 
 @pytest.mark.parametrize(
