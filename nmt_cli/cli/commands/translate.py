@@ -112,10 +112,8 @@ def translate(
         else:
             raw_lines = _lines(source, model.languages[0], config, stack, skipped)
             translations = _translations(model, raw_lines, report, None if target else outgoing.flush)
-            # A column has no room for alignments.
-            with_source = _is_table(source) and _is_table(target or source) and not config.output.alignments
             closed = stack.enter_context(closing(translations))
-            _write(outgoing, closed, None if form == "json" else config.search.n_best, with_source, attention)
+            _write(outgoing, closed, None if form == "json" else config.search.n_best, attention)
         stack.close()  # completes the output file, even if the page fails
         attention.write()
         if report.failed.count or skipped.count:
@@ -178,7 +176,6 @@ def _write(
     outgoing: BinaryIO,
     translations: Iterable["Translation"],
     n_best: int | None,
-    with_source: bool,
     attention: "AttentionPage",
 ) -> None:
     """Write translations to `outgoing` one by one, as JSON if `n_best` is None, else as `as_text` returns
@@ -190,9 +187,7 @@ def _write(
         if n_best is None:
             outgoing.write(as_json(translation, attention.aligned(translation)))
         else:
-            outgoing.write(
-                as_text(translation, n_best, attention.links(translation), with_source=with_source)
-            )
+            outgoing.write(as_text(translation, n_best, attention.links(translation)))
     outgoing.flush()
 
 
@@ -213,16 +208,12 @@ def _lines(
         return lines_of(_reader(None), skip, LONGEST_HELD)
     if sgm.is_test_set(source):
         return [segment.text for segment in sgm.segments(source, "source", lang)]
-    if _is_table(source) and not config.input.prefix:
+    if ".tsv" in endings(source) and not config.input.prefix:
         return (line.partition(b"\t")[0] for line in lines(source))
     stream = stack.enter_context(open_bytes(source))
     return lines_of(
         _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
     )
-
-
-def _is_table(path: Path | None) -> bool:
-    return path is not None and ".tsv" in endings(path)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:

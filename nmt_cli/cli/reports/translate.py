@@ -27,21 +27,15 @@ MAX_LINES_ON_PAGE = 100
 """Maximum number of lines on an attention page. Each adds tens of kilobytes."""
 
 
-def as_text(
-    translation: Translation, n_best: int, links: Sequence[str] | None = None, *, with_source: bool = False
-) -> bytes:
-    """Return the text in a line, for `with_source` after the source and a tab. For `n_best` > 1, return a
-    line "number ||| text ||| logprob= ... ||| score" per candidate, with the number of the input line, from
-    0. `links`, unless None, has each candidate's alignment for a last column. Without candidates, return a
-    line with an empty text."""
+def as_text(translation: Translation, n_best: int, links: Sequence[str] | None = None) -> bytes:
+    """Return the text in a line. For `n_best` > 1, return a line "number ||| text ||| logprob= ... ||| score"
+    per candidate, with the number of the input line, from 0. `links`, unless None, has each candidate's
+    alignment for a last column. Without candidates, return a line with an empty text."""
     texts = [candidate.text for candidate in translation.candidates]
     columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
     empty = "" if links is None else " ||| "
     if n_best == 1:
-        text = translation.text + (columns[0] if columns else empty)
-        if with_source:
-            text = "\t".join([translation.line.raw, text.replace("\t", " ")])
-        return f"{text}\n".encode()
+        return f"{translation.text}{columns[0] if columns else empty}\n".encode()
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {candidate.text} ||| logprob= {candidate.log_probability:.6f} "

@@ -258,24 +258,11 @@ def test_a_document_must_be_utf8(run: Nmt, tmp_path: Path) -> None:
     assert_one_line(run("--input", tmp_path / "page.html"), 1, "page.html is not UTF-8 (byte 6). Convert it.")
 
 
-def test_the_first_column_of_a_tsv_is_translated_and_pairs_are_written(run: Nmt, tmp_path: Path) -> None:
+def test_the_first_column_of_a_tsv_is_translated(run: Nmt, tmp_path: Path) -> None:
     source = tmp_path / "pairs.tsv"
     source.write_text("abc\tignored\t0.5\nde\n\n")
-    assert run("--input", source).stdout == "abc\tabc\nde\tde\n\t\n"
+    assert run("--input", source).stdout == "abc\nde\n\n"
     assert run("--input", source, "--set", "input.prefix=true", "--format", "json").returncode == 0
-
-
-def test_options_and_the_name_of_the_output_can_leave_out_the_source_of_a_tsv(
-    run: Nmt, tmp_path: Path
-) -> None:
-    source, out = tmp_path / "pairs.TSV", tmp_path / "out"
-    source.write_text("abc\tx\n")
-    assert run("--input", source, "--output", f"{out}.txt").returncode == 0
-    assert Path(f"{out}.txt").read_text() == "abc\n"
-    assert run("--input", source, "--output", f"{out}.tsv").returncode == 0
-    assert Path(f"{out}.tsv").read_text() == "abc\tabc\n"
-    assert run("--input", source, "--n-best", "2").stdout.startswith("0 ||| abc |||")
-    assert run("--input", source, "--set", "output.alignments=true").stdout == "abc ||| 0-0\n"
 
 
 def test_a_test_set_on_stdin_causes_a_warning(run: Nmt, nmt: Nmt, made_models: Path, tmp_path: Path) -> None:
@@ -334,12 +321,6 @@ NOTHING = Translation(Line(8, "", (), 0, too_long=False, prefix_unknown=False), 
 
 def test_text_is_the_best_translation_alone() -> None:
     assert (as_text(GOOD, 1), as_text(NOTHING, 1)) == ("c ä\n".encode(), b"\n")
-
-
-def test_a_tab_in_a_translation_does_not_add_a_column() -> None:
-    candidate = a_candidate("e\tins", -1.0, -1.0)
-    translation = Translation(a_line(1), [candidate], [], False)
-    assert as_text(translation, 1, with_source=True).split(b"\t")[1:] == [b"e ins\n"]
 
 
 def test_n_best_lists_number_lines_from_zero() -> None:
