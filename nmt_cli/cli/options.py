@@ -65,20 +65,19 @@ def must_exist(path: AnyPath) -> AnyPath:
     return path
 
 
-class Number(click.ParamType[float]):
-    """A number within bounds as the type of an option. The error for another number names the bounds."""
+class Number(click.ParamType[int]):
+    """A whole number within bounds as the type of an option. The error for another names the bounds."""
 
     name = "n"
 
-    def __init__(self, kind: "click.ParamType[Any]" = click.INT, **limits: float) -> None:
-        """`kind` is `INT` or `FLOAT` of click. `limits` may be `at_least`, `at_most` and `more_than`."""
-        self._kind = kind
+    def __init__(self, **limits: int) -> None:
+        """`limits` may be `at_least` and `at_most`."""
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `value` as a number. Raise `UsageError` for infinity, a number out of bounds, or a text."""
-        number = self._kind.convert(value, param, ctx)
-        if number not in self._bounds or abs(number) == float("inf"):
+        """Return `value` as a number. Raise `UsageError` for a number out of bounds, or a text."""
+        number = click.INT.convert(value, param, ctx)
+        if number not in self._bounds:
             flag = param.opts[0] if param else "the number"
             raise click.UsageError(f"{flag} must be {self._bounds} (got {value})", ctx)
         return number
