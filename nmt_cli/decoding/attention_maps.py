@@ -16,6 +16,10 @@ from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout, flat
 
+CERTAINTY = 4.0
+"""How much more the certain heads count in an alignment. In demo models with 2 and 6 layers, 95 and 93 % of
+tagged words are then on their translation, and with the last layer's plain mean 95 and 88 %."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionMaps:
@@ -84,11 +88,11 @@ def _recorded(
     target_T: Tensor,
     source: Layout,
     target: Layout,
-    last_only: bool = False,
+    cross_only: bool = False,
 ) -> tuple[list[list[Tensor]], ...]:
     """Run `model.forward` once, and return all attention weights before dropout: of the encoder, of the
     decoder, and of the decoder to the source. Each has for each layer and pair [H, queries, keys], on the
-    host. If `last_only`, record only the last decoder layer's attention to the source."""
+    host. If `cross_only`, record only the decoder's attention to the source."""
     encoder, decoder, cross = (list[list[Tensor]]() for _ in range(3))
     thread = get_ident()
 
@@ -101,8 +105,8 @@ def _recorded(
     modules: Sequence[nn.Module] = [
         one for one in model.modules() if isinstance(one, SelfAttention | CrossAttention)
     ]
-    if last_only:
-        modules = [one for one in modules if isinstance(one, CrossAttention)][-1:]
+    if cross_only:
+        modules = [one for one in modules if isinstance(one, CrossAttention)]
     with ExitStack() as hooks:
         for module in modules:
             hooks.enter_context(module.register_forward_pre_hook(record))
@@ -114,22 +118,29 @@ def _recorded(
 def source_attention(
     model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[NDArray[np.float32]]:
-    """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end mark
-    (mean over the heads of the last decoder layer, at the step that predicts the id). Ids have no end marks.
-    The attention of ids beyond the model's positions is 0."""
+    """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end mark.
+
+    It is the mean over the heads of the upper half of the decoder, at the step that predicts the id. A head
+    with the mean entropy H has the weight exp(-`CERTAINTY` H), because certain heads align words best. Ids
+    have no end marks. The attention of ids beyond the model's positions is 0.
+    """
     if not pairs:
         return []
     limit = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
     targets = [model.target_vocabulary.ended(target)[:limit] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    *_, cross = _recorded(model, source_S, target_T, grouped(source), grouped(target, source), last_only=True)
-    means = [weights_HTS.float().mean(0).numpy() for weights_HTS in cross[-1]]
-    lengths = [len(target) for _, target in pairs]
-    return [
-        np.pad(mean_TS[:length], ((0, max(0, length - len(mean_TS))), (0, 0)))
-        for mean_TS, length in zip(means, lengths, strict=True)
-    ]
+    *_, cross = _recorded(
+        model, source_S, target_T, grouped(source), grouped(target, source), cross_only=True
+    )
+    attention = []
+    for number, (_, ids) in enumerate(pairs):
+        heads_HTS = torch.cat([layer[number] for layer in cross[len(cross) // 2 :]]).float()
+        entropies_H = torch.special.entr(heads_HTS).sum(-1).mean(-1)
+        shares_H = torch.softmax(-CERTAINTY * entropies_H, 0)
+        mean_TS = torch.einsum("h,hts->ts", shares_H, heads_HTS)[: len(ids)].numpy()
+        attention.append(np.pad(mean_TS, ((0, len(ids) - len(mean_TS)), (0, 0))))
+    return attention
 
 
 def alignment(

@@ -19,6 +19,10 @@ WORD = rf"[^\s{MARKS}{SPACELESS}]+"
 MARK = re.compile(rf"[{MARKS}]")
 UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELESS}]")
 
+THRESHOLD = 0.6
+"""A target unit belongs to an element if it attends to the element with more than this share. At 0.6, tags on
+words of the demo are more often right than at 0.5 (95.2 instead of 94.0 %)."""
+
 MIN_SHARE = 0.05
 """An element is empty in the translation if no unit there has this share in its source units."""
 
@@ -59,8 +63,8 @@ def placed(
     """Return the translation `target` of `source` with the tags of all `elements` of `source`.
 
     `parts` has the alignments of all sentences, in order. `escape` prepares text for markup. Each element
-    covers the run of target units with the highest sum of share - 1/2, inside its parent and outside its
-    siblings. An element of all units of its parent covers all units of its parent. Tags inside a word stay
+    covers the run of target units with the highest sum of share - `THRESHOLD`, inside its parent and outside
+    its siblings. An element of all units of its parent covers all units of its parent. Tags inside a word stay
     there if the translation has the same word. An element without units is before the unit that follows it.
     The result without tags, and without elements whose content stays, is always `target`.
     """
@@ -202,11 +206,11 @@ class _Page:
         return self.parts[first].target if shares else 0, shares
 
     def _best_run(self, covered: Span, free: Sequence[Span]) -> Span:
-        """Return the run of target units inside one of the `free` runs with the highest sum of share - 1/2.
-        It has no punctuation mark at an end where the source has none. Without a unit of at least
+        """Return the run of target units with the highest sum of share - `THRESHOLD`, inside one of the `free`
+        runs. It has no punctuation mark at an end where the source has none. Without a unit of at least
         `MIN_SHARE`, return an empty run."""
         offset, shares = self._shares(covered)
-        best, run = MIN_SHARE - 0.5, (0, 0)
+        best, run = MIN_SHARE - THRESHOLD, (0, 0)
         index = max(0, bisect_right(free, (offset, len(self.target.spans))) - 1)
         while index < len(free) and free[index][0] < offset + len(shares):
             first, last = max(offset, free[index][0]), min(offset + len(shares), free[index][1])
@@ -214,7 +218,7 @@ class _Page:
             for unit in range(first, last):
                 if total <= 0:
                     total, begin = 0.0, unit
-                total += shares[unit - offset] - 0.5
+                total += shares[unit - offset] - THRESHOLD
                 if total > best:
                     best, run = total, (begin, unit + 1)
             index += 1

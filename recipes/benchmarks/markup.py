@@ -2,7 +2,7 @@
 
 python -m recipes.benchmarks.markup --model RUN --source test.en --reference test.de [--fragments 10000]
 
-RUN, test.en and test.de are those of `nmt demo` or of the quickstart recipe. The text gets
+RUN is a run or a model of the quickstart recipe, and test.en and test.de are in its corpus. The text gets
 random inline tags and line breaks. Its translation without tags must score as plain text. A tag on a word of
 the demo's lexicon must be on the word's only translation.
 """

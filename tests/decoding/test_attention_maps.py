@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.attention.projections import by_head
-from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps, source_attention
+from nmt_cli.decoding.attention_maps import CERTAINTY, AttentionMaps, attention_maps, source_attention
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention
@@ -206,15 +206,18 @@ def test_a_decoder_without_self_attention_is_aligned_too(
         assert len(actual.alignment()) in (0, len(target))
 
 
-def test_source_attention_is_the_mean_over_the_heads_of_the_last_layer(
+def test_certain_heads_of_the_upper_half_count_most_in_the_attention_to_the_source(
     build: Callable[..., Transformer],
 ) -> None:
     model = build()
     for pair, maps, actual in zip(
         PAIRS, attention_maps(model, PAIRS), source_attention(model, PAIRS), strict=True
     ):
-        expected = maps.cross[-1].mean(0)[: len(pair[1])]
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+        heads_HTS = maps.cross[1:].flatten(0, 1).numpy()  # 2 of 3 layers
+        entropies_H = -(heads_HTS * np.log(heads_HTS)).sum(-1).mean(-1)
+        weights_H = np.exp(-CERTAINTY * entropies_H)
+        expected = (weights_H[:, None, None] * heads_HTS).sum(0)[: len(pair[1])] / weights_H.sum()
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
         assert actual.shape == (len(pair[1]), len(pair[0]) + 1)
     assert source_attention(model, []) == []
 
