@@ -63,10 +63,11 @@ def placed(
     """Return the translation `target` of `source` with the tags of all `elements` of `source`.
 
     `parts` has the alignments of all sentences, in order. `escape` prepares text for markup. Each element
-    covers the run of target units with the highest sum of share - `THRESHOLD`, inside its parent and outside
-    its siblings. An element of all units of its parent covers all units of its parent. Tags inside a word
-    stay there if the translation has the same word. An element without units is before the unit that follows it.
-    The result without tags, and without elements whose content stays, is always `target`.
+    covers the run of target units with the highest sum of share - `THRESHOLD`, inside its parent and
+    outside its siblings. An element of all units of its parent covers all units of its parent. Tags
+    inside a word stay there if the translation has the same word. An element without units is before the
+    unit that follows it. The result without tags, and without elements whose content stays, is always
+    `target`.
     """
     sides = _Side(source, units(source)), _Side(target, units(target))
     cuts = sorted({offset for one in elements for offset in _offsets(one)})
@@ -207,8 +208,8 @@ class _Page:
 
     def _best_run(self, covered: Span, free: Sequence[Span]) -> Span:
         """Return the run of target units with the highest sum of share - `THRESHOLD`, inside one of the
-        `free` runs. It has no punctuation mark at an end where the source has none. Without a unit of at least
-        `MIN_SHARE`, return an empty run."""
+        `free` runs. It has no punctuation mark at an end where the source has none. Without a unit of at
+        least `MIN_SHARE`, return an empty run."""
         offset, shares = self._shares(covered)
         best, run = MIN_SHARE - THRESHOLD, (0, 0)
         index = max(0, bisect_right(free, (offset, len(self.target.spans))) - 1)
