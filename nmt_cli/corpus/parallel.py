@@ -29,6 +29,9 @@ SCORED: tuple[Form, ...] = ("tsv", "jsonl", "arrow")
 UNITS: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
 """The unit that messages count, in forms in which a pair is not a line."""
 
+SAVED_DATASET = ("dataset_info.json", "dataset_dict.json")
+"""Files that `save_to_disk` of Hugging Face's `datasets` writes."""
+
 FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 
@@ -60,14 +63,9 @@ class Corpus:
     config: CorpusConfig = field(default=CorpusConfig(), compare=False)
     """The columns of source, target and score in a table."""
 
-    parts: tuple[Path, ...] = ()
-    """The files of a folder that contains both sides."""
-
     @property
     def files(self) -> tuple[Path, ...]:
         """All files of the corpus, each once."""
-        if self.parts:
-            return self.parts
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     @property
@@ -82,7 +80,7 @@ class Corpus:
             case "sgm" | "tmx":
                 return sum(1 for _ in self._pairs())
             case "arrow":
-                return self._at_least_one(arrow.count(self.files))
+                return self._at_least_one(arrow.count(self.source))
             case "tsv" if self._header:
                 return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
             case _:
@@ -139,7 +137,7 @@ class Corpus:
             case "tmx":
                 return tmx.pairs(self.source, *self.languages)
             case "arrow":
-                scored = arrow.pairs(self.files, self.languages, self.config)
+                scored = arrow.pairs(self.source, self.languages, self.config)
             case "tsv" if records.wants_columns(self.config):
                 scored = records.table(self.source, self._name("source"), self.languages, self.config)
             case "jsonl":
@@ -190,15 +188,15 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
     """Return the corpus of a pipe (read as .tsv), file or folder. Return None for a missing path, or a folder
-    with neither rows nor files train.LANG. Raise `UserError` for an unknown ending."""
+    without files train.LANG. Raise `UserError` for an unknown ending, or a folder of datasets."""
     if path.is_fifo():
         return Corpus(path.name, path, path, "tsv")
     if path.is_file():
         return _single_file(path)
     if not path.is_dir():
         return None
-    if arrow.is_folder_of_rows(path):
-        return Corpus(path.name, path, path, "arrow", parts=arrow.files_of(path))
+    if any((path / name).is_file() for name in SAVED_DATASET):
+        raise UserError(f"{path} is a folder of Hugging Face's datasets. Write it with to_parquet instead.")
     # A folder of mtdata has its training text under this prefix, and test sets in a subfolder.
     corpus = _two_files(f"{path}/train", source_lang, target_lang)
     return replace(corpus, name=path.resolve().name) if corpus else None
@@ -211,7 +209,7 @@ def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
     return UserError(
         f"{spec}{hint}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it. "
         f"Give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
-        f"one file that ends in {', '.join(FORM_OF)}, a folder of datasets or mtdata, or -."
+        f"one file that ends in {', '.join(FORM_OF)}, a folder of mtdata, or -."
     )
 
 

@@ -28,7 +28,7 @@ CORPUS is one of:
 PREFIX         two files, PREFIX.LANG for each language
 SOURCE:TARGET  two files
 FILE           .tsv, .jsonl, .tmx, .parquet, a WMT .sgm or .xml
-FOLDER         a folder that the library datasets or mtdata wrote
+FOLDER         a folder that mtdata wrote
 -              tab-separated pairs on stdin
 
 Files may be compressed. For many corpora, use [[corpus]] in --config.
