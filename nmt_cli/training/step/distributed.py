@@ -86,11 +86,8 @@ def _process_from_slurm() -> Process:
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     if "MASTER_PORT" not in env:
         env["MASTER_PORT"] = str(first + _number("SLURM_JOB_ID") % count)
-    by_node = tasks_by_node(env.get("SLURM_TASKS_PER_NODE", ""))
-    node = _number("SLURM_NODEID", "0")
-    # Launchers that imitate srun may not list the tasks of each node.
-    tasks = by_node[node] if node < len(by_node) else -(-world // nodes)
-    return Process(_number("SLURM_PROCID"), world, _number("SLURM_LOCALID"), tasks)
+    # Nodes may have fewer tasks than others. Then their tasks use fewer threads than they could.
+    return Process(_number("SLURM_PROCID"), world, _number("SLURM_LOCALID"), -(-world // nodes))
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
@@ -102,15 +99,6 @@ def _number(name: str, default: str | None = None, least: int = 0, most: int = 2
     if text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most:
         return int(text)
     raise UserError(f"{name} must be a whole number from {least:,} to {most:,} (got {text!r:.50}).")
-
-
-def tasks_by_node(text: str) -> list[int]:
-    """Return the tasks on each node from Slurm's list: "4(x2),3" gives [4, 4, 3], and "" gives []."""
-    return [
-        int(tasks)
-        for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
-        for _ in range(int(times or 1))
-    ]
 
 
 def first_host(nodes: str) -> str:

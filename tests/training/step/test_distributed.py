@@ -66,8 +66,7 @@ SLURM = {
     "SLURM_PROCID": "5",
     "SLURM_NTASKS": "8",
     "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "SLURM_TASKS_PER_NODE": "4(x2)",
+    "SLURM_NNODES": "2",
     "SLURM_STEP_NODELIST": "gpu[07-08]",
     "SLURM_JOB_ID": "1234567",
 }
@@ -86,31 +85,16 @@ def test_an_address_and_port_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) 
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
 
 
-def test_nodes_may_have_different_numbers_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    setenv(monkeypatch, **{**SLURM, "SLURM_TASKS_PER_NODE": "2,3(x2)", "SLURM_NODEID": "0"})
-    assert process_from_environment().local_world == 2
-    setenv(monkeypatch, SLURM_NODEID="2")
-    assert process_from_environment().local_world == 3
-
-
 def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **{k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"})
     assert process_from_environment() == Process()
 
 
-@pytest.mark.parametrize(
-    ("changes", "tasks"),
-    [
-        ({"SLURM_TASKS_PER_NODE": None, "SLURM_NNODES": "3"}, 3),
-        ({"SLURM_TASKS_PER_NODE": None}, 8),
-        ({"SLURM_NODEID": None}, 4),
-    ],
-    ids=["nodes", "neither", "no node"],
-)
-def test_launchers_that_set_only_some_of_slurms_variables_are_understood(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], tasks: int
+@pytest.mark.parametrize(("nodes", "tasks"), [("3", 3), ("8", 1)])
+def test_the_tasks_of_a_node_are_a_share_of_all(
+    monkeypatch: pytest.MonkeyPatch, nodes: str, tasks: int
 ) -> None:
-    setenv(monkeypatch, **{name: value for name, value in {**SLURM, **changes}.items() if value})
+    setenv(monkeypatch, **{**SLURM, "SLURM_NNODES": nodes})
     assert process_from_environment() == Process(5, 8, 1, tasks)
 
 
