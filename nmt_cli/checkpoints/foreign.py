@@ -6,7 +6,7 @@ from zipfile import ZipFile
 
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
-from nmt_cli.runtime.zips import DAMAGE, LOCAL_HEADER
+from nmt_cli.runtime.zips import DAMAGE
 
 ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 
@@ -59,7 +59,12 @@ def _kind_of_file(path: Path) -> ForeignKind | None:
     elif is_marian_binary(path):
         kind = "Marian"
     elif path.suffix in (".pt", ".pth"):
-        names = _pickled_names(path)
+        # PyTorch does not compress its zip files. A pickled text is an X, its length in four bytes, and its
+        # characters.
+        start = _start(path, PICKLE_BYTES)
+        names = {
+            name for name in PICKLED_NAMES if b"X" + len(name).to_bytes(4, "little") + name.encode() in start
+        }
         has_settings = bool(names & {"args", "cfg"})
         if "optimizer_history" in names or ("encoder.embed_tokens.weight" in names and has_settings):
             kind = "fairseq"
@@ -74,22 +79,6 @@ def is_marian_binary(path: Path) -> bool:
         return False
     start = _start(path, MARIAN_HEADERS)
     return start.startswith(MARIAN_VERSION) and any(name in start for name in MARIAN_NAMES)
-
-
-def _pickled_names(path: Path) -> set[str]:
-    """Return which of `PICKLED_NAMES` are in the first 16 MiB of a pickled file, zipped or not."""
-    pickled = _start(path, PICKLE_BYTES)
-    if pickled.startswith(LOCAL_HEADER):
-        member = next((name for name in _members(path) if name.endswith("/data.pkl")), "")
-        try:
-            with ZipFile(path) as archive, archive.open(member) as stream:
-                pickled = stream.read(PICKLE_BYTES)
-        except (OSError, LookupError, *DAMAGE):
-            return set()
-    # A pickled text is an X, its length in four bytes, and its characters.
-    return {
-        name for name in PICKLED_NAMES if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled
-    }
 
 
 def _members(path: Path) -> set[str]:
