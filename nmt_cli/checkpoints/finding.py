@@ -46,6 +46,24 @@ def find_model(path: Path) -> Path:
     )
 
 
+def languages_of(path: Path) -> tuple[str, str]:
+    """Return source and target language of a model, checkpoint or run folder without reading the weights.
+    Raise `UserError` if there is no model, or if its `config.json` is damaged."""
+    file = find_model(path) / CONFIG
+    try:
+        languages = parsed_json(read_ordinary(file))["languages"]
+        return str(languages["source"]), str(languages["target"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{file} does not name the languages of the model. Copy it again.") from error
+
+
+def weights_size(path: Path) -> int:
+    """Return the size of the weights of a model, checkpoint or run folder, in bytes. Raise `UserError` if
+    there is no model. Missing files count as 0."""
+    files = (find_model(path) / name for name in (EMA, WEIGHTS))
+    return next((file.stat().st_size for file in files if file.is_file()), 0)
+
+
 def own_search(path: Path) -> dict[str, Any]:
     """Return the search settings of an imported model, or {} for other models and unreadable paths."""
     try:

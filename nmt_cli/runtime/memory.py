@@ -1,8 +1,13 @@
 """Memory of devices: peak use, and errors caused by a lack of memory."""
 
+import ctypes
+import gc
 import re
 import resource
 import sys
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 
 import torch
 
@@ -44,3 +49,23 @@ def release_unused(device: torch.device) -> None:
     """Free GPU memory that PyTorch keeps for later use, often in small fragments. For a CPU, do nothing."""
     if has_own_memory(device):
         torch.cuda.empty_cache()
+
+
+def resident_memory() -> int:
+    """Return the main memory of this process and its children, in bytes. A page that processes share counts
+    once. Return 0 on a system without Linux's `/proc`."""
+    kilobytes = 0
+    with suppress(OSError):
+        children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+        for number in ["self", *chain.from_iterable(children)]:
+            with suppress(OSError):  # the child has ended
+                rows = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+                kilobytes += sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+    return kilobytes * 1024
+
+
+def return_free_memory() -> None:
+    """Collect garbage. Then return free main memory to the system, which glibc otherwise keeps."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

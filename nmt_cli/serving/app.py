@@ -106,8 +106,7 @@ def _public_routes(service: Service, keys: Keys) -> list[Route]:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        restarts = sum(model.restarts for model in service.directions.models)
-        text = service.metrics.as_text(service.waiting, restarts)
+        text = service.metrics.as_text(service.waiting, service.models)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     endpoints = {"/": index, "/health": health, "/metrics": metrics}

@@ -26,6 +26,14 @@ class ServerConfig:
     most_seconds: float = setting(60.0, above=0, everyday=True)
     """Maximum time per request, in seconds. The server drops a slower request and answers with status 504."""
 
+    memory: float = setting(0.0, least=0, everyday=True)
+    """Memory of the server, in GB. A model loads at its first request. Beyond the limit, idle models are
+    unloaded. 0 keeps all models loaded. Without effect on GPUs."""
+
+    load_seconds: float = setting(30.0, above=0)
+    """Maximum time that a request waits for its model, in seconds. The server then answers with status 503
+    and a `Retry-After` header."""
+
     pivot: str = "en"
     """Pivot language for pairs that no model translates. Empty means no pivot."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nmt_cli.api import Model
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
+from nmt_cli.serving.models import Served
 
 NAMES = dict(
     entry.split(" ", 1)
@@ -31,7 +31,7 @@ class Direction:
 
     source: str
     target: str
-    models: Sequence[Model]
+    models: Sequence[Served]
     """One model, or two in the order of use. The first of two translates into the pivot language."""
 
     @property
@@ -44,7 +44,7 @@ class Directions:
     """All directions of the server. `named` has each direction by a name such as "en-de", and by the name of
     its model. A language in a request may have a region that no model has, such as "EN-US" for "en"."""
 
-    def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
+    def __init__(self, models: Mapping[str, Served], pivot: str = "") -> None:
         """Add the direction of each of `models`, by name. Unless `pivot` is empty, also add the missing
         directions by two models through `pivot`. Raise `UserError` if two models have the same direction."""
         self.models = list(models.values())

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nmt_cli.serving.models import Models
 from nmt_cli.translation.translator import Translation
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -49,13 +50,14 @@ class Metrics:
             added = [*below, translation.confidence, 1.0]
             self._confidences = [one + more for one, more in zip(self._confidences, added, strict=True)]
 
-    def as_text(self, waiting: int, restarts: int) -> str:
+    def as_text(self, waiting: int, models: Models) -> str:
         """Return all metrics in the text format of Prometheus. `waiting` is the number of accepted sentences
-        without a translation. `restarts` is the number of worker processes that died, of all models."""
+        without a translation. `models` has the numbers of loaded models and replaced workers."""
         requests = [
             f'{{route="{route}",status="{status}"}} {count}'
             for (route, status), count in sorted(self.requests.items())
         ]
+        restarts = [f" {models.restarts}"]
         flags = [f'{{flag="{flag}"}} {count}' for flag, count in sorted(self.flags.items())]
         bounded = zip(CONFIDENCES, self._confidences, strict=False)
         lines = [
@@ -72,7 +74,10 @@ class Metrics:
             *_counter("nmt_dropped_sentences_total", "Abandoned sentences.", [f" {self.dropped}"]),
             *_header("nmt_waiting_sentences", "gauge", "Unfinished sentences."),
             f"nmt_waiting_sentences {waiting}",
-            *_counter("nmt_worker_restarts_total", "Workers that died and were replaced.", [f" {restarts}"]),
+            *_counter("nmt_worker_restarts_total", "Workers that died and were replaced.", restarts),
+            *_header("nmt_loaded_models", "gauge", "Models in memory."),
+            f"nmt_loaded_models {models.loaded}",
+            *_counter("nmt_model_loads_total", "Loaded models.", [f" {models.loads}"]),
             *_counter("nmt_odd_translations_total", "Suspicious translations, by flag.", flags),
         ]
         return "\n".join([*lines, ""])

@@ -62,7 +62,8 @@ async def attention(service: Service, fields: Fields) -> Response:
         for sentence, part in zip(one.line.sentences, one.candidates[0].parts, strict=True)
         if max(len(sentence.tokens), len(part.tokens)) <= MAX_DRAWN_TOKENS
     ][:MAX_DRAWN]
-    page = await service.run_in_thread(len(pairs), partial(_drawn, direction.models[0], pairs))
+    async with service.models.using(direction.models) as (model,):
+        page = await service.run_in_thread(len(pairs), partial(_drawn, model, pairs))
     return Response(page, media_type="text/html", headers=HEADERS)
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from nmt_cli.api import Model
 from nmt_cli.errors import EXIT_CODES, UserError
 from nmt_cli.serving.app import application
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.connections import Connection, RareReports, raise_file_limit
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
+from nmt_cli.serving.models import Served
 from nmt_cli.serving.service import Service
 
 BACKLOG = 2048
@@ -35,19 +35,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(
-    models: Mapping[str, Model],
+    models: Mapping[str, Served],
     address: tuple[str, int],
     keys: Keys,
     config: ServerConfig,
     notify: Callable[[str], None],
 ) -> None:
     """Serve `models`, by name, at `address`, host and port, until a signal. `keys` are the accepted API keys.
-    `notify` receives a line at the start, at a signal and at the end. Accept connections once all models are
-    ready. After SIGINT or SIGTERM, answer the accepted requests, then return. A second signal ends the
-    process. Raise `UserError` for an unusable `address`, or two models with the same direction."""
+    `notify` receives a line at the start, at a signal and at the end. Accept connections once the loaded
+    models are ready. After SIGINT or SIGTERM, answer the accepted requests, then return. A second signal ends
+    the process. Raise `UserError` for an unusable `address`, or two models with the same direction."""
     directions = Directions(models, config.pivot)
-    for model in models.values():
-        model.start()  # before other threads start, since workers may be forked
+    for served in models.values():
+        if served.model:
+            served.model.start()  # before other threads start, since workers may be forked
     app = application(Service(directions, config), keys)
     gc.freeze()  # collecting these permanent objects would delay requests
     with _listening(address, config.share_port) as listening:

@@ -12,6 +12,7 @@ from nmt_cli.api import Model, SearchConfig, UserError
 from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.metrics import Metrics
+from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.text.languages.identify import LanguageDetector
@@ -31,6 +32,7 @@ class Service:
         """`directions` has the models, and `config` has the limits."""
         self.directions, self.config = directions, config
         self.detection = LanguageDetector(directions.languages)
+        self.models = Models(directions.models, config)
         self.metrics = Metrics()
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
@@ -49,9 +51,10 @@ class Service:
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
         """Return the translation of each text of a request, and of each sentence of all texts, in order.
         Raise `Refused` for too much text (413), a busy server (429), or a failed translation (503)."""
-        documents = await self.documents(job)
-        async with aclosing(self.stream(documents)) as stream:
-            translations = [translation async for translation in stream]
+        async with self.models.using(job.direction.models):  # not unloaded between the two steps
+            documents = await self.documents(job)
+            async with aclosing(self.stream(documents)) as stream:
+                translations = [translation async for translation in stream]
         if sum(map(len, documents.sentences)) > SHORT_CHARACTERS:
             return await asyncio.to_thread(documents.translated, translations), translations
         return documents.translated(translations), translations
@@ -61,7 +64,9 @@ class Service:
         texts, characters or sentences (413), or if the server is busy (429)."""
         self.check_size(job.texts)
         count = sum(map(len, job.texts))
-        documents = await asyncio.to_thread(cut, job) if count > SHORT_CHARACTERS else cut(job)
+        async with self.models.using(job.direction.models) as models:
+            is_short = count <= SHORT_CHARACTERS
+            documents = cut(job, models) if is_short else await asyncio.to_thread(cut, job, models)
         self._check_sentences(len(documents.sentences))
         self.metrics.characters += count
         return documents
@@ -75,7 +80,10 @@ class Service:
         start, ahead = time.monotonic(), self.waiting
         self.waiting += count
         try:
-            async with aclosing(_translations(documents)) as translations:
+            async with (
+                self.models.using(documents.job.direction.models) as models,
+                aclosing(_translations(documents, models)) as translations,
+            ):
                 async for translation in translations:
                     left -= 1
                     self.waiting -= 1
@@ -125,11 +133,11 @@ class Service:
             raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
 
 
-async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
+async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncGenerator[Translation]:
     """Yield the translation of each sentence in order. With a pivot, first finish the first model's part, and
     yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
     or `UserError` in the first of two models."""
-    *before, last = documents.job.direction.models
+    *before, last = models
     lines, aligned = documents.sentences, documents.aligned
     pivots: list[Translation] = []
     for model in before:

@@ -1,11 +1,13 @@
 """Loading of models for translation on one or more devices."""
 
+import os
 import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 
@@ -29,10 +31,14 @@ from nmt_cli.runtime.devices import (
 )
 from nmt_cli.runtime.kernels.families import FAMILIES, refused
 from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.worker import Load
+
+LOADED: WeakSet[Transformer] = WeakSet()
+"""The models in the memory of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     # A calibration is valid for the probabilities of its own model only.
     calibration = read[0].identity.calibration if len(read) == 1 else None
     translator = Translator(tokenizers, models, config, longest, ratio, calibration)
-    workers: Sequence[Load] = [lambda: models] * (1 if is_gpu(device) else threads)
+    LOADED.update(models)
+    workers: Sequence[Load] = [partial(_only, models, os.getpid())] * (1 if is_gpu(device) else threads)
     if start == "spawn" and len(devices) > 1:
         # A run replaces its links, and all workers must have the same checkpoint.
         fixed = [folder.resolve() for folder in folders]
@@ -133,6 +140,16 @@ def models_on(
     with current(device):  # Triton starts kernels on the current GPU
         models = [model.transformer for model in _read(folders, device, precision)]
         choose_kernels(models, device, avoided)
+    return models
+
+
+def _only(models: Sequence[Transformer], loader: int) -> Sequence[Transformer]:
+    """Return `models`, which the process `loader` has loaded. In a forked process, first drop the weights of
+    all other models. Otherwise they stay in memory after `loader` unloads them."""
+    if os.getpid() != loader and (others := LOADED.difference(models)):
+        for module in [module for model in others for module in model.modules()]:
+            module.__dict__.clear()
+        return_free_memory()
     return models
 
 

@@ -21,6 +21,7 @@ from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.connections import RareReports
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
+from nmt_cli.serving.models import Served
 from nmt_cli.serving.server import uvicorn_server
 from nmt_cli.serving.service import Service
 
@@ -162,9 +163,13 @@ def serving() -> Iterator[Serving]:
     """Yield a function that returns a client of an application: `serving(models, keys=…, setting=…)`."""
     clients: list[Client] = []
 
-    def serving(models: Mapping[str, Model], keys: Keys | None = None, **settings: Any) -> Client:
+    def serving(models: Mapping[str, Model | Served], keys: Keys | None = None, **settings: Any) -> Client:
         config = ServerConfig(**settings)
-        service = Service(Directions(models, config.pivot), config)
+        served = {
+            name: one if isinstance(one, Served) else Served(one.languages, one.__enter__, model=one)
+            for name, one in models.items()
+        }
+        service = Service(Directions(served, config.pivot), config)
         app: Middleware = application(service, keys or Keys())
         clients.append(Client(app, service))
         return clients[-1]

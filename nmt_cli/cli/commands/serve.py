@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,23 +71,31 @@ def serve(
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
 
-    from nmt_cli.api import Model, TranslateConfig, load
-    from nmt_cli.checkpoints.finding import own_search
+    from nmt_cli.api import TranslateConfig, load
+    from nmt_cli.checkpoints.finding import languages_of, own_search, weights_size
+    from nmt_cli.runtime.memory import resident_memory
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.serving.keys import Keys
+    from nmt_cli.serving.models import Served
     from nmt_cli.serving.server import serve as serve_models
 
     accepted_keys = Keys(keys)
+    if config.server.memory and not resident_memory():
+        raise UserError("server.memory needs Linux, since other systems have no /proc. Use server.memory=0.")
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with ExitStack() as stack:
-        loaded: dict[str, Model] = {}
+        served: dict[str, Served] = {}
         for folder in models:
             own = {f"search.{name}": value for name, value in own_search(folder).items()}
             settings = chosen(ServeConfig, defaults=split | own)
             both = TranslateConfig(search=settings.search, input=settings.input)
-            loaded[_name(folder, loaded)] = stack.enter_context(load(folder, config=both, **where))
+            load_model = partial(load, folder, config=both, **where)
+            model = None if config.server.memory else load_model()
+            languages = model.languages if model else languages_of(folder)
+            one = served[_name(folder, served)] = Served(languages, load_model, weights_size(folder), model)
+            stack.callback(one.close)
         set_own_threads(1)  # the threads of this process must not slow the workers down
-        serve_models(loaded, (host, port), accepted_keys, config.server, printer(quiet))
+        serve_models(served, (host, port), accepted_keys, config.server, printer(quiet))
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:

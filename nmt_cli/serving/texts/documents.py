@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
+from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
 from nmt_cli.text.markup import Block, Dialect, blocks
 from nmt_cli.text.tag_placement import UNIT
-from nmt_cli.translation.document import Document, TranslatedSentence
+from nmt_cli.translation.document import Document, Join, TranslatedSentence
 from nmt_cli.translation.document import cut as cut_document
 from nmt_cli.translation.text.unit_shares import links
 from nmt_cli.translation.translator import Translation
@@ -64,6 +65,9 @@ class Documents:
     """The texts of a request, cut into sentences."""
 
     job: Job
+    join: Join
+    """Joins the translations of sentences."""
+
     by_line: bool
     """Whether each line counts as one sentence. Otherwise lines are split into sentences."""
 
@@ -117,7 +121,7 @@ class Documents:
         sentence. Otherwise replace a single space or none by the separator of the target language."""
         if self.by_line:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
-        return self.job.direction.models[-1].joined(translations, spaces)
+        return self.join(translations, spaces)
 
     def _texts(self, translations: Sequence[TranslatedSentence]) -> list[str]:
         """Return the translated texts, given one translation for each sentence of all texts."""
@@ -130,9 +134,9 @@ class Documents:
         return [[*islice(left, len(text.sentences))] for text in self.texts]
 
 
-def cut(job: Job) -> Documents:
-    """Cut each text into sentences, or into lines if the first model has `input.sentences=keep`."""
-    model = job.direction.models[0]
+def cut(job: Job, models: Sequence[Model]) -> Documents:
+    """Cut each text into sentences, or into lines if the first of `models` has `input.sentences=keep`."""
+    model = models[0]
     by_line = model.config.input.sentences == "keep"
     split = _lines if by_line else model.sentences
     if job.markup:
@@ -140,7 +144,14 @@ def cut(job: Job) -> Documents:
     else:
         texts = [cut_document([Block(text, text)], split) for text in job.texts]
     sentences = [sentence for text in texts for sentence in text.sentences]
-    return Documents(job, by_line, texts, sentences, [spaces for text in texts for spaces in text.spaces])
+    return Documents(
+        job,
+        models[-1].joined,
+        by_line,
+        texts,
+        sentences,
+        [spaces for text in texts for spaces in text.spaces],
+    )
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:

@@ -1,0 +1,172 @@
+"""The models of the server. Beyond a limit of memory, models load when needed and unload when idle."""
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from nmt_cli.api import Model
+from nmt_cli.runtime.memory import resident_memory, return_free_memory
+from nmt_cli.serving.config import ServerConfig
+from nmt_cli.serving.refused import Refused
+
+RETRY_SECONDS = 10
+"""Value of the `Retry-After` header. A model that failed to load is not loaded again before."""
+
+
+class Served:
+    """A model of the server, loaded or not."""
+
+    def __init__(
+        self, languages: tuple[str, str], load: Callable[[], Model], size: int = 0, model: Model | None = None
+    ) -> None:
+        """`languages` are source and target. `load` returns the model, whose weights have `size` bytes. A
+        `model` is already loaded."""
+        self.languages, self.load, self.size, self.model = languages, load, size, model
+        self.requests = 0
+        """Number of requests that use the model."""
+
+        self.last_use = self.failure = -math.inf
+        """Times of `time.monotonic`: the latest request, and the latest loading that failed."""
+
+        self.leaving = False
+        """Whether the model is unloaded once its requests have ended. New requests wait, then load it."""
+
+        self._past_restarts = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may use the model."""
+        return self.model is not None and not self.leaving
+
+    @property
+    def restarts(self) -> int:
+        """Number of worker processes that died and were replaced, also before the model was unloaded."""
+        return self._past_restarts + (self.model.restarts if self.model else 0)
+
+    def open(self) -> None:
+        """Load the model and start its workers."""
+        model = self.load()
+        model.start()
+        self.model = model
+
+    def close(self) -> None:
+        """Unload the model, if it is loaded, and return its memory to the system."""
+        if self.model:
+            self._past_restarts = self.restarts
+            self.model.close()
+            self.model = None
+            return_free_memory()
+
+
+class Models:
+    """Loads models for requests. If `server.memory` is exceeded, the models whose last use is longest ago are
+    unloaded. Their requests end first. One event loop calls all methods."""
+
+    def __init__(self, served: Sequence[Served], config: ServerConfig) -> None:
+        """`served` are all models, and `config` has the limits of memory and time."""
+        self._served, self._limit, self._seconds = served, config.memory * 1e9, config.load_seconds
+        self._changing = asyncio.Lock()
+        """Held while models are loaded and unloaded, so that a model is loaded once."""
+
+        self._tasks: dict[tuple[Served, ...], asyncio.Task[Refused | None]] = {}
+        """The task that loads the models of a direction. All requests for the direction wait for it."""
+
+        self.loads = sum(one.model is not None for one in served)
+        """Number of loaded models since the start."""
+
+    @property
+    def loaded(self) -> int:
+        """The number of models that are loaded now."""
+        return sum(one.model is not None for one in self._served)
+
+    @property
+    def restarts(self) -> int:
+        """Number of worker processes of all models that died and were replaced."""
+        return sum(one.restarts for one in self._served)
+
+    @asynccontextmanager
+    async def using(self, needed: Sequence[Served]) -> AsyncGenerator[list[Model]]:
+        """Yield the `needed` models, which stay loaded in the block. Wait until they are loaded. Raise
+        `Refused` (503) after `server.load_seconds`, or if loading fails."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._all_usable(tuple(needed))
+        except TimeoutError as error:
+            raise _not_loaded(needed, f"is not loaded within {self._seconds:g} s") from error
+        for one in needed:
+            one.requests, one.last_use = one.requests + 1, time.monotonic()
+        try:
+            yield [one.model for one in needed if one.model]
+        finally:
+            for one in needed:
+                one.requests -= 1
+
+    async def _all_usable(self, needed: tuple[Served, ...]) -> None:
+        """Wait until all of `needed` are usable. Raise `Refused` (503) if they cannot be loaded."""
+        while not all(one.usable for one in needed):
+            if needed not in self._tasks:
+                self._tasks[needed] = asyncio.create_task(self._bring(needed))
+            # Loading continues if the client disconnects. The next request then finds the model.
+            if refused := await asyncio.shield(self._tasks[needed]):
+                raise refused
+
+    async def _bring(self, needed: tuple[Served, ...]) -> Refused | None:
+        """Load the models of `needed` that are not loaded. Return why this fails, or None."""
+        try:
+            async with self._changing:
+                await self._load_missing(needed)
+        except Refused as refused:
+            return refused
+        except TimeoutError:
+            return _not_loaded(needed, "does not fit into memory beside the running requests")
+        finally:
+            del self._tasks[needed]
+        return None
+
+    async def _load_missing(self, needed: Sequence[Served]) -> None:
+        """Load the models of `needed` that are not loaded. Raise `Refused` (503) if this fails, and
+        `TimeoutError` if there is no memory for them."""
+        if not (missing := [one for one in needed if not one.model]):
+            return
+        if any(time.monotonic() < one.failure + RETRY_SECONDS for one in missing):
+            raise _not_loaded(needed, "cannot be loaded")
+        async with asyncio.timeout(self._seconds):
+            await self._make_room(needed, sum(one.size for one in missing))
+        for one in missing:
+            if not await self._load(one):
+                raise _not_loaded(needed, "cannot be loaded")
+
+    async def _make_room(self, needed: Sequence[Served], size: int) -> None:
+        """Unload models until `size` bytes fit into the limit, or no others than `needed` are loaded. Prefer
+        idle models. Wait for the requests of others."""
+        while others := [one for one in self._served if one.model and one not in needed]:
+            if await asyncio.to_thread(resident_memory) + size <= self._limit:
+                return
+            oldest = min(others, key=lambda one: (one.requests > 0, one.last_use))
+            oldest.leaving = True
+            try:
+                while oldest.requests:
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(oldest.close)
+            finally:
+                oldest.leaving = False
+
+    async def _load(self, served: Served) -> bool:
+        """Load a model in a thread. Return whether this succeeds. Print the reason of a failure."""
+        try:
+            await asyncio.to_thread(served.open)
+        except Exception as error:
+            served.failure = time.monotonic()
+            message = f"Error: the model for {'-'.join(served.languages)} cannot be loaded: {error}"
+            print(message, file=sys.stderr, flush=True)
+            return False
+        self.loads += 1
+        return True
+
+
+def _not_loaded(needed: Sequence[Served], reason: str) -> Refused:
+    names = " or ".join("-".join(one.languages) for one in needed)
+    return Refused(503, f"The model for {names} {reason}. Try again in {RETRY_SECONDS} s.", RETRY_SECONDS)

@@ -1,0 +1,133 @@
+"""Models that load at their first request, and unload beyond the limit of memory."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.api import load
+from nmt_cli.checkpoints.finding import languages_of, weights_size
+from nmt_cli.errors import UserError
+from nmt_cli.serving import models
+from nmt_cli.serving.models import Served
+from tests.serving.conftest import JSON, SPLIT, Answer, Client, Serving, ask
+
+LIMIT = {"memory": 1e-9}
+"""Settings with room for a single model."""
+
+Lazy = Callable[[str], Served]
+
+
+@pytest.fixture
+def lazy(made_models: Path) -> Iterator[Lazy]:
+    """Yield a function that returns a model of `made_models` that is not loaded."""
+    served: list[Served] = []
+
+    def lazy(name: str) -> Served:
+        folder = made_models / name
+        opened = partial(load, folder, device="cpu", threads=1, config=SPLIT)
+        served.append(Served(languages_of(folder), opened, weights_size(folder)))
+        return served[-1]
+
+    yield lazy
+    for one in served:
+        one.close()
+
+
+def request(client: Client, source: str, target: str, text: str = "Two cats.") -> Answer:
+    return client.post("/translate", {"q": text, "source": source, "target": target})
+
+
+def metric(client: Client, name: str) -> int:
+    lines = client.get("/metrics").body.decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def test_a_model_loads_at_its_first_request(lazy: Lazy, serving: Serving) -> None:
+    client = serving({"copies": lazy("copies"), "french": lazy("french")}, memory=100)
+    languages = {one["code"]: one["targets"] for one in client.get("/languages").json()}
+    assert languages == {"en": ["de"], "fr": ["en", "de"], "de": []}
+    assert len(client.get("/v1/models").json()["data"]) == 5
+    assert metric(client, "nmt_loaded_models") == metric(client, "nmt_model_loads_total") == 0
+    for _ in range(2):
+        assert request(client, "en", "de").json() == {"translatedText": "Two cats."}
+        assert metric(client, "nmt_loaded_models") == metric(client, "nmt_model_loads_total") == 1
+    assert request(client, "fr", "de").json() == {"translatedText": "Two cats."}
+    assert metric(client, "nmt_loaded_models") == 2
+
+
+def test_the_model_whose_last_use_is_longest_ago_is_unloaded(lazy: Lazy, serving: Serving) -> None:
+    copies, french = lazy("copies"), lazy("french")
+    client = serving({"copies": copies, "french": french}, **LIMIT)
+    for source, target in (("en", "de"), ("fr", "en"), ("en", "de")):
+        assert request(client, source, target).status == 200
+    assert copies.model and not french.model
+    assert request(client, "fr", "de").status == 200  # a pivot needs both
+    assert copies.model and french.model
+    assert metric(client, "nmt_model_loads_total") == 4
+
+
+def test_concurrent_first_requests_load_a_model_once(lazy: Lazy, serving: Serving) -> None:
+    client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT)
+
+    async def together() -> list[Answer]:
+        bodies = [{"q": "A cat.", "source": source, "target": "de"} for source in ("en", "fr") * 5]
+        requests = [
+            ask(client.app, "POST", "/translate", json.dumps(body).encode(), {"content-type": JSON})
+            for body in bodies
+        ]
+        return await asyncio.gather(*requests)
+
+    answers = client.runner.run(together())
+    assert [one.json() for one in answers] == [{"translatedText": "A cat."}] * 10
+    assert metric(client, "nmt_model_loads_total") == 2
+    assert all(not one.requests for one in client.service.models._served)
+
+
+def test_a_model_with_a_running_request_stays_loaded(
+    lazy: Lazy, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, french = lazy("copies"), lazy("french")
+    client = serving({"copies": copies, "french": french}, **LIMIT)
+
+    async def refused() -> Answer:
+        async with client.service.models.using([copies]):
+            monkeypatch.setattr(client.service.models, "_seconds", 0.2)
+            body = json.dumps({"q": "A cat.", "source": "fr", "target": "en"}).encode()
+            return await ask(client.app, "POST", "/translate", body, {"content-type": JSON})
+
+    assert request(client, "en", "de").status == 200
+    answer = client.runner.run(refused())
+    assert answer.status == 503 and int(answer.headers["retry-after"]) > 0
+    monkeypatch.undo()
+    assert copies.usable and request(client, "en", "de").status == 200
+    assert request(client, "fr", "en").status == 200 and not copies.model
+
+
+def test_a_failing_load_refuses_only_its_direction(
+    lazy: Lazy, serving: Serving, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise UserError("/secret/weights is damaged.")
+
+    french = lazy("french")
+    works, french.load = french.load, fail  # type: ignore[assignment]
+    client = serving({"copies": lazy("copies"), "french": french}, memory=100)
+    for source, target in (("fr", "en"), ("fr", "de"), ("fr", "en")):
+        answer = request(client, source, target)
+        assert answer.status == 503 and "cannot be loaded" in answer.json()["error"]
+        assert "secret" not in answer.json()["error"]
+        assert request(client, "en", "de").status == 200
+    assert capfd.readouterr().err.count("/secret/weights is damaged.") == 1  # not tried again at once
+    french.load = works
+    monkeypatch.setattr(models, "RETRY_SECONDS", 0)
+    assert request(client, "fr", "de").status == 200
+
+
+def test_a_folder_without_languages_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="does not name the languages"):
+        languages_of(tmp_path)
