@@ -27,7 +27,7 @@ from nmt_cli.text.subword_models.bpe import Bpe
 from nmt_cli.text.subword_models.learn import learn, too_rare
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import Subwords
-from nmt_cli.text.subword_models.units import Characters, Words, words_of
+from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 
@@ -174,8 +174,8 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers with existing subword models and new vocabularies. Raise `UserError` for a bad file.
 
-    `models` has the path of each model by name: by kind, a `.model` file, a word list or BPE codes. Omit
-    symbols from word lists. For BPE, take the alphabet from the codes and the prepared lines in `sample`.
+    `models` has the path of each model by name: by kind, a `.model` file or BPE codes. For BPE, take the
+    alphabet from the codes and the prepared lines in `sample`.
     """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
@@ -184,10 +184,6 @@ def adopt_tokenizers(
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
                 contents[name] = Pieces(content).files()
-                continue
-            if recipe.kind == "word":
-                words = [word for word in words_of(content) if word not in recipe.symbols]
-                contents[name] = Words(words, recipe.byte_fallback).files()
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
@@ -198,16 +194,14 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`. If its start has zero
-    bytes or only whitespace, return "sentencepiece", else "word". Raise `UserError` if unreadable."""
+    """Return the kind of subword model in a file: "bpe" if it begins with `#version:`, else "sentencepiece".
+    Raise `UserError` if unreadable."""
     try:
         with path.open("rb") as file:
             start = file.read(START_BYTES).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}. Check the path.") from error
-    if start.startswith(b"#version:"):
-        return "bpe"
-    return "sentencepiece" if b"\0" in start or not start.strip() else "word"
+    return "bpe" if start.startswith(b"#version:") else "sentencepiece"
 
 
 def numbered_tokenizers(

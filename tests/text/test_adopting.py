@@ -1,4 +1,4 @@
-"""`.model` files, codes and word lists of other tools become tokenisers with our special tokens."""
+"""`.model` files and codes of other tools become tokenisers with our special tokens."""
 
 import random
 from collections.abc import Callable
@@ -104,18 +104,6 @@ def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
 def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
     assert kind_of_file(subword_nmt_learn(tmp_path / "a.model", LINES["source"])) == "bpe"
     assert kind_of_file(spm_file(tmp_path / "a.codes", LINES["source"], vocab_size=40)) == "sentencepiece"
-    (tmp_path / "a.txt").write_text("der 12\ndie 10\n", encoding="utf-8")
-    assert kind_of_file(tmp_path / "a.txt") == "word"
-
-
-def test_lists_of_words_are_adopted_in_their_order(tmp_path: Path) -> None:
-    path = tmp_path / "dict.txt"
-    path.write_text("\ufeffthe 20\ncat 7\nsat@@ 7\nmadeupword0000 0\n", encoding="utf-8")
-    tokenizers = adopt_tokenizers(adopting("word", symbols=("<2de>",)), {"joint": path}, LINES)
-    tokenizers.save(tmp_path / "folder")
-    for tokenizer in (tokenizers.source, load_tokenizers(tmp_path / "folder").target):
-        assert tokenizer.vocabulary.entries[:6] == (*MARKS, "<2de>", "the", "cat", "sat@@")
-        assert tokenizer.encode("<2de> cat sat@@ dog") == [2, 4, 5, tokenizer.vocabulary.unknown]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -133,10 +121,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("bpe", b"#version: 0.2\nl o w\n"),
         ("bpe", b"#version: 0.2\nl \xff\n"),
         ("bpe", b"#version: 0.1\nl o\n"),
-        ("word", b"the\nblack cat\n"),
-        ("word", b"the 12\nblack cat 3\n"),
-        ("word", b"</s>\n"),
-        ("word", b"the\n\xff\n"),
     ],
 )
 def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: Kind, content: bytes) -> None:

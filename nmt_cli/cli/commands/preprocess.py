@@ -37,8 +37,7 @@ A validation or test set may end in a variant, such as valid+upper. The
 variants are upper, lower, title, unended, typos, copies and placeholders.
 
 The PATH of --reuse-tokenizer is a dataset or model folder, a SentencePiece
-model, subword-nmt codes, or a word list such as fairseq's dict.txt. Write
-SOURCE:TARGET for two files.
+model, or subword-nmt codes. Write SOURCE:TARGET for two files.
 """
 
 

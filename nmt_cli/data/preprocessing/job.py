@@ -37,7 +37,7 @@ class Job:
     valid: Sequence[str] = ()
     test: Sequence[str] = ()
     reuse: str | None = None
-    """A dataset or model folder, BPE codes, a SentencePiece model or a word list.
+    """A dataset or model folder, BPE codes or a SentencePiece model.
 
     Two files are given as SOURCE:TARGET.
     """

@@ -18,7 +18,6 @@ MODEL = "config.json"
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines"),
     "sentencepiece": ("symbols", "placeholders"),
-    "word": ("symbols", "placeholders", "byte_fallback"),
 }
 """Tokenizer settings that still have an effect with a file of this kind. The file decides all others.
 
@@ -35,7 +34,7 @@ class Plan:
     """The tokenizers of a dataset or model folder."""
 
     models: Mapping[str, Path] | None = None
-    """Codes, SentencePiece models or word lists, by name: "joint", or "source" and "target"."""
+    """Codes or SentencePiece models, by name: "joint", or "source" and "target"."""
 
     reused: str | None = None
     """The fingerprint of `ready` or the hashes of `models`. The manifest stores it to detect changes."""

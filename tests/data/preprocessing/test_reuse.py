@@ -112,7 +112,7 @@ def test_unusable_files_are_named(tmp_path: Path, make: Make, learned: Learned, 
     refused = {
         tmp_path / "none": "none can't be read: No such file",
         tmp_path / "empty": "empty has no tokenizer.json",
-        tmp_path / "text": "text: line 1 holds several words",
+        tmp_path / "text": "text: this is not a SentencePiece model",
         tmp_path / "codes": "codes: .*line 2 of the codes is 'a b c'",
         tmp_path / "old": "old: .*must start with '#version: 0.2'",
         f"{model}:{codes}": "are of different kinds",
