@@ -417,7 +417,14 @@ def objects(text: str) -> list[dict[str, object]]:
 def test_json_has_hypotheses_scores_and_flags_of_each_line(made_models: Path, translate: Translate) -> None:
     out, _ = translate("ab\n\n", made_models / "copies", "--format", "json", "--n-best", 2)
     first, second = objects(out)
-    assert second == {"line": 2, "hypotheses": [], "flags": [], "too_long": False, "failed": False}
+    assert second == {
+        "line": 2,
+        "hypotheses": [],
+        "flags": [],
+        "too_long": False,
+        "failed": False,
+        "confidence": 1.0,
+    }
     assert (first["line"], first["flags"], first["too_long"], first["failed"]) == (1, [], False, False)
     hypotheses = first["hypotheses"]
     assert isinstance(hypotheses, list)
@@ -461,7 +468,6 @@ def test_lines_that_are_too_long_follow_the_setting_and_are_reported(
     out, stderr = translate(text, made_models / "copies", *settings)
     assert out.splitlines() == ["short", expected, "short", expected]
     assert stderr.splitlines() == [
-        "Warning: line 2 is too long to translate at once (58 tokens).",
         "Warning: lines 2, 4: too long, handled as set by input.too_long.",
     ]
 
@@ -473,7 +479,7 @@ def test_a_line_may_have_as_many_tokens_as_the_model_has_positions(
     out, stderr = translate(f"{line}\nab\n", made_models / "copies", "--format", "json")
     assert [entry["too_long"] for entry in objects(out)] == [True, False]
     assert objects(out)[0]["hypotheses"][0]["text"] == line  # type: ignore[index]
-    assert "line 1 is too long to translate at once (601 tokens)" in stderr
+    assert "Warning: line 1: too long" in stderr
 
 
 def test_a_model_with_another_tokeniser_is_refused(made_models: Path, tmp_path: Path, nmt: Run) -> None:

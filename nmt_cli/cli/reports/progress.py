@@ -7,16 +7,7 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nmt_cli.units import duration
 
@@ -30,7 +21,7 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
-        with bars(unit) as shown:
+        with bars() as shown:
             stages = _Stages(shown)
             yield stages
             stages.finish()
@@ -85,26 +76,12 @@ class _Lines:
             self._shown = now
 
 
-class _Rate(ProgressColumn):
-    """A column with the rate of a bar in units per second."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: Task) -> Text:
-        """Return the rate of a bar as text, or an empty text while the rate is unknown."""
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} {self._unit}/s" if speed else "")
-
-
-def bars(unit: str) -> Progress:
-    """Return an empty display of bars on stderr, with stage, work done, rate and remaining time."""
+def bars() -> Progress:
+    """Return an empty display of bars on stderr, with stage, work done and remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        _Rate(unit),
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )

@@ -144,7 +144,7 @@ class Reporter:
         if not quiet and not prompt and sys.stderr.isatty():
             from nmt_cli.cli.reports.progress import bars  # takes time to load
 
-            self._bar = bars("lines")
+            self._bar = bars()
 
     def __enter__(self) -> Self:
         """Show the bar if there is one, or else the prompt."""
@@ -165,9 +165,8 @@ class Reporter:
             self._end()
 
     def line(self, translation: Translation) -> None:
-        """Count a translated line and its problems, and update the bar. Warn once of odd input, of the first
-        line that is too long, and of workers that died. Print an error if the line did not fit into
-        memory."""
+        """Count a translated line and its problems, and update the bar. Warn once of odd input and of workers
+        that died. Print an error if the line did not fit into memory."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
@@ -176,8 +175,6 @@ class Reporter:
             warn(warning)
         if line.too_long:
             self._too_long.add(line.number)
-            if self._too_long.count == 1:
-                warn(f"line {line.number:,} is too long to translate at once ({line.pieces:,} tokens).")
         if line.prefix_unknown:
             self._prefixes.add(line.number)
         if translation.failed:
