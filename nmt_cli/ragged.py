@@ -60,13 +60,9 @@ class Layout:
 
     def to(self, device: torch.device | str) -> Layout:
         """Return the layout on `device`, all but `lengths`. Copies of pinned memory may still be running."""
-        return self._changed(lambda x: x.to(device, non_blocking=True))
+        return self.changed(lambda x: x.to(device, non_blocking=True))
 
-    def pin_memory(self) -> Layout:
-        """Return the layout with its tensors in pinned memory, except `lengths`."""
-        return self._changed(Tensor.pin_memory)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Layout:
         """Return a layout in which `change` replaces every tensor except `lengths`."""
         return replace(
             self,

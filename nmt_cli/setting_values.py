@@ -111,18 +111,15 @@ def toml_literal(value: object) -> str:
         values = {key.name: getattr(value, key.name) for key in fields(value)}
         value = {name: item for name, item in values.items() if item is not None}
     if isinstance(value, Mapping):
-        inside = (f"{_key(name)} = {toml_literal(item)}" for name, item in value.items())
-        return "{" + ", ".join(inside) + "}"
+        keys = [name if BARE.fullmatch(name) else toml_literal(name) for name in value]
+        items = map(toml_literal, value.values())
+        return "{" + ", ".join(f"{key} = {item}" for key, item in zip(keys, items, strict=True)) + "}"
     return str(value)
 
 
 def shown(value: object) -> str:
     """Return a value as text for an error message: scalars and lists as in TOML, others as in Python."""
     return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
-
-
-def _key(name: str) -> str:
-    return name if BARE.fullmatch(name) else toml_literal(name)
 
 
 def converted(value: object, kind: Any) -> object | None:

@@ -3,6 +3,7 @@
 Filler, short dummy segments, rounds up the shape of a micro-batch, so that few shapes occur.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,24 +96,21 @@ class MicroBatch:
 
     def to(self, device: torch.device | str) -> "MicroBatch":
         """Return the micro-batch on `device`. Copies from pinned memory to a GPU may still be running."""
-        return replace(
-            self,
-            source_tokens=self.source_tokens.to(device, non_blocking=True),
-            target_tokens=self.target_tokens.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-            source=self.source.to(device),
-            target=self.target.to(device),
-        )
+        return self._changed(lambda x: x.to(device, non_blocking=True))
 
     def pin_memory(self) -> "MicroBatch":
         """Return the micro-batch in pinned memory, so that copies to a GPU run in the background."""
+        return self._changed(Tensor.pin_memory)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "MicroBatch":
+        """Return a micro-batch in which `change` replaces every tensor except the lengths of layouts."""
         return replace(
             self,
-            source_tokens=self.source_tokens.pin_memory(),
-            target_tokens=self.target_tokens.pin_memory(),
-            labels=self.labels.pin_memory(),
-            source=self.source.pin_memory(),
-            target=self.target.pin_memory(),
+            source_tokens=change(self.source_tokens),
+            target_tokens=change(self.target_tokens),
+            labels=change(self.labels),
+            source=self.source.changed(change),
+            target=self.target.changed(change),
         )
 
 
