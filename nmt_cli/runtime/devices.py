@@ -133,15 +133,16 @@ def processor_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def training_precisions(device: torch.device) -> list[Precision]:
-    """Return the number formats for training: fp32, fp16 on a GPU, and bf16 except on a GPU without bf16."""
+def training_precisions(device: torch.device) -> list[str]:
+    """Return the number formats for training: fp32, fp16 on a GPU, and bf16 except on a GPU without bf16. A
+    GPU with bf16 also has tf32."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    return ["fp32", "fp16", "bf16"] if bf16 else ["fp32", "fp16"]
+    return ["fp32", "tf32", "fp16", "bf16"] if bf16 else ["fp32", "fp16"]
 
 
-def usual_training_precision(device: torch.device) -> Precision:
+def usual_training_precision(device: torch.device) -> str:
     """Return the default number format of training: fp32 on a CPU, bf16 on a GPU, or fp16 without bf16."""
     # The last one is bf16 if available, which needs no loss scale.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"

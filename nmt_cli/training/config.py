@@ -118,8 +118,12 @@ class TrainingConfig:
     """Maximum source plus target tokens of a micro-batch. 0 finds how many fit a GPU, and means 8,192 on a
     CPU."""
 
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", everyday=True)
-    """Precision of matrix products. Auto is bf16 on a GPU that has it, fp16 on other GPUs, fp32 on a CPU."""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting("auto", everyday=True)
+    """Precision of matrix products.
+
+    Auto is bf16 on a GPU that has it, fp16 on other GPUs, and fp32 on a CPU. With tf32, a GPU rounds the
+    factors of fp32 products to 10 bits, which is faster than fp32.
+    """
 
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile. Auto compiles on GPUs."""
@@ -261,7 +265,7 @@ class TrainConfig:
                 f"a {self.schedule.kind} schedule has to know the last step. "
                 "Give training.max_steps in place of max_epochs."
             )
-        if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "fp16"):
+        if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "tf32", "fp16"):
             raise UserError(
                 f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
                 " leave one of them out."

@@ -185,7 +185,8 @@ def test_a_gpu_trains_only_with_its_own_formats_and_translates_also_with_emulate
     gpus: Callable[..., object],
 ) -> None:
     gpus(1, bf16=True)
-    assert (training_precisions(GPU)[-1], usual_training_precision(GPU)) == ("bf16", "bf16")
+    assert training_precisions(GPU) == ["fp32", "tf32", "fp16", "bf16"]
+    assert usual_training_precision(GPU) == "bf16"
     gpus(1, bf16=False)
     assert (training_precisions(GPU), usual_training_precision(GPU)) == (["fp32", "fp16"], "fp16")
     assert translating_precisions(GPU) == ["fp32", "fp16", "bf16"]

@@ -119,7 +119,7 @@ def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return "fp32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives the usual
+    """Return "fp32", "tf32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives the usual
     precision of `device`. Raise `UserError` if `device` cannot train with the precision."""
     if setting == "auto":
         return usual_training_precision(device)

@@ -17,7 +17,7 @@ from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.runtime.devices import autocast
+from nmt_cli.runtime.devices import autocast, is_gpu
 from nmt_cli.runtime.kernels.torch_private import update_loss_scale
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory, release_unused
 from nmt_cli.training.config import TrainConfig
@@ -31,19 +31,22 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 @dataclass(frozen=True, slots=True)
 class MixedPrecision:
-    """The format of matrix products: fp32, bf16 or fp16. Weights, sums and the loss are always fp32."""
+    """The format of matrix products: fp32, tf32, bf16 or fp16. Weights, sums and the loss are always fp32."""
 
     name: str
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return a context in which matrix products use this format. For fp32, it changes nothing."""
+        """Return a context in which matrix products use this format. On a GPU, choose between fp32 and tf32
+        for the whole process."""
+        if is_gpu(self.device):
+            torch.set_float32_matmul_precision("high" if self.name == "tf32" else "highest")
         return autocast(self.device, self.dtype)
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the factors of matrix products."""
-        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.name, torch.float32)
 
 
 class LossScale:

@@ -3,11 +3,13 @@
 import pytest
 import torch
 
+from nmt_cli.errors import UserError
 from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
 from nmt_cli.training.setup.build import precision_for, warn_if_slow
 from nmt_cli.training.setup.trial import compiled
+from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.tracking.events import Event
 from tests.training.runs import Tiny, warnings
 
@@ -15,6 +17,22 @@ from tests.training.runs import Tiny, warnings
 @pytest.mark.parametrize(("setting", "precision"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
 def test_precision_on_a_cpu(setting: str, precision: str) -> None:
     assert precision_for(setting, torch.device("cpu")) == precision
+
+
+def test_a_cpu_has_no_tf32() -> None:
+    with pytest.raises(UserError, match="training.precision is tf32, but cpu has only fp32, bf16"):
+        precision_for("tf32", torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("name", "products"), [("tf32", "high"), ("fp32", "highest")])
+def test_a_gpu_rounds_the_factors_of_fp32_products_only_with_tf32(name: str, products: str) -> None:
+    precision = MixedPrecision(name, torch.device("cuda"))
+    try:
+        precision.autocast()
+        assert torch.get_float32_matmul_precision() == products
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert precision.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
