@@ -119,8 +119,8 @@ def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
 
 
 def precision_for(setting: str, device: torch.device) -> str:
-    """Return "fp32", "tf32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives the usual
-    precision of `device`. Raise `UserError` if `device` cannot train with the precision."""
+    """Return "fp32", "tf32", "bf16" or "fp16" for `setting`, the value of training.precision. "auto" gives
+    the usual precision of `device`. Raise `UserError` if `device` cannot train with the precision."""
     if setting == "auto":
         return usual_training_precision(device)
     if setting not in (available := training_precisions(device)):
