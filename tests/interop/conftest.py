@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions
@@ -65,6 +67,22 @@ def logits(model: Transformer, sources: Sequence[list[int]], targets: Sequence[l
     source, target = (torch.tensor(list(chain(*side))) for side in (sources, targets))
     with torch.no_grad():
         return model.logits(model(source, target, *layouts))
+
+
+@torch.no_grad()
+def assert_logits_are_theirs(
+    theirs: Any, ours: Model, sources: Sequence[list[int]], targets: Sequence[list[int]]
+) -> None:
+    """Check the logits of each pair in double precision. `theirs` is a transformers model."""
+    double, start = deepcopy(theirs).double(), theirs.config.decoder_start_token_id
+    inputs = [[start, *target[:-1]] for target in targets]
+    rows = [
+        double(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([shifted])).logits[0]
+        for source, shifted in zip(sources, inputs, strict=True)
+    ]
+    expected = torch.cat(rows)
+    assert expected.std() > 0.5
+    assert (logits(deepcopy(ours.transformer).double(), sources, targets) - expected).abs().max() <= 1e-4
 
 
 def generated(

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from tests.interop.conftest import SHAPE, assert_mutations_refused, assert_refused, logits, pieces, spm
+from nmt_cli.interop.weights import channel_order
+from tests.interop.conftest import (
+    SHAPE,
+    assert_logits_are_theirs,
+    assert_mutations_refused,
+    assert_refused,
+    pieces,
+    spm,
+)
 
 WIDTH, LAYERS = 32, 2
 
@@ -105,12 +113,25 @@ def test_a_checkpoint_gives_the_logits_of_transformers_conversion(
     ids = vocabulary.ended(ours.identity.tokenizers.source.encode("abba deg fil"))
     assert vocabulary.entries[:4] == ("<s>", "<pad>", "</s>", "<unk>")
     targets = [7, 30, 12, 2]
-    with torch.no_grad():
-        expected = theirs(
-            input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[2, *targets[:-1]]])
-        ).logits[0]
-    assert expected.std() > 0.5
-    assert (logits(ours.transformer, [ids], [targets]) - expected).abs().max() <= 1e-4
+    assert_logits_are_theirs(theirs, ours, [ids], [targets])
+
+
+def test_a_post_norm_model_with_learned_positions_is_read(tmp_path: Path) -> None:
+    tensors = {
+        name: one for name, one in fairseqs_tensors(m2m100()).items() if "coder.layer_norm" not in name
+    }
+    tables = {side: torch.randn(rows, WIDTH) for side, rows in (("encoder", 20), ("decoder", 18))}
+    tensors |= {f"{side}.embed_positions.weight": table for side, table in tables.items()}
+    changes: dict[str, Any] = {"share_all_embeddings": False, "share_decoder_input_output_embed": True}
+    for side in tables:
+        changes |= {f"{side}_learned_pos": True, f"{side}_normalize_before": False}
+    args = argparse.Namespace(**{**settings(), **changes})
+    model = read(str(folder_of(tmp_path, {"args": args, "model": tensors}, True)), ImportOptions())
+    config = model.config
+    assert (config.norm, config.tie, config.positions, config.longest) == ("post", "decoder", "learned", 16)
+    for side, ours in (("encoder", "source"), ("decoder", "target")):
+        expected = tables[side][2:18, channel_order(WIDTH)]  # fairseq's rows 0 and 1 are padding
+        assert torch.equal(model.tensors[f"{ours}_embedding.positions.table"], expected)
 
 
 @pytest.mark.parametrize(

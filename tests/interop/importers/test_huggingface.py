@@ -1,20 +1,24 @@
 """Marian folders of transformers: logits, translations and scores stay the same."""
 
 import random
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 import torch
-from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.importing import read
-from tests.interop.conftest import AS_THEIRS, CODES, generated, logits, marian_folder, sentences
+from tests.interop.conftest import (
+    AS_THEIRS,
+    CODES,
+    assert_logits_are_theirs,
+    generated,
+    marian_folder,
+    sentences,
+)
 from tests.searching import translate_ids
 
 if TYPE_CHECKING:
@@ -48,19 +52,6 @@ def tokenized(folder: Path, lines: list[str]) -> list[list[int]]:
     return [tokenizer(line).input_ids for line in lines]
 
 
-@torch.no_grad()
-def their_logits(theirs: "MarianMTModel", sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-    padding = theirs.config.pad_token_id or 0
-    source, target = (
-        pad_sequence([torch.tensor(x) for x in ids], batch_first=True, padding_value=padding)
-        for ids in (sources, targets)
-    )
-    mask = torch.tensor([[int(i < len(x)) for i in range(source.shape[1])] for x in sources])
-    inputs = F.pad(target, (1, 0), value=theirs.config.decoder_start_token_id)[:, :-1]
-    logits = deepcopy(theirs).double()(input_ids=source, attention_mask=mask, decoder_input_ids=inputs).logits
-    return torch.cat([row[: len(x)] for row, x in zip(logits, targets, strict=True)])
-
-
 def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
     folder, _, ours = pair
     tokenizer = ours.identity.tokenizers.source
@@ -91,10 +82,7 @@ def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
         torch.randint(size - 1, (3 + i,), generator=torch.Generator().manual_seed(i)).tolist()
         for i in range(8)
     ]
-    expected = their_logits(theirs, sources, targets)
-    assert expected.std() > 0.5
-    double = deepcopy(ours.transformer).double()
-    assert (logits(double, sources, targets) - expected).abs().max() <= 1e-4
+    assert_logits_are_theirs(theirs, ours, sources, targets)
 
 
 @pytest.mark.parametrize("beam", [1, 4, 6])

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from transformers import M2M100ForConditionalGeneration, M2M100Tokenizer, NllbTokenizer
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
@@ -18,10 +16,10 @@ from nmt_cli.translation.translator import Translation, Translator
 from tests.interop.conftest import (
     AS_THEIRS,
     LANGUAGES,
+    assert_logits_are_theirs,
     assert_mutations_refused,
     assert_refused,
     generated,
-    logits,
     m2m100_folder,
     sentences,
 )
@@ -66,19 +64,7 @@ def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
     tokenizer = tokenizer_of(kind, folder)
     sources = [tokenizer(line).input_ids for line in LINES[:6]]
     targets = [tokenizer(text_target=line).input_ids for line in LINES[4:10]]
-    with torch.no_grad():
-        double = deepcopy(theirs).double()
-        expected = torch.cat(
-            [
-                double(
-                    input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[2, *target[:-1]]])
-                ).logits[0]
-                for source, target in zip(sources, targets, strict=True)
-            ]
-        )
-    assert expected.std() > 0.5
-    ours_double = deepcopy(ours.transformer).double()
-    assert (logits(ours_double, sources, targets) - expected).abs().max() <= 1e-4
+    assert_logits_are_theirs(theirs, ours, sources, targets)
 
 
 def their_translations(
@@ -183,9 +169,7 @@ def test_a_list_of_codes_gives_the_ids_of_tokenizer_json(nllb: Path, tmp_path: P
 def test_codes_have_the_ids_of_the_installed_transformers(nllb: Path, tmp_path: Path) -> None:
     """A tokeniser built from scratch has the mask first."""
     (tmp_path / "spm").mkdir()
-    (tmp_path / "spm" / "sentencepiece.bpe.model").write_bytes(
-        (nllb / "sentencepiece.bpe.model").read_bytes()
-    )
+    shutil.copy(nllb / "sentencepiece.bpe.model", tmp_path / "spm")
     theirs: Any = NllbTokenizer
     tokenizer = theirs.from_pretrained(tmp_path / "spm", extra_special_tokens=LANGUAGES, src_lang="eng_Latn")
     shutil.copytree(nllb, tmp_path, dirs_exist_ok=True)
