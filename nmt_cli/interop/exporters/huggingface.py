@@ -34,8 +34,6 @@ CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForCo
 LONGEST = 1024
 """Maximum number of positions."""
 
-TOGETHER = 25
-
 PRE_NORM = (
     "CTranslate2's converter cannot read pre-norm models in this form. Use nmt export --format ctranslate2"
 )
@@ -151,11 +149,11 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 def _described(config: ModelConfig) -> dict[str, Any]:
     """Return the settings of `config.json` for `config`, without classes, token ids and vocabulary sizes."""
-    shape: dict[str, Any] = {}
-    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        shape |= {f"{stack}_layers": layers, f"{stack}_attention_heads": config.heads}
-        shape[f"{stack}_ffn_dim"] = config.feed_forward
-    return shape | {
+    return {
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), config.heads),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), config.feed_forward),
         "d_model": config.width,
         "activation_function": config.activation,
         "dropout": config.residual_dropout,
@@ -180,9 +178,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
-    texts: list[str] = []
-    for start in range(0, len(lines), TOGETHER):
-        batch = tokenizer(lines[start : start + TOGETHER], return_tensors="pt", padding=True)
-        out = model.generate(**batch, num_beams=4, max_length=62)
-        texts += tokenizer.batch_decode(out, skip_special_tokens=True)
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    out = model.generate(**batch, num_beams=4, max_length=62)
+    texts: list[str] = tokenizer.batch_decode(out, skip_special_tokens=True)
     return texts

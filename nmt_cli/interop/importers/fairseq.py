@@ -20,7 +20,6 @@ from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
-ENDING = ".pt"
 BEST = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
 MARKS = ("<s>", "<pad>", "</s>", "<unk>")
 START, PADDING, END, UNKNOWN = range(4)
@@ -73,11 +72,9 @@ def read(path: Path, options: ImportOptions) -> Foreign:
     for lang in pair:
         if not (folder / f"dict.{lang}.txt").is_file():
             raise UserError(f"dict.{lang}.txt is not beside the checkpoint in {folder}. Copy it there.")
-    names = dict(zip(SIDES, pair, strict=True))
-    sides = {side: _vocabulary(folder / f"dict.{lang}.txt") for side, lang in names.items()}
     tensors = common_tensors(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
-    tokenizers = _tokenizers(folder, names, sides)
+    tokenizers = _tokenizers(folder, dict(zip(SIDES, pair, strict=True)))
     imported = import_tensors(tensors, str(file), config, tokenizers)
     return Foreign("fairseq", config, tokenizers, imported, SEARCH)
 
@@ -85,13 +82,13 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 def _checkpoint(folder: Path) -> Path:
     """Return the first file of `BEST` that is in `folder`, or else the only checkpoint in `folder`. Raise
     `UserError` if `folder` has no checkpoint, or several without a name in `BEST`."""
-    checkpoints = sorted(folder.glob(f"*{ENDING}"))
+    checkpoints = sorted(folder.glob("*.pt"))
     best = [folder / name for name in BEST if folder / name in checkpoints]
-    if len(checkpoints) == 1 or best:
-        return best[0] if best else checkpoints[0]
-    raise UserError(
-        f"{folder} has {len(checkpoints)} checkpoints, and none is named {BEST[0]}. Name one of them."
-    )
+    if not best and len(checkpoints) != 1:
+        raise UserError(
+            f"{folder} has {len(checkpoints)} checkpoints, and none is named {BEST[0]}. Name one of them."
+        )
+    return [*best, *checkpoints][0]
 
 
 def _settings(checkpoint: Mapping[Any, Any], file: Path) -> ForeignSettings:
@@ -162,8 +159,7 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
     """Return the architecture. Cut tables of learned positions in `tensors` to the rows that both have,
-    without padding rows. Raise `UserError` for an unsupported setting, a missing table, or if encoder and
-    decoder differ in size or norm."""
+    without padding rows. Raise `UserError` for an unsupported setting, or if encoder and decoder differ."""
     for name in OFF:
         settings.demand(name, False)
     for name in ("embed_dim", "ffn_embed_dim", "attention_heads"):
@@ -176,10 +172,8 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     tied = shared or settings.flag("share_decoder_input_output_embed", False)
     longest = ModelConfig().longest
     if learned:
-        names = [f"{name}.weight" for name in POSITIONS.values()]
-        if missing := [name for name in names if name not in tensors or tensors[name].dim() != 2]:
-            raise UserError(f"the checkpoint has no {missing[0]}, so nmt does not support this model.")
-        longest = min(len(tensors[name]) for name in names) - FIRST
+        names = [f"{name}.weight" for name in POSITIONS.values() if f"{name}.weight" in tensors]
+        longest = min([len(tensors[name]) - FIRST for name in names], default=longest)
         tensors |= {name: tensors[name][FIRST : FIRST + longest] for name in names}
     return ModelConfig(
         encoder_layers=settings.integer("encoder_layers"),
@@ -202,10 +196,11 @@ def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfi
     )
 
 
-def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vocabulary]) -> Tokenizers:
-    """Return tokenisers with the subword models in `folder`. Prefer SentencePiece to subword-nmt's codes.
-    `names` has each side's language, `sides` each side's vocabulary. If both vocabularies are equal, the
-    sides share one. Raise `UserError` if a side has no subword model or several."""
+def _tokenizers(folder: Path, names: Mapping[Side, str]) -> Tokenizers:
+    """Return tokenisers with the dictionaries and subword models in `folder`. `names` has the languages.
+    Prefer SentencePiece to subword-nmt's codes. If both dictionaries are equal, the sides share one. Raise
+    `UserError` if a side has no subword model or several."""
+    sides = {side: _vocabulary(folder / f"dict.{lang}.txt") for side, lang in names.items()}
     joint = sides["source"].entries == sides["target"].entries
     codes = sorted(path for pattern in CODES for path in folder.glob(pattern))
     pieces = sorted(path for pattern in SENTENCEPIECE for path in folder.glob(pattern))
