@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nmt_cli.serving import page
-from nmt_cli.serving.apis import deepl, libretranslate, openai
+from nmt_cli.serving.apis import deepl, files, libretranslate, openai
 from nmt_cli.serving.apis.answers import CLIENT_GONE, ErrorBody, Handler, endpoint
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.metrics import Metrics
@@ -70,8 +70,8 @@ class Middleware:
 
 
 def application(service: Service, keys: Keys) -> Middleware:
-    """Return the application with all routes for `service`. If `keys` has keys, `/translate`, `/detect`,
-    `/attention` and all routes of DeepL and OpenAI need one."""
+    """Return the application with all routes for `service`. If `keys` has keys, `/detect`, `/attention`,
+    `/translate`, `/translate_file` and all routes of DeepL and OpenAI need one."""
 
     def route(path: str, method: str, handler: Handler, keys: Keys = keys) -> Route:
         error_body = _error_body(path)
@@ -82,6 +82,8 @@ def application(service: Service, keys: Keys) -> Middleware:
         route("/translate", "POST", libretranslate.translate),
         route("/detect", "POST", libretranslate.detect),
         route("/languages", "GET", libretranslate.languages, Keys()),
+        route("/translate_file", "POST", files.translate_file),
+        route("/download_file/{name}", "GET", files.download_file, Keys()),
         route("/attention", "POST", page.attention),
         route("/v2/translate", "POST", deepl.translate),
         route("/v2/languages", "GET", deepl.languages),

@@ -15,6 +15,7 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
+from nmt_cli.serving.texts.files import Files
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from nmt_cli.translation.translator import Translation
@@ -34,6 +35,7 @@ class Service:
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
+        self.files = Files()
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 

@@ -1,10 +1,12 @@
 """The official clients of the three APIs, with a real server."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
 from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import deepl
 import openai
@@ -142,6 +144,24 @@ def test_openai_reports_errors(address: str, chat: openai.OpenAI) -> None:
         openai.OpenAI(api_key="other", base_url=f"{address}/v1", max_retries=0).models.list()
     with pytest.raises(openai.NotFoundError, match="Unknown path"):
         chat.embeddings.create(model="en-de", input="A")
+
+
+def test_a_translated_file_is_fetched_from_its_address(address: str) -> None:
+    fields = {
+        "source": "en",
+        "target": "de",
+        "api_key": KEY,
+        'file"; filename="a.html': "<p>A <b>dog</b>.</p>",
+    }
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{fields[name]}\r\n' for name in fields
+    ]
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    body = "".join([*parts, "--x--\r\n"]).encode()
+    with urlopen(Request(f"{address}/translate_file", body, headers)) as answer:
+        url = json.loads(answer.read())["translatedFileUrl"]
+    with urlopen(url) as file:
+        assert file.read() == b"<p>A <b>dog</b>.</p>"
 
 
 def test_libretranslate_translates(address: str, libre: LibreTranslateAPI) -> None:

@@ -1,9 +1,12 @@
 """Parsing of request bodies: a JSON object or a form becomes `Fields`, which check and convert values."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from email import message_from_bytes
+from email.policy import HTTP
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -19,12 +22,21 @@ MAX_SHOWN = 40
 """Maximum number of characters of client input in a message."""
 
 
+class File(NamedTuple):
+    """A file that a client sends."""
+
+    name: str
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The fields of a request by name. Each method returns one field as one type. A value of another type or
     not allowed raises `Refused` (400). None and "" count as missing. Texts become valid Unicode."""
 
     values: Mapping[str, Any]
+    address: str = ""
+    """The address of the server as the client wrote it, with a slash at the end."""
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a text, or `default` if the field is missing. Without a default, raise `Refused`."""
@@ -46,6 +58,13 @@ class Fields:
         if not all(isinstance(one, str) for one in texts):
             raise Refused(400, f"{name} must be a text, or a list of texts.")
         return [clean(one) for one in texts]
+
+    def file(self, name: str) -> File:
+        """Return a file of a multipart form. Refuse a missing field and other values."""
+        value = self.values.get(name)
+        if not isinstance(value, File):
+            raise Refused(400, f"{name} must be a file of a multipart form.")
+        return value
 
     def whole(self, name: str, maximum: int) -> int:
         """Return a whole number from 0 to `maximum`, also from digits in a form. A missing field is 0."""
@@ -80,6 +99,9 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     body = await _body(request, limit)
     from_url = _parsed(request.url.query) | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        parts = await asyncio.to_thread(_parts, request.headers["content-type"], body)
+        return Fields(from_url | parts, str(request.base_url))
     if kind == "application/x-www-form-urlencoded":
         try:
             return Fields(from_url | _parsed(body.decode()))
@@ -116,6 +138,30 @@ async def _body(request: Request, limit: int) -> bytes:
             raise Refused(413, f"The body has more than {limit:,} bytes. Send less at a time.")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _parts(content_type: str, body: bytes) -> dict[str, Any]:
+    """Return the fields of a multipart form, each a text or a `File`. Raise `Refused` (400) for damage."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
+    values: dict[str, Any] = {}
+    try:
+        form = message_from_bytes(head + body, policy=HTTP)
+        if form.defects or not form.is_multipart():
+            raise Refused(400, "The form is damaged.")
+        for part in form.iter_parts():
+            name, content = (
+                part.get_param("name", header="content-disposition"),
+                part.get_payload(decode=True),
+            )
+            if not isinstance(name, str) or not isinstance(content, bytes):
+                raise Refused(400, "The form is damaged.")
+            file_name = part.get_filename()
+            values[name] = File(file_name, content) if file_name else content.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise Refused(400, "The form is not UTF-8.") from error
+    except (ValueError, LookupError, AttributeError, RecursionError) as error:  # from the parser of headers
+        raise Refused(400, "The form is damaged.") from error
+    return values
 
 
 def _parsed(form: str) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
-from nmt_cli.text.markup import Block, Dialect, blocks
+from nmt_cli.text.formats import Format, blocks_of
+from nmt_cli.text.markup import Block, blocks
 from nmt_cli.text.tag_placement import UNIT
 from nmt_cli.translation.document import Document, Join, TranslatedSentence
 from nmt_cli.translation.document import cut as cut_document
@@ -23,12 +24,12 @@ LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 @dataclass(frozen=True, slots=True)
 class Job:
     """The texts of a request, and how to translate them. `alternatives` is the number of further translations
-    per text. `markup` is the kind of markup of the texts, or None for plain text."""
+    per text. `markup` is the format of the texts, or None for plain text."""
 
     direction: Direction
     texts: Sequence[str]
     alternatives: int = 0
-    markup: Dialect | None = None
+    markup: Format | None = None
     ignored: frozenset[str] = frozenset()
     """Names of elements that are not translated."""
 
@@ -139,8 +140,10 @@ def cut(job: Job, models: Sequence[Model]) -> Documents:
     model = models[0]
     by_line = model.config.input.sentences == "keep"
     split = _lines if by_line else model.sentences
-    if job.markup:
+    if job.markup in ("html", "xml"):
         texts = [cut_document(blocks(text, job.markup, job.ignored), split) for text in job.texts]
+    elif job.markup:
+        texts = [cut_document(blocks_of(text, job.markup), split) for text in job.texts]
     else:
         texts = [cut_document([Block(text, text)], split) for text in job.texts]
     sentences = [sentence for text in texts for sentence in text.sentences]

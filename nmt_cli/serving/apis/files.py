@@ -1,0 +1,44 @@
+"""The part of LibreTranslate's API that translates files."""
+
+import asyncio
+from pathlib import PurePath
+
+from starlette.responses import JSONResponse, Response
+
+from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.apis.libretranslate import find_direction
+from nmt_cli.serving.refused import Refused
+from nmt_cli.serving.service import Service
+from nmt_cli.serving.texts.documents import Job
+from nmt_cli.text.formats import SUFFIXES
+
+PLAIN = ".txt"
+
+
+async def translate_file(service: Service, fields: Fields) -> Response:
+    """Answer `POST /translate_file` with the address of the translated file. Raise `Refused` like `translate`
+    of LibreTranslate, and (400) for other formats and files that are not UTF-8."""
+    file = fields.file("file")
+    ending = PurePath(file.name).suffix.lower()
+    if ending != PLAIN and ending not in SUFFIXES:
+        offered = ", ".join([PLAIN, *SUFFIXES])
+        raise Refused(400, f"Files like {shown(file.name)} are not supported. Supported: {offered}.")
+    try:
+        text = file.content.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"The file is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
+    source, target = fields.text("source"), fields.text("target")
+    direction, _ = await find_direction(service, source, target, [text])
+    (translated,), _ = await service.translate(Job(direction, [text], markup=SUFFIXES.get(ending)))
+    content = await asyncio.to_thread(translated.text.encode)
+    name = service.files.add(content, f".{direction.target}{ending}")
+    return JSONResponse({"translatedFileUrl": f"{fields.address}download_file/{name}"})
+
+
+async def download_file(service: Service, fields: Fields) -> Response:
+    """Answer `GET /download_file/NAME` with a translated file. Raise `Refused` (404) for an unknown name."""
+    if (content := service.files.get(name := fields.text("name"))) is None:
+        raise Refused(404, f"There is no file {shown(name)}. Translated files are kept for ten minutes.")
+    # A browser must not show it as a page of this server.
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return Response(content, media_type="application/octet-stream", headers=headers)

@@ -1,0 +1,106 @@
+"""Translation of files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.api import Model
+from nmt_cli.serving.keys import Keys
+from nmt_cli.serving.texts import files
+from tests.serving.conftest import Answer, Client, Serving
+
+BASIC = {"source": "en", "target": "de"}
+KIND = "multipart/form-data; boundary=x"
+DEEP = "".join(
+    f"--{n or 'x'}\r\nContent-Type: multipart/mixed; boundary={n + 1}\r\n\r\n" for n in range(5_000)
+)
+
+TEXTS = {
+    "a.txt": "One dog runs.\r\nTwo cats sleep.\n\n",
+    "Über b.HTML": "<p title='x'>One <b>dog</b> runs.</p>\r\n<script>a < b</script>\n",
+    "c.xml": '<?xml version="1.0"?>\n<a>One dog.</a>\n',
+    "d.srt": "1\r\n00:00:01,000 --> 00:00:02,000\r\nOne dog runs.\r\n\r\n",
+    "e.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\nOne dog runs.\n",
+}
+"""Files that the model, which copies, translates into themselves."""
+
+
+def sent(client: Client, name: str, content: bytes, fields: Mapping[str, str] = BASIC) -> Answer:
+    parts = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'
+        for field, value in fields.items()
+    )
+    head = f'{parts}--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    body = head.encode() + content + b"\r\n--x--\r\n"
+    return client.send("POST", "/translate_file", body, {"content-type": KIND, "host": "example.org:5000"})
+
+
+def fetched(client: Client, answer: Answer) -> Answer:
+    assert answer.status == 200, answer.body
+    return client.get(answer.json()["translatedFileUrl"].removeprefix("http://example.org:5000"))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_is_translated_and_fetched(client: Client, name: str) -> None:
+    content = TEXTS[name].encode()
+    for fields in (BASIC, {**BASIC, "source": "auto"}):
+        answer = sent(client, name, content, fields)
+        file = fetched(client, answer)
+        assert (file.status, file.body) == (200, content)
+        assert file.headers["content-disposition"].startswith("attachment")
+        assert answer.json()["translatedFileUrl"].endswith(".de." + name.lower().rpartition(".")[2])
+
+
+def test_po_and_xliff_get_missing_translations(client: Client) -> None:
+    answer = sent(client, "a.po", b'msgid "One dog."\nmsgstr ""\n')
+    assert fetched(client, answer).body == b'msgid "One dog."\nmsgstr "One dog."\n'
+    answer = sent(client, "a.xlf", b"<source>One dog.</source>")
+    assert fetched(client, answer).body == b"<source>One dog.</source><target>One dog.</target>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "status", "message"),
+    [
+        ("a.docx", b"PK", BASIC, 400, "a.docx are not supported. Supported: .txt, .html"),
+        ("a.txt", b"ab\xff", BASIC, 400, "The file is not UTF-8 (byte 3)"),
+        ("a.txt", b"a", {"source": "en"}, 400, "target is missing"),
+        ("a.txt", b"a", {**BASIC, "target": "es"}, 400, "es is not supported"),
+        ("a.html", b"a " * 60_000, BASIC, 413, "120,000 characters"),
+        ("a.html", b"a " * 700_000, BASIC, 413, "bytes"),
+    ],
+)
+def test_a_wrong_file_is_refused(
+    client: Client, name: str, content: bytes, fields: dict[str, str], status: int, message: str
+) -> None:
+    answer = sent(client, name, content, fields)
+    assert answer.status == status and message in answer.json()["error"]
+
+
+@pytest.mark.parametrize("body", ["", "--x--\r\n", "--x\r\n\r\na\r\n--x--\r\n", "a", DEEP])
+def test_a_damaged_form_is_refused(client: Client, body: str) -> None:
+    answer = client.send("POST", "/translate_file", body.encode(), {"content-type": KIND})
+    assert answer.status == 400 and "damaged" in answer.json()["error"]
+
+
+def test_a_text_is_not_a_file(client: Client) -> None:
+    answer = client.post("/translate_file", {**BASIC, "file": "One dog."})
+    assert answer.status == 400 and "file must be a file" in answer.json()["error"]
+
+
+def test_files_are_kept_for_a_limited_time_and_number(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [sent(client, "a.txt", b"a") for _ in range(files.MAX_FILES + 1)]
+    assert fetched(client, answers[0]).status == 404
+    assert fetched(client, answers[1]).status == 200
+    monkeypatch.setattr(files, "MAX_SECONDS", 0)
+    assert fetched(client, sent(client, "a.txt", b"a")).status == 404
+    assert client.get("/download_file/..%2Fa").status == 404
+
+
+def test_a_file_needs_a_key_and_its_address_does_not(german: Model, serving: Serving, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret")
+    client = serving({"copies": german}, Keys(tmp_path / "keys"))
+    assert sent(client, "a.txt", b"a").status == 403
+    assert fetched(client, sent(client, "a.txt", b"a", {**BASIC, "api_key": "secret"})).body == b"a"
