@@ -157,13 +157,8 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
     [
         ("tokenizer.vocab_size=many", 'must be a whole number (got "many")'),
         ("tokenizer.vocab_size=8000.0", "must be a whole number (got 8000.0)"),
-        ("tokenizer.vocab_size=true", "must be a whole number (got true)"),
-        ("tokenizer.joint=1", "must be true or false (got 1)"),
         ("tokenizer.joint=yes", 'must be true or false (got "yes")'),
-        ("filter.max_ratio=true", "must be a number (got true)"),
-        ("filter.max_ratio=", 'must be a number (got "")'),
         ("filter.max_ratio=nan", "must be a number (got nan)"),
-        ("filter.max_ratio=-inf", "must be a number (got -inf)"),
         ("filter.source_script=5.5", "must be a text in UTF-8 (got 5.5)"),
         ("text.unicode=nfd", 'must be "nfc" or "nfkc" or "none" (got "nfd")'),
         ("text.unicode=['nfc']", 'must be "nfc" or "nfkc" or "none" (got ["nfc"])'),
@@ -171,12 +166,8 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
         ('tokenizer.symbols=["<BT>",2]', 'must be a list, each item a text in UTF-8 (got ["<BT>", 2])'),
         ('tokenizer.symbols=["two\\twords"]', "'two\\twords'"),
         ('tokenizer.symbols=[""]', "''"),
-        ('tokenizer.symbols=["</s>"]', "'</s>'"),
         ('tokenizer.symbols=["<BT>","<BT>"]', "twice"),
         ("tokenizer.vocab_size=7", "must be at least 8 (got 7)"),
-        ("tokenizer.character_coverage=1.01", "(got 1.01)"),
-        ("tokenizer.sample_lines=0", "must be at least 1 (got 0)"),
-        ("tokenizer.min_count=-1", "must be at least 0 (got -1)"),
         ("filter.max_ratio=0.5", "must be 0, or at least 1 (got 0.5)"),
         ("filter.min_letters=1.5", "must be 0 to 1 (got 1.5)"),
         ("tokenizer.kind=bpe tokenizer.merges=-1", "must be at least 0 (got -1)"),
@@ -285,11 +276,6 @@ def test_an_error_names_the_option_that_the_user_typed(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         read(PotteryConfig, options=[Entry("kiln.lowest", 30, "--lowest")])
     assert caught.value.args == ("--lowest is 30, above kiln.highest. Lower it.",)
-
-
-def test_every_default_is_accepted_as_it_is_printed() -> None:
-    assignments = [f"{s.name}={toml_literal(s.default)}" for s in describe(PreprocessConfig)]
-    assert read(PreprocessConfig, None, assignments) == PreprocessConfig()
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

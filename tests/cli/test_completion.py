@@ -66,14 +66,6 @@ def test_parameters_for_folders_complete_folders(complete: Complete, line: str) 
     assert complete(line) == [("dir", "")]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
-    monkeypatch.setenv("_NMT_COMPLETE", f"{shell}_source")
-    result = nmt()
-    assert result.returncode == 0
-    assert f"{shell}_complete" in result.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 def test_bash_itself_completes(nmt_script: Path) -> None:

@@ -219,7 +219,7 @@ OPTIONS = {
     "average-checkpoints": "out last best select licence",
     "translate": "beam length-penalty n-best precision threads device devices input output format attention "
     "config set settings",
-    "serve": "host port api-keys precision threads device config set settings",
+    "serve": "host port api-keys precision threads device devices config set settings",
     "score": "reference target-lang metric sentences significance model source json config set settings",
     "import": "out source-lang target-lang positions",
     "export": "format out precision check",
@@ -268,13 +268,6 @@ def test_wrong_usage_exits_with_2(nmt: Nmt, arguments: tuple[str, ...]) -> None:
     assert result.returncode == 2
     assert result.stdout == ""
     assert "Error: " in result.stderr
-
-
-def test_a_failure_exits_with_1_and_one_line(nmt_preprocess: Nmt, tmp_path: Path) -> None:
-    arguments = ("--train", tmp_path / "none", "--out", tmp_path / "out")
-    result = nmt_preprocess(*arguments)
-    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert result.stderr.startswith("Error: ")
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -115,13 +115,6 @@ OLD_SEARCH = """
 [search]
 beam = 4
 n_best = 1
-length_rule = "gnmt"
-length_penalty = 0.6
-min_length = 0
-max_length = 0
-cap_ratio = 1.0
-cap_extra = 50
-stop_early = false
 unknown = false
 sample = false
 temperature = 1.0

@@ -212,20 +212,6 @@ def test_an_error_of_the_user_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("gold", ("--target-lang", lang)) for lang in ("zh", "zh-CN", "zh_CN", "ZH")] + [("ref.zh-CN", ())],
-)
-def test_chinese_is_split_into_characters_for_any_region_and_case(
-    nmt: Nmt, tmp_path: Path, name: str, arguments: tuple[str, ...]
-) -> None:
-    (tmp_path / name).write_text("两只狗在雪地里玩耍。\n", encoding="utf-8")
-    (tmp_path / "hyp").write_text("两只狗在雪里玩耍。\n", encoding="utf-8")
-    metric = ("--metric", "bleu")
-    result = nmt("score", "--reference", tmp_path / name, tmp_path / "hyp", *metric, *arguments)
-    assert "BLEU (sacrebleu, detokenised, zh): nrefs:1|case:mixed|eff:no|tok:zh|" in result.stdout
-
-
-@pytest.mark.parametrize(
     "arguments", [(), ("--reference", "r", "--metric", "meteor"), ("--reference", "r", "--significance", "t")]
 )
 def test_wrong_usage_exits_with_2(nmt: Nmt, arguments: tuple[str, ...]) -> None:

@@ -95,8 +95,6 @@ def test_the_same_command_with_more_steps_resumes(run: Nmt, toy_dataset: Path, t
         (("--out", "x", "--device", "tpu"), "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("--out", "x", "--max-steps", "many"), "'many' is not a valid integer"),
         (("--out", "x", "--max-tokens-per-device", "lots"), "must be a number or auto (got lots)"),
-        (("--out", "x", "--max-tokens-per-device", "²"), "must be a number or auto (got ²)"),
-        (("--out", "x", "--max_steps", "5"), "No such option"),
         (("--out", "x", "--preset", "tinny"), "'tinny' is not one of 'iwslt14', 'marian-base', 'parsing', "),
         (("--out", "x", "surplus"), "unexpected extra argument (surplus)"),
     ],
@@ -112,26 +110,19 @@ def test_wrong_usage_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--set", "training.max_step=5"), "did you mean training.max_steps?"),
         (
             ("--set", "optimizer.weight_decay=0.1"),
             "optimizer.weight_decay has no effect with adam. Set optimizer.kind to adamw",
         ),
         (("--max-steps", "0"), "Error: --max-steps must be at least 1 (got 0)"),
-        (("--set", "loss.smoothing=1.0"), "loss.smoothing must be at least 0 and less than 1 (got 1)"),
         (("--set", "schedule.warmup=0"), "schedule.warmup is 0. With noam, it must be at least 1"),
         (
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
             "model.residual_stream=bf16 has no effect with training.precision=fp32",
         ),
         (("--set", "schedule.decay=0.1"), "have no effect with noam. Set schedule.kind to plateau"),
-        (
-            ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
-            "schedule.decay must be more than 0 and less than 1 (got 1)",
-        ),
         (("--set", "validation.least_improvement=-1"), "least_improvement = -1 was removed: any improvement"),
         (("--init-from", "nowhere"), "Error: nowhere does not exist. Check the path."),
-        (("--set", "checkpoints.every_minutes=0"), "checkpoints.every_minutes must be more than 0 (got 0)"),
         (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -57,10 +57,3 @@ def test_the_model_to_start_from_gets_an_absolute_path(
     monkeypatch.chdir(tmp_path)
     result = dry_run("--dry-run", "--init-from", "model")
     assert result.stderr.splitlines()[0].startswith(f"starting from {tmp_path}/model/")
-
-
-def test_the_run_folder_records_the_command(dry_run: Nmt, tmp_path: Path) -> None:
-    dry_run("--quiet")
-    line = (tmp_path / "run/environment.jsonl").read_text(encoding="utf-8")
-    assert '"command": ["nmt", "train", ' in line
-    assert '"--max-steps", "6"' in line

@@ -1,8 +1,6 @@
 """The epoch plan puts every pair in one batch, within the limits, in random order."""
 
-import errno
 import hashlib
-import os
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +14,6 @@ from hypothesis import strategies as st
 from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split
-from nmt_cli.errors import UserError
 from tests.data.corpora import Lengths, SplitOf, batches_of
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=120)
@@ -153,16 +150,3 @@ def test_a_loaded_shard_equals_the_saved_one(tmp_path: Path, split_of: SplitOf) 
     read = Shard.load(tmp_path / "shard.npy")
     assert batches_of([read]) == batches_of([shard])
     assert (len(read), read.dropped) == (2, 1)
-
-
-def test_no_shard_appears_when_the_disk_is_full(
-    tmp_path: Path, split_of: SplitOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    shard = epoch(split_of([(2, 3)]), BatchConfig())[0]
-    with pytest.raises(UserError, match=r"shard.npy can't be written: No space left .*. Free some space"):
-        shard.save(tmp_path / "shard.npy")
-    assert not (tmp_path / "shard.npy").exists()

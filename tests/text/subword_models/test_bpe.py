@@ -1,11 +1,9 @@
 """Byte-pair encoding, compared with subword-nmt, also for texts that contain its markers."""
 
 import io
-import os
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -78,12 +76,6 @@ def test_rare_pieces_are_split_as_subword_nmts_vocabulary_filter_does(codes: str
         assert shown(ours, ids) == theirs.segment(line).split()
         assert UNKNOWN_PIECE not in ids
         assert ours.decode(ids) == line
-
-
-def test_with_nothing_frequent_enough_every_word_is_spelt(codes: str) -> None:
-    rare = range(len(bpe(codes, LINES).entries))
-    ours = Bpe(codes, alphabet_of(LINES), too_rare=rare)
-    assert shown(ours, ours.encode("kakema")) == ["k@@", "a@@", "k@@", "e@@", "m@@", "a"]
 
 
 def test_markers_written_in_the_text_are_learnt_and_encoded_as_text() -> None:
@@ -161,18 +153,6 @@ def test_an_error_in_codes_names_the_line(codes: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         Bpe(codes, "low")
     assert message in str(caught.value)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
-def test_multi30k_has_the_pieces_of_subword_nmt() -> None:
-    path = Path(os.environ["NMT_DATA"]) / "multi30k" / "tok" / "valid.lc.norm.tok.de"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    codes = learn_codes(counted(lines), 1000)
-    theirs, ours = BPE(io.StringIO(codes)), bpe(codes, lines)
-    assert len(lines) == 1014
-    for line in lines:
-        assert shown(ours, ours.encode(line)) == theirs.segment(line).split()
 
 
 def test_texts_without_spaces_are_not_cached() -> None:
