@@ -85,8 +85,6 @@ class Number(click.ParamType[int]):
 
 COUNT = Number(at_least=1)
 DEVICE = click.Choice(["auto", "cpu", "cuda"])
-PRECISION = click.Choice(["fp32", "fp16", "bf16", "int8"])
-PRECISION_HELP = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
 
 
 class Command(click.Command):
@@ -296,6 +294,18 @@ def printer(quiet: bool) -> Callable[[object], None]:
 def warn(text: object) -> None:
     """Print a warning, as one line, to stderr."""
     click.echo(f"Warning: {printable(text)}", err=True)
+
+
+def device_options(function: Function) -> Function:
+    """Add --precision, --threads, --device and --devices to a command that translates."""
+    precisions = click.Choice(["fp32", "fp16", "bf16", "int8"])
+    help_text = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
+    precision = click.option("--precision", type=precisions, help=help_text)
+    threads = click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
+    help_text = "Device to translate on.  [default: auto]"
+    device = click.option("--device", type=DEVICE, default="auto", help=help_text)
+    devices = click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
+    return precision(threads(device(devices(function))))
 
 
 def common(function: Function) -> Function:

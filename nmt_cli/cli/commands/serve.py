@@ -10,16 +10,13 @@ from typing import Any
 import click
 
 from nmt_cli.cli.options import (
-    COUNT,
-    DEVICE,
     EXISTING_FILE,
     EXISTING_FOLDER,
-    PRECISION,
-    PRECISION_HELP,
     CommandWithSettings,
     Number,
     chosen,
     common,
+    device_options,
     printer,
     with_settings,
 )
@@ -41,10 +38,7 @@ PORT = Number(at_least=0, at_most=65535)
 @click.option(
     "--api-keys", "keys", type=EXISTING_FILE, help="File of API keys that clients must send, one a line."
 )
-@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
-@click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
-@click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
-@click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
+@device_options
 @with_settings
 @common
 def serve(

@@ -12,16 +12,13 @@ import click
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import (
-    COUNT,
-    DEVICE,
     EXISTING_FILE,
     EXISTING_FOLDER,
     FILE,
-    PRECISION,
-    PRECISION_HELP,
     CommandWithSettings,
     chosen,
     common,
+    device_options,
     printer,
     setting_option,
     with_settings,
@@ -53,10 +50,7 @@ LONGEST_HELD = 1 << 26
 @setting_option("search.beam", "--beam", type=int, metavar="N")
 @setting_option("search.length_penalty", "--length-penalty", type=float, metavar="X")
 @setting_option("search.n_best", "--n-best", type=int, metavar="N")
-@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
-@click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
-@click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
-@click.option("--devices", type=COUNT, default=1, help="Number of GPUs.  [default: 1]")
+@device_options
 @click.option(
     "--input", "source", type=EXISTING_FILE, help="File to read instead of stdin. See below for formats."
 )
