@@ -65,12 +65,9 @@ class Scores:
 
 
 def evaluate(evaluation: Evaluation) -> Scores:
-    """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for a path
+    """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for stdin
     given twice, unequal lengths, an option without effect, or a metric that the language does not allow."""
     texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
-    for paths in (evaluation.references, evaluation.hypotheses):
-        if repeated := [path for path in paths if paths.count(path) > 1]:
-            raise UserError(f"{repeated[0]} is given twice. Give each text once.")
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)

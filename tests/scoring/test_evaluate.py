@@ -132,9 +132,7 @@ def test_settings_and_options_without_effect_are_refused(
         run([texts["ref"]], [texts["one"]], *assignments, **options)
 
 
-def test_a_repeated_text_and_stdin_for_two_texts_are_refused(texts: Texts) -> None:
-    with pytest.raises(UserError, match="one is given twice"):
-        run([texts["ref"]], [texts["one"], texts["two"], texts["one"]])
+def test_stdin_for_two_texts_is_refused() -> None:
     with pytest.raises(UserError, match="stdin can be read only once"):
         run([Path("-")], [Path("-")])
 

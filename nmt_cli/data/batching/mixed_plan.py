@@ -91,33 +91,28 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
     return Mixture(tuple(names), tuple(sizes), shares, counted)
 
 
-def _weights(corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """Return the weight of each corpus, from `config`, else the dataset, else 1. If `config` has weights, but
-    not of a corpus, it gets 0. Raise `UserError` for an unknown name, or if all weights are 0."""
+def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> tuple[int, ...]:
+    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights of
+    `config`, else of the dataset, else to 1. If `config` has weights, but not of a corpus, it gets 0. A
+    temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
+    corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
+    a group. Raise `UserError` for an unknown name, weights that are all 0, and a weight with size 0."""
     names = [corpus.name for corpus in corpora]
     for name in config.weights:
         _named(name, names, "weights")
     if config.weights and not any(config.weights.values()):
         raise UserError("All weights of [mixing] are 0. Give at least one corpus a weight above 0.")
-    weights = config.weights or {corpus.name: corpus.weight for corpus in corpora}
-    return [weights.get(name, 0.0) for name in names] if any(weights.values()) else [1.0] * len(names)
-
-
-def _shares(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> tuple[int, ...]:
-    """Return the share of each corpus in units of 1 / `ONE`. Shares are proportional to the weights. A
-    temperature multiplies each weight by size * (size of the group) ** (1 / temperature - 1). A group is all
-    corpora with a tag if `config.over` is "tag", else one corpus. Weight 0 gives share 0 and adds nothing to
-    a group. Raise `UserError` as `_weights` does, and for a weight with size 0."""
-    weights = _weights(corpora, config)
+    by_name = config.weights or {corpus.name: corpus.weight for corpus in corpora}
+    weights = [by_name.get(name, 0.0) for name in names] if any(by_name.values()) else [1.0] * len(names)
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
             raise UserError(
                 f"Corpus {corpus.name} has a weight, but all its {corpus.pairs:,} pairs are too long. "
                 "Raise batch.longest and batch.tokens, or set its weight to 0."
             )
-    values = list(weights)
+    values = weights
     if config.temperature:
-        groups = [corpus.tag if config.over == "tag" else corpus.name for corpus in corpora]
+        groups = [corpus.tag for corpus in corpora] if config.over == "tag" else names
         group_sizes: Counter[str] = Counter()
         for group, size, weight in zip(groups, sizes, weights, strict=True):
             group_sizes[group] += size if weight else 0
