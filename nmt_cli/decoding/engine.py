@@ -9,6 +9,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
+from nmt_cli.decoding.search.terms import progress
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
 
@@ -40,7 +41,7 @@ class Queue(Protocol):
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Put sentences back into the queue because the batch did not fit into memory."""
+        """Put sentences back into the queue: the batch did not fit into memory, or lacks required terms."""
 
 
 Found = tuple[Sentence, list[Hypothesis] | None]
@@ -80,7 +81,10 @@ def translated(
             if leaving := gone(search.sentences):
                 search.drop(leaving)
                 continue
-            yield from aligner.aligned(search.step(), search.sentences)
+            found, again = _with_terms(search.step(), ensemble.vocabulary.entries)
+            if again:
+                queue.put_back(again)
+            yield from aligner.aligned(found, search.sentences)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
@@ -93,6 +97,25 @@ def translated(
                 # The limit stays: another batch of this size would fail again.
                 slots = max(1, len(batch) // 2)
                 queue.put_back(batch)
+
+
+def _with_terms(
+    finished: Sequence[tuple[Sentence, list[Hypothesis]]], entries: Sequence[str]
+) -> tuple[list[Found], list[Sentence]]:
+    """Return sentences whose hypotheses have all terms, and the others, to search again with required terms.
+
+    Most translations have their terms anyway, and are the best ones that have them. The usual search is
+    faster. `entries` is the vocabulary.
+    """
+    found, again = list[Found](), list[Sentence]()
+    for sentence, hypotheses in finished:
+        paths = ("".join(map(chr, one.tokens)) for one in hypotheses)
+        terms = None if sentence.insists else sentence.terms
+        if terms and any(progress(path, terms, entries).missing for path in paths):
+            again.append(replace(sentence, insists=True))
+        else:
+            found.append((sentence, hypotheses))
+    return found, again
 
 
 class _Aligner:

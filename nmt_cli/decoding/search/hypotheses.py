@@ -7,6 +7,8 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.decoding.search.terms import TermsWanted
+
 Bans = Mapping[tuple[int, ...], Sequence[int]]
 """Forbidden next ids after a sequence of ids. Ids after the empty sequence are always forbidden."""
 
@@ -50,6 +52,12 @@ class Sentence:
     placeholders: PlaceholdersWanted | None = None
     """If set, the placeholders that a translation has."""
 
+    terms: TermsWanted | None = None
+    """If set, the terms that a translation contains."""
+
+    insists: bool = False
+    """Whether the search requires the terms, because a search without them did not find all."""
+
     aligned: bool = False
     """Whether the best hypothesis has its `attention`."""
 
@@ -60,8 +68,10 @@ class Sentence:
 
     @property
     def least_tokens(self) -> int:
-        """Minimum number of tokens, without the end mark: the prefix, and each wanted placeholder."""
+        """Minimum number of tokens, without the end mark: the prefix, wanted placeholders, and terms."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
+        if self.terms and self.insists:  # a placeholder may interrupt a form, which then starts again
+            required = self.terms.least_tokens + required * max(self.terms.sizes)
         return len(self.prefix) + required
 
 

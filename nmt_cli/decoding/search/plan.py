@@ -25,6 +25,8 @@ from nmt_cli.decoding.search.constraints import (
 )
 from nmt_cli.decoding.search.expansion import random_draws
 from nmt_cli.decoding.search.hypotheses import BatchItem
+from nmt_cli.decoding.search.terms import Row, TermSentence, TermsRule
+from nmt_cli.text.vocabulary import Vocabulary
 
 
 class Forced(NamedTuple):
@@ -59,21 +61,24 @@ class StepPlan:
     history: History | None = None
     """Rules that depend on the tokens of a row."""
 
+    terms: TermsRule | None = None
+    """Terms that translations must contain. It applies after all other rules."""
+
     draws_R: NDArray[np.float32] | None = None
     """Sampling: for each row a random number in [0, 1). If None, the likeliest tokens are taken."""
 
     @property
     def has_rules(self) -> bool:
         """Whether a rule changes the probabilities of tokens in this step."""
-        return self.forced is not None or self.too_early_R is not None or self.history is not None
+        return any((self.forced, self.too_early_R is not None, self.history, self.terms))
 
 
 class Planner:
     """Makes the plans of one search."""
 
-    def __init__(self, config: SearchConfig, end: int, everywhere: bool) -> None:
+    def __init__(self, config: SearchConfig, vocabulary: Vocabulary, everywhere: bool) -> None:
         """Make a planner. With `everywhere`, all slots are rows, so the host need not wait for the device."""
-        self._config, self._end, self._everywhere = config, end, everywhere
+        self._config, self._vocabulary, self._everywhere = config, vocabulary, everywhere
 
     def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
         """Return the plan of the next step of `items`, the sentences of `beams`. At least one is not done."""
@@ -95,12 +100,13 @@ class Planner:
             forced=self._forced(items, sentences_R),
             too_early_R=np.array(early)[sentences_R] if any(early) else None,
             history=self._history(items, beams, rows_R, sentences_R),
+            terms=self._terms(items, beams, slots_R),
             draws_R=draws_R,
         )
 
     def _forced(self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]) -> Forced | None:
         """Return the forced token of each row, or -1. Return None if no sentence has a forced token."""
-        tokens = [item.forced_token(self._end) for item in items]
+        tokens = [item.forced_token(self._vocabulary.end) for item in items]
         if all(token is None for token in tokens):
             return None
         tokens_B = np.array([-1 if token is None else token for token in tokens])
@@ -128,3 +134,33 @@ class Planner:
         tokens_RT = beams.tokens.flatten(0, 1)[rows_R]
         ages_R = beams.ages[rows_R // config.slots]
         return History(rules, tokens_RT, ages_R, [items[number] for number in sentences_R.tolist()])
+
+    def _terms(
+        self, items: Sequence[BatchItem], beams: Beams, slots_R: NDArray[np.int64]
+    ) -> TermsRule | None:
+        """Return the sentences with terms and free choice of the next token, or None if there are none."""
+        end, count = self._vocabulary.end, self._config.slots
+        free = [i for i, item in enumerate(items) if item.sentence.insists and not item.done]
+        if not (free := [i for i in free if items[i].forced_token(end) is None]):
+            return None
+        rows: dict[int, list[Row]] = {i: [] for i in free}
+        tokens, totals = beams.tokens[free].tolist(), beams.totals[free].tolist()
+        order = {i: index for index, i in enumerate(free)}
+        for number, slot in enumerate(slots_R.tolist()):
+            i, n = divmod(slot, count)
+            if i in order and (total := totals[order[i]][n]) > -np.inf:
+                rows[i].append(_row(number, tokens[order[i]][n], total, items[i]))
+        sentences = [
+            TermSentence(wanted, rows[i]) for i in free if (wanted := items[i].sentence.terms) and rows[i]
+        ]
+        return TermsRule(sentences, self._vocabulary.entries, count) if sentences else None
+
+
+def _row(number: int, tokens: Sequence[int], total: float, item: BatchItem) -> Row:
+    """Return a hypothesis of a sentence with terms. A placeholder may interrupt a form, which then starts
+    again, so it reserves as much room as a form."""
+    sentence, path = item.sentence, "".join(map(chr, tokens[: item.age]))
+    symbols = sentence.placeholders.wanted if sentence.placeholders else ()
+    absent = frozenset(map(chr, symbols)).difference(path)
+    reserved = max(sentence.terms.sizes) * len(absent) if sentence.terms and absent else 0
+    return Row(number, path, total, item.room - reserved, absent)

@@ -32,7 +32,7 @@ class Search:
         self._items: list[BatchItem] = []
         self._beams: Beams | None = None
         self._caches: list[DecodingCache] = []
-        self._planner = Planner(config, ensemble.vocabulary.end, everywhere=look_every > 1)
+        self._planner = Planner(config, ensemble.vocabulary, everywhere=look_every > 1)
         self._stepper = stepper_for(ensemble, config, look_every)
 
     @property
@@ -51,7 +51,7 @@ class Search:
                 cache.begin_coverage()
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
-        # A prefix and placeholders must fit, even if the settings allow fewer tokens.
+        # A prefix, placeholders and terms must fit, even if the settings allow fewer tokens.
         items = [BatchItem(s, max(cap, s.least_tokens), bans_of(s.banned)) for cap, s in limits]
         caps_B = torch.tensor([item.cap for item in items], device=device)
         lengths_B = torch.tensor(lengths, device=device)

@@ -71,7 +71,8 @@ class TorchStepper:
         """Extend the caches. Return [R, V]: log-probabilities of the next token, -inf if forbidden.
 
         Forbid banned tokens, an end that is too early, and tokens that `history` forbids. Allow nothing but a
-        forced token, even if banned. If the rules leave no token to a row, the row may end.
+        forced token, even if banned. If the rules leave no token to a row, the row may end. Of sentences with
+        terms, allow only the continuations that the beam takes.
         """
         x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
         if plan.forced:
@@ -92,6 +93,8 @@ class TorchStepper:
             new_ends_R.copy_(torch.where(nothing_left_R, ends_R, new_ends_R))
         if plan.forced:
             x_RV.index_fill_(0, rows_F, -torch.inf).index_put_((rows_F, tokens_F), forced_F)
+        if plan.terms:
+            plan.terms.choose(x_RV, self._end)
         return x_RV
 
     def _coverage(self, caches: Caches) -> Tensor:

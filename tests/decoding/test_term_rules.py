@@ -1,0 +1,138 @@
+"""Decoding with required terms, against brute force."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
+from nmt_cli.decoding.search.terms import TermsWanted, progress
+from tests.decoding.search.test_search import log_probs_of_all, model_of
+from tests.searching import translate_sentences
+
+ENTRIES = 7
+Terms = Sequence[Sequence[Sequence[int]]]
+TERMS: list[Terms] = [[], [[[4]]], [[[5, 6], [3]]], [[[2, 2]], [[3], [4, 4, 4]]], [[[6]], [[5]], [[2, 4]]]]
+
+
+def wanted(terms: Terms, joins: bool = False) -> TermsWanted | None:
+    """Return terms with these forms, each a list of token ids."""
+    texts = tuple(tuple("".join(map(chr, form)) for form in forms) for forms in terms)
+    return TermsWanted(texts, joins) if texts else None
+
+
+def contains(tokens: Sequence[int], terms: Terms) -> bool:
+    """Return whether `tokens` have a form of each term."""
+    return all(
+        any(list(form) == list(tokens[i : i + len(form)]) for form in forms for i in range(len(tokens)))
+        for forms in terms
+    )
+
+
+def search(seed: int, config: SearchConfig, terms: Sequence[Terms]) -> list[list[Hypothesis]]:
+    """Return the translations of a sentence for each of `terms`, all in one batch."""
+    sentences = [
+        Sentence(i, [6, 3, 5], terms=wanted(each), insists=bool(each)) for i, each in enumerate(terms)
+    ]
+    actual = translate_sentences([model_of(seed, ENTRIES)], sentences, config)
+    return [actual[sentence.key] or [] for sentence in sentences]
+
+
+@pytest.mark.parametrize("terms", [*TERMS[1:3], [[[2]], [[3], [4]]]], ids=str)
+def test_a_beam_that_holds_everything_finds_the_best_translation_with_the_terms(terms: Terms) -> None:
+    cap = 3
+    config = SearchConfig(beam=160, n_best=5, cap_ratio=0.0, cap_extra=cap, length_penalty=0.0)
+    for seed in range(2):
+        actual = search(seed, config, [terms])[0]
+        every = (ids for n in range(cap + 1) for ids in itertools.product(range(2, ENTRIES), repeat=n))
+        fitting = [ids for ids in every if contains(ids, terms)]
+        rows = log_probs_of_all(model_of(seed, ENTRIES), [6, 3, 5], fitting)
+        totals = {
+            ids: sum(float(row[i]) for row, i in zip(each, [*ids, 0], strict=True))
+            for ids, each in zip(fitting, rows, strict=True)
+        }
+        best = sorted(totals, key=totals.__getitem__, reverse=True)[: len(actual)]
+        assert [tuple(one.tokens) for one in actual] == best
+        assert [one.score for one in actual] == pytest.approx([totals[ids] for ids in best], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SearchConfig(beam=2, cap_extra=6),
+        SearchConfig(beam=4, n_best=4, cap_extra=6),
+        SearchConfig(beam=2, cap_ratio=0.0, cap_extra=0),
+        SearchConfig(beam=3, min_length=6, repetition_penalty=1.2, cap_extra=6),
+        SearchConfig(beam=3, coverage_penalty=0.2, cap_extra=6),
+        SearchConfig(beam=3, diversity=0.5, cap_extra=6),
+    ],
+    ids=["narrow", "wide", "no room", "with other rules", "coverage", "diversity"],
+)
+def test_every_hypothesis_has_each_term(config: SearchConfig) -> None:
+    for seed in range(2):
+        for terms, hypotheses in zip(TERMS, search(seed, config, TERMS), strict=True):
+            assert hypotheses
+            assert all(contains(one.tokens, terms) for one in hypotheses)
+
+
+def test_terms_and_placeholders_fit_together_without_other_room() -> None:
+    config = SearchConfig(beam=2, cap_ratio=0.0, cap_extra=0)
+    placeholders = PlaceholdersWanted((2, 3), (2, 3))
+    terms = [[[4, 5]], [[6, 6, 6]]]
+    for seed in range(4):
+        sentence = Sentence(0, [6, 2, 3], placeholders=placeholders, terms=wanted(terms), insists=True)
+        (actual,) = translate_sentences([model_of(seed, ENTRIES)], [sentence], config)[0] or []
+        assert contains(actual.tokens, [*terms, [[2]], [[3]]])
+
+
+def test_sentences_without_terms_are_translated_as_alone() -> None:
+    config = SearchConfig(beam=3, n_best=3)
+    with_others, alone = search(1, config, TERMS)[0], search(1, config, TERMS[:1])[0]
+    assert [one.tokens for one in with_others] == [one.tokens for one in alone]
+    assert [one.score for one in with_others] == pytest.approx([one.score for one in alone], abs=1e-5)
+
+
+def test_the_search_requires_terms_only_if_the_usual_translation_lacks_one() -> None:
+    """It returns the usual translation if that has the terms, and another one otherwise."""
+    model, config = model_of(1, ENTRIES), SearchConfig(beam=3, cap_extra=6)
+    plain = Sentence(0, [6, 3, 5])
+    (usual,) = translate_sentences([model], [plain], config)[0] or []
+    absent = next(token for token in range(2, ENTRIES) if token not in usual.tokens)
+    for token in (usual.tokens[0], absent):
+        sentence = Sentence(0, plain.tokens, terms=wanted([[[token]]]))
+        (actual,) = translate_sentences([model], [sentence], config)[0] or []
+        assert token in actual.tokens
+        assert (actual == usual) == (token in usual.tokens)
+
+
+def test_a_term_that_other_rules_forbid_does_not_stop_the_search() -> None:
+    sentence = Sentence(0, [6, 3], banned=[[4]], terms=wanted([[[4]]]), insists=True)
+    assert translate_sentences([model_of(1, ENTRIES)], [sentence], SearchConfig(beam=2))[0]
+
+
+def test_tokens_of_a_gpu_step_without_waiting_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SearchConfig(beam=3, n_best=2)
+    alone = search(2, config, TERMS)
+    monkeypatch.setattr("nmt_cli.decoding.engine.is_gpu", lambda device: True)
+    assert [[one.tokens for one in each] for each in search(2, config, TERMS)] == [
+        [one.tokens for one in each] for each in alone
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entries", "joins", "complete"),
+    [
+        (["▁Haus", ""], False, True),
+        (["▁Haus", "tür"], False, False),
+        (["▁Haus", "."], False, True),
+        (["▁Haus", "▁ist"], False, True),
+        (["家", "人"], False, True),
+        (["Haus", "tür"], True, True),
+        (["Haus@@", "tür"], True, False),
+    ],
+    ids=str,
+)
+def test_a_form_counts_as_whole_words_only(entries: list[str], joins: bool, complete: bool) -> None:
+    state = progress("\0\1", TermsWanted((("\0",),), joins), entries)
+    assert (state.missing == 0) == complete
