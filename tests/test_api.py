@@ -90,7 +90,7 @@ def test_every_method_has_an_example() -> None:
     methods = (
         "translate stream translations translate_text translate_html translate_document atranslate astream "
         "atranslations atranslate_text score token_scores align attention_maps sentences joined queued "
-        "languages tokenizers"
+        "languages tokenizers glossary"
     )
     names = {f"nmt_cli.api.model.Model.{name}" for name in methods.split()} | {"nmt_cli.api.model.load"}
     functions = {f"nmt_cli.api.commands.{name}" for name in ("preprocess", "train", "preset", "average")}

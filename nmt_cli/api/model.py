@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from nmt_cli.config import read
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.translation.arguments import Pair, checked_lines, checked_pairs
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.attention_maps import AttentionMaps
@@ -19,16 +20,16 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.runtime.devices import Precision
     from nmt_cli.text.formats import Format
+    from nmt_cli.text.glossary import Terms
     from nmt_cli.text.tokenizers import Tokenizers
     from nmt_cli.translation.loading import Loaded
     from nmt_cli.translation.pairs import Alignment
+    from nmt_cli.translation.text.glossary import Glossary
     from nmt_cli.translation.translator import Translation
     from nmt_cli.translation.workers.pool import Workers
 
 Anywhere = str | os.PathLike[str]
 Device = Literal["auto", "cpu", "cuda"]
-Pair = tuple[str, str]
-"""A raw source text and its translation."""
 
 
 def load(
@@ -115,7 +116,20 @@ class Model:
         """The maximum number of source tokens of a sentence. `input.too_long` applies to longer sentences."""
         return self._loaded.translator.longest
 
-    def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
+    def glossary(self, terms: Terms | Anywhere) -> Glossary:
+        """Return a glossary from a file, or from the accepted translations of each term. If a source has a
+        term, its translation has one of them. Raises `UserError` for terms that the model cannot use.
+
+        >>> model.translate(["abc"], glossary=model.glossary({"abc": ["abd", "bcd"]})) == ["abc"]
+        False
+        """
+        from nmt_cli.translation.text.glossary import Glossary
+
+        return Glossary(self.tokenizers, terms if isinstance(terms, Mapping) else Path(terms))
+
+    def translate(
+        self, lines: Iterable[str], search: SearchConfig | None = None, glossary: Glossary | None = None
+    ) -> list[str]:
         """Return the best translation of each line, in order. Raises `UserError` if a line does not fit into
         memory. `search` replaces the search settings of `load` for this call, here and in other methods.
 
@@ -124,7 +138,7 @@ class Model:
         >>> model.translate(["abc"], SearchConfig(beam=1))
         ['abc']
         """
-        return [translation.checked_text for translation in self.translations(lines, search)]
+        return [one.checked_text for one in self.translations(lines, search, glossary=glossary)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """Yield the best translation of each line in order, each as soon as finished. Raises errors like
@@ -143,6 +157,7 @@ class Model:
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
         aligned: bool = False,
+        glossary: Glossary | None = None,
     ) -> Iterator[Translation]:
         """Yield the translation of each line like `stream`, with all candidates, scores and tokens. `flags`
         are signs that the translation is wrong. A line that does not fit into memory has `failed` set and
@@ -159,8 +174,8 @@ class Model:
         """
         from nmt_cli.translation.stream import stream
 
-        translator = self._loaded.searching(search, aligned)
-        lines, search = _checked_lines(lines), translator.config.search
+        translator = self._loaded.searching(search, aligned, glossary)
+        lines, search = checked_lines(lines), translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
@@ -188,6 +203,7 @@ class Model:
         form: Format,
         search: SearchConfig | None = None,
         report: Callable[[Translation], None] = lambda translation: None,
+        glossary: Glossary | None = None,
     ) -> str:
         """Return the translation of the text of a file. `form` is "html", "xml", "xliff", "po", "srt" or
         "vtt". Only text for people is translated. The rest stays as it is. `report` gets each sentence.
@@ -199,9 +215,8 @@ class Model:
         from nmt_cli.translation.document import TranslatedSentence, cut
 
         document = cut(blocks_of(text, form), self.sentences)
-        translations = self.translations(document.sentences, search, aligned=document.has_tags)
-        texts = []
-        for one in translations:
+        sentences, aligned, texts = document.sentences, document.has_tags, []
+        for one in self.translations(sentences, search, aligned=aligned, glossary=glossary):
             report(one)
             texts.append(TranslatedSentence(one.checked_text, one.shares_TS))
         return document.translated(texts, self.joined)
@@ -249,7 +264,11 @@ class Model:
                 yield translation.checked_text
 
     async def atranslations(
-        self, lines: Iterable[str], search: SearchConfig | None = None, aligned: bool = False
+        self,
+        lines: Iterable[str],
+        search: SearchConfig | None = None,
+        aligned: bool = False,
+        glossary: Glossary | None = None,
     ) -> AsyncGenerator[Translation]:
         """Yield the translation of each line like `translations`, without blocking the event loop.
 
@@ -263,7 +282,7 @@ class Model:
 
         from nmt_cli.translation.stream import async_stream
 
-        lines, translator = _checked_lines(lines), self._loaded.searching(search, aligned)
+        lines, translator = checked_lines(lines), self._loaded.searching(search, aligned, glossary)
         workers = self._workers
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # takes seconds
@@ -302,7 +321,7 @@ class Model:
         """
         from nmt_cli.translation.pairs import score_pairs
 
-        return score_pairs(self._loaded, _checked_pairs(pairs))
+        return score_pairs(self._loaded, checked_pairs(pairs))
 
     def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
         """Return the alignment of each pair: for each target token, the source token with the highest mean
@@ -314,7 +333,7 @@ class Model:
         """
         from nmt_cli.translation.pairs import align_pairs
 
-        return align_pairs(self._loaded, _checked_pairs(pairs))
+        return align_pairs(self._loaded, checked_pairs(pairs))
 
     def attention_maps(self, pairs: Iterable[Pair]) -> list[AttentionMaps]:
         """Return the attention weights of all layers and heads of the first model for each pair, in order.
@@ -326,7 +345,7 @@ class Model:
         from nmt_cli.decoding.attention_maps import attention_maps
         from nmt_cli.translation.pairs import ids_of
 
-        ids = [ids_of(self.tokenizers, pair) for pair in _checked_pairs(pairs)]
+        ids = [ids_of(self.tokenizers, pair) for pair in checked_pairs(pairs)]
         return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
@@ -379,22 +398,3 @@ class Model:
                 # Unlike `__del__`, this is also called if the program ends while the model is in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers
-
-
-def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
-    """Return `lines`. Raise `TypeError` for a text or bytes, and for a list with an item that is no text."""
-    if isinstance(lines, str | bytes):
-        raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
-    if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
-        raise TypeError(f"each line must be a text (got {wrong[0]!r}).")
-    return lines
-
-
-def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
-    """Return `pairs` as a list. Raise `TypeError` unless each is a tuple or list of two texts."""
-    listed = list(pairs)
-    for pair in listed:
-        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-        if not is_pair or not all(isinstance(text, str) for text in pair):
-            raise TypeError(f"each pair must be a source and its translation (got {pair!r}).")
-    return listed

@@ -34,6 +34,7 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.memory import return_free_memory
 from nmt_cli.runtime.processes import StartMethod
 from nmt_cli.runtime.threads import available_cores, restored_threads, set_own_threads
+from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.translator import Translator
 from nmt_cli.translation.workers.worker import Load
 
@@ -77,15 +78,24 @@ class Loaded:
         """The models on the first device as an ensemble."""
         return Ensemble.of(self.models, self.translator.config.search)
 
-    def searching(self, search: SearchConfig | None, aligned: bool = False) -> Translator:
+    def searching(
+        self, search: SearchConfig | None, aligned: bool = False, glossary: Glossary | None = None
+    ) -> Translator:
         """Return a translator with the settings `search`, by default the present ones. If `aligned`, the best
-        translation of each sentence has its attention to the source. Raise `UserError` if the settings do not
-        suit the models."""
-        if not search and not aligned:
+        translation of each sentence has its attention to the source. Translations have the terms of
+        `glossary`. Raise `UserError` if the settings or the glossary do not suit the models."""
+        if not search and not aligned and not glossary:
             return self.translator
         search = search or self.translator.config.search
+        if glossary and (search.sample or search.beam == 1):
+            raise UserError(
+                f"a glossary needs beam search (beam={search.beam}, sample={str(search.sample).lower()}). "
+                "Set beam to at least 2, and sample to false."
+            )
+        if glossary and glossary.tokenizers is not self.translator.tokenizers:
+            raise UserError("the glossary belongs to another model. Build it with this model.")
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
-        return self.translator.searching(search, aligned)
+        return self.translator.searching(search, aligned, glossary)
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:

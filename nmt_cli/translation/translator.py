@@ -24,6 +24,7 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
+from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
 from nmt_cli.translation.text.unit_shares import unit_shares
 
@@ -146,15 +147,17 @@ class Translator:
         self._calibration = calibration
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
-        self._placeholders = tokenizers.recipe.placeholders
-        self._aligned = False
+        self._placeholders, self._aligned = tokenizers.recipe.placeholders, False
+        self._glossary: Glossary | None = None
 
-    def searching(self, search: SearchConfig, aligned: bool = False) -> "Translator":
-        """Return a copy of this translator with the settings `search`. If `aligned`, the best translation of
-        each sentence has its attention to the source."""
+    def searching(
+        self, search: SearchConfig, aligned: bool = False, glossary: Glossary | None = None
+    ) -> "Translator":
+        """Return a copy with the settings `search`, whose translations have the terms of `glossary`. If
+        `aligned`, the best translation of each sentence has its attention to the source."""
         other = copy(self)
         other.config, other._aligned = replace(self.config, search=search), aligned
-        other.banned = _banned(self.tokenizers.target, search.ban)
+        other._glossary, other.banned = glossary, _banned(self.tokenizers.target, search.ban)
         return other
 
     def line(self, number: int, raw: str) -> Line:
@@ -183,6 +186,7 @@ class Translator:
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
                 aligned=self._aligned,
+                terms=self._glossary.wanted(one.text) if self._glossary else None,
             )
             for part, one in enumerate(sentences)
         ]

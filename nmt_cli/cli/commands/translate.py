@@ -37,6 +37,7 @@ from nmt_cli.translation.incoming import lines_of
 if TYPE_CHECKING:
     from nmt_cli.api import Model
     from nmt_cli.cli.reports.translate import AttentionPage, Reporter
+    from nmt_cli.translation.text.glossary import Glossary
     from nmt_cli.translation.translator import Translation
 
 LONGEST_HELD = 1 << 26
@@ -61,6 +62,7 @@ LONGEST_HELD = 1 << 26
     default="text",
     help="json writes an object per line.  [default: text]",
 )
+@click.option("--glossary", type=EXISTING_FILE, help="Terms to use: source, tab, target and other forms.")
 @click.option("--attention", "page", type=FILE, help="HTML page to write with the attention of all heads.")
 @with_settings
 @common
@@ -73,6 +75,7 @@ def translate(
     source: Path | None,
     target: Path | None,
     form: str,
+    glossary: Path | None,
     page: Path | None,
     quiet: bool,
 ) -> None:
@@ -96,16 +99,16 @@ def translate(
 
         loaded = load(*models, config=config, **where)
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
+        skipped, terms = Noted(), model.glossary(glossary) if glossary else None
         set_own_threads(1)  # this thread computes alignments, which must not slow the workers down
-        html = pages.enter_context(file_written_whole(page)) if page else None
-        attention, skipped = AttentionPage(html, model), Noted()
+        attention = AttentionPage(pages.enter_context(file_written_whole(page)) if page else None, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         report = stack.enter_context(Reporter(model, quiet, prompt=not source and sys.stdin.isatty()))
         if document:
-            outgoing.write(model.translate_document(*document, report=report.line).encode())
+            outgoing.write(model.translate_document(*document, report=report.line, glossary=terms).encode())
         else:
             raw_lines = _lines(source, model.languages[0], config, stack, skipped)
-            translations = _translations(model, raw_lines, report, None if target else outgoing.flush)
+            translations = _translations(model, raw_lines, report, terms, None if target else outgoing.flush)
             closed = stack.enter_context(closing(translations))
             _write(outgoing, closed, None if form == "json" else config.search.n_best, attention)
         stack.close()  # completes the output file, even if the page fails
@@ -219,12 +222,16 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
 
 
 def _translations(
-    model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None] | None
+    model: "Model",
+    raw_lines: Iterable[bytes],
+    report: "Reporter",
+    glossary: "Glossary | None",
+    flush: Callable[[], None] | None,
 ) -> Generator["Translation"]:
     """Yield the translation of each line by `model`, in order, after adding it to `report`. Call `flush`
     whenever the next translation is not finished yet. None is for a file, since flushing would make a
     compressed file larger."""
     lines = (report.odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
-    for translation in model.translations(lines, before_waiting=flush or (lambda: None)):
+    for translation in model.translations(lines, before_waiting=flush or (lambda: None), glossary=glossary):
         report.line(translation)
         yield translation

@@ -1,0 +1,25 @@
+"""Checks of the texts that a program passes to a model."""
+
+from collections.abc import Iterable, Sequence
+
+Pair = tuple[str, str]
+"""A raw source text and its translation."""
+
+
+def checked_lines(lines: Iterable[str]) -> Iterable[str]:
+    """Return `lines`. Raise `TypeError` for a text or bytes, and for a list with an item that is no text."""
+    if isinstance(lines, str | bytes):
+        raise TypeError("lines must be a list of texts (got one text). Use [text] or translate_text.")
+    if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
+        raise TypeError(f"each line must be a text (got {wrong[0]!r}).")
+    return lines
+
+
+def checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return `pairs` as a list. Raise `TypeError` unless each is a tuple or list of two texts."""
+    listed = list(pairs)
+    for pair in listed:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not all(isinstance(text, str) for text in pair):
+            raise TypeError(f"each pair must be a source and its translation (got {pair!r}).")
+    return listed

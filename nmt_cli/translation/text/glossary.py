@@ -1,0 +1,57 @@
+"""A glossary for a model, as token ids."""
+
+from pathlib import Path
+
+from nmt_cli.decoding.search.terms import TermsWanted
+from nmt_cli.errors import UserError
+from nmt_cli.text.glossary import TermIndex, Terms, read_terms
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import Tokenizers
+
+
+class Glossary:
+    """Terms that translations must contain, as returned by `Model.glossary`."""
+
+    def __init__(self, tokenizers: Tokenizers, terms: Terms | Path) -> None:
+        """Encode the translations of `terms`, or of those in a file. Raise `UserError` for an invalid file, a
+        term without text, a repeated term, and a translation that the vocabulary cannot write."""
+        self.tokenizers = tokenizers
+        terms = read_terms(terms) if isinstance(terms, Path) else terms
+        source = tokenizers.source
+        encoded: dict[str, tuple[str, ...]] = {}
+        for term, forms in terms.items():
+            texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
+            if not forms or not all(texts):
+                raise UserError(f"the glossary term {term!r} needs a source and a translation. Add them.")
+            ids = dict.fromkeys(path for form in forms for path in _paths(tokenizers.target, form))
+            if texts[0] in encoded:
+                raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
+            encoded[texts[0]] = (*ids,)
+        self._index = TermIndex(encoded)
+        self._joins = tokenizers.recipe.kind in ("bpe", "word")
+
+    def wanted(self, prepared: str) -> TermsWanted | None:
+        """Return what a translation of a prepared source text must contain, or None without a term in it."""
+        found = self._index.found(self.tokenizers.source.restore(prepared))
+        return TermsWanted((*dict.fromkeys(found),), self._joins) if found else None
+
+
+def _paths(target: Tokenizer, form: str) -> list[str]:
+    """Return the token ids of `form` as a text, at the start of a text, after a word and after a bracket.
+    Raise `UserError` if they contain the unknown token."""
+    begins = 1 if target.begin else 0
+
+    def ids(text: str) -> list[int]:
+        return target.encode(target.prepare(text))[begins:]
+
+    variants = [ids(form)]
+    for before in ("a ", "("):
+        head, both = ids(before.strip()), ids(before + form)
+        if both[: len(head)] == head:
+            variants.append(both[len(head) :])
+    known = [each for each in variants if each and target.vocabulary.unknown not in each]
+    if not known:
+        raise UserError(
+            f"the model cannot write {form!r}: its vocabulary lacks a character. Remove the term."
+        )
+    return ["".join(map(chr, each)) for each in known]
