@@ -92,7 +92,7 @@ class Loaded:
                 f"a glossary needs beam search (beam={search.beam}, sample={str(search.sample).lower()}). "
                 "Set beam to at least 2, and sample to false."
             )
-        if glossary and glossary.tokenizers is not self.translator.tokenizers:
+        if glossary and not glossary.suits(self.translator.tokenizers):
             raise UserError("the glossary belongs to another model. Build it with this model.")
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
         return self.translator.searching(search, aligned, glossary)

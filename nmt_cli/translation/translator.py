@@ -169,7 +169,7 @@ class Translator:
         sentences = [one for text, spaces in cut for one in self._encoded(text, spaces)]
         pieces = sum(len(one.ids) for one in sentences)
         if too_long := any(len(one.ids) > self.longest for one in sentences):
-            sentences = [part for one in sentences for part in self._fitting(one)]
+            sentences = [part for one in sentences for part in _fitting(one, self)]
         if len(sentences) > MAX_PARTS:
             raise UserError(
                 f"line {number:,} has {len(sentences):,} sentences, more than {MAX_PARTS:,}. Split it."
@@ -212,19 +212,6 @@ class Translator:
     def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
         """Join translations of sentences. `spaces` is the whitespace after each source sentence."""
         return joined(translations, spaces, self.tokenizers.recipe.target_lang)
-
-    def _fitting(self, sentence: Prepared) -> list[Prepared]:
-        """Return [`sentence`] if it has at most `longest` tokens. Otherwise cut parts of at most `longest`
-        tokens. By `input.too_long`, return all parts ("split"), the first ("cut"), or [] ("skip")."""
-        if len(sentence.ids) <= self.longest:
-            return [sentence]
-        tokenizer, number = self.tokenizers.source, PARTS[self.config.input.too_long]
-        cut = [*islice(parts(sentence.text, self.longest, tokenizer), number)]
-        spaces = [*(" " for _ in cut[1:]), sentence.spaces]
-        return [
-            sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after)
-            for part, after in zip(cut, spaces, strict=False)
-        ]
 
     def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """Build the translation of `line`. `hypotheses` has a list per sentence, best first, or None if the
@@ -280,6 +267,20 @@ class Translator:
             tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
+
+
+def _fitting(sentence: Prepared, translator: Translator) -> list[Prepared]:
+    """Return [`sentence`] if it has at most `longest` tokens. Otherwise cut parts of at most that length.
+    By `input.too_long`, return all parts ("split"), the first ("cut"), or [] ("skip")."""
+    longest, tokenizer = translator.longest, translator.tokenizers.source
+    if len(sentence.ids) <= longest:
+        return [sentence]
+    cut = [*islice(parts(sentence.text, longest, tokenizer), PARTS[translator.config.input.too_long])]
+    spaces = [*(" " for _ in cut[1:]), sentence.spaces]
+    return [
+        sentence._replace(text=part, ids=tokenizer.encode(part), spaces=after)
+        for part, after in zip(cut, spaces, strict=False)
+    ]
 
 
 def _shares(tokenizers: Tokenizers, line: Line, best: Candidate) -> Shares:

@@ -30,6 +30,10 @@ class Glossary:
         self._index = TermIndex(encoded)
         self._joins = tokenizers.recipe.kind in ("bpe", "word")
 
+    def suits(self, tokenizers: Tokenizers) -> bool:
+        """Return whether a model with `tokenizers` can use the glossary."""
+        return tokenizers is self.tokenizers or tokenizers.fingerprint == self.tokenizers.fingerprint
+
     def wanted(self, prepared: str) -> TermsWanted | None:
         """Return what a translation of a prepared source text must contain, or None without a term in it."""
         found = self._index.found(self.tokenizers.source.restore(prepared))

@@ -61,5 +61,6 @@ def test_settings_and_models_that_do_not_suit_a_glossary_are_refused(copier: Loa
     for search in (SearchConfig(beam=1), SearchConfig(sample=True)):
         with pytest.raises(UserError, match="a glossary needs beam search"):
             copier.searching(search, glossary=glossary)
+    assert copier.searching(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
     with pytest.raises(UserError, match="belongs to another model"):
-        copier.searching(BEAM, glossary=Glossary(replace(tokenizers), {"a": ["b"]}))
+        copier.searching(BEAM, glossary=Glossary(replace(tokenizers, files={}), {"a": ["b"]}))
