@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shorten
+from types import GenericAlias
 from typing import Any, TypeVar, cast
 
 from nmt_cli.errors import UserError
@@ -42,21 +43,9 @@ class ForeignSettings:
         `UserError` for another type, or a text that is not Unicode."""
         return cast(str, self._read(name, str, default))
 
-    def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers, or [] if missing or "". Raise `UserError` for another type."""
-        return list(self._read(name, tuple[int, ...], ()))
-
-    def texts(self, name: str) -> list[str]:
-        """Return a list of texts, or [] if missing or "". Raise `UserError` for another type."""
-        return list(self._read(name, tuple[str, ...], ()))
-
-    def parts(self, name: str) -> "list[ForeignSettings]":
-        """Return the settings of each object in a list, or [] if the list is missing or "". Raise `UserError`
-        if the setting is not a list of objects."""
-        return [
-            ForeignSettings(value, f"{self.where}: {name}")
-            for value in self._read(name, tuple[object, ...], ())
-        ]
+    def list_of(self, name: str, kind: type[Choice]) -> list[Choice]:
+        """Return a list of items of `kind`, or [] if missing or "". Raise `UserError` for another type."""
+        return list(self._read(name, GenericAlias(tuple, (kind, ...)), ()))
 
     def equals(self, name: str, value: object) -> bool:
         """Return whether a setting has the value and the exact type of `value`."""

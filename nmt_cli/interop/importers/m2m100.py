@@ -84,13 +84,14 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
     the codes in other settings from `pieces` on. Raise `UserError` if no file in `folder` has a language, for
     a code that is not one word, or for an id over `MAX_ROWS`."""
     if (folder / FAST).is_file():
-        added = read_settings(folder / FAST).parts("added_tokens")
-        codes = {token.integer("id"): token.text("content") for token in added}
+        added = read_settings(folder / FAST).list_of("added_tokens", object)
+        tokens = [ForeignSettings(token, f"{folder / FAST}: added_tokens") for token in added]
+        codes = {token.integer("id"): token.text("content") for token in tokens}
         codes = {i: code for i, code in codes.items() if i >= len(MARKS)}
     else:
         files = [read_settings_if_any(folder / name) for name in (SPECIAL_TOKENS, TOKENIZER)]
         keys = ("additional_special_tokens", "extra_special_tokens")
-        listed = next(filter(None, (file.texts(key) for file in files for key in keys)), None)
+        listed = next(filter(None, (file.list_of(key, str) for file in files for key in keys)), None)
         if not listed:
             raise UserError(
                 f"{folder} names no languages ({FAST}, {SPECIAL_TOKENS}). Download the whole folder."

@@ -186,7 +186,7 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _unshared(tensors: dict[str, Tensor], settings: ForeignSettings) -> dict[str, Tensor]:
     """Return `tensors`, by common names. If `settings` let decoder layers share weights, repeat the weights
     under the names of each layer."""
-    origins = settings.integers("transformer-tied-layers")  # counted from 1
+    origins = settings.list_of("transformer-tied-layers", int)  # counted from 1
     if not origins:
         return tensors
     own = {name: tensor for name, tensor in tensors.items() if not name.startswith("decoder.layers.")}

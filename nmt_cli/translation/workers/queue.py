@@ -49,12 +49,8 @@ class RequestQueue:
         self._numbers = count()
         self.counts = Counts()
         self._error: BaseException | None = None
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """True once the queue is closed, so that nothing more is translated."""
-        return self._closed
+        self.closed = False
+        """True once nothing more is translated."""
 
     @property
     def unfinished(self) -> int:
@@ -108,7 +104,7 @@ class RequestQueue:
         with self._lock:
             if error := request.error or self._error:
                 raise error
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the model was closed. Load it again.")
             if done := request.pop_next():
                 request.changed.notify_all()  # the window has room for another line
@@ -132,14 +128,14 @@ class RequestQueue:
     def is_open(self, request: Request) -> bool:
         """Return whether both the request and the queue are open."""
         with self._lock:
-            return not self._closed and request.number in self._requests
+            return not self.closed and request.number in self._requests
 
     def next_turn(self) -> "Turn | None":
         """Wait for a sentence. Return a turn for an empty batch, with the settings of a sentence to translate
         alone, else of the longest waiting request. Return None once the queue is closed."""
         with self._lock:
-            self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
-            if self._closed:
+            self._work.wait_for(lambda: self.closed or self._suspects or self._waiting())
+            if self.closed:
                 return None
             first = self._requests[self._suspects[0].request] if self._suspects else self._waiting()[0]
             return Turn(self, first.search)
@@ -219,8 +215,8 @@ class RequestQueue:
     def close(self, error: BaseException | None = None) -> None:
         """End all work, once. Callers of open requests get `error`, or `RuntimeError` if `error` is None."""
         with self._lock:
-            if not self._closed:
-                self._closed, self._error = True, error
+            if not self.closed:
+                self.closed, self._error = True, error
                 self.counts.departures.value += 1
             self._work.notify_all()
             for request in self._requests.values():
@@ -235,7 +231,7 @@ class RequestQueue:
         self._work.notify_all()
 
     def _refuse_closed(self) -> None:
-        if self._closed:
+        if self.closed:
             raise Closed
 
     def _waiting(self) -> list[Request]:
