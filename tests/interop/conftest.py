@@ -178,13 +178,6 @@ def spread_weights(model: nn.Module) -> None:
             nn.init.normal_(parameter, mean=float("norm.weight" in name), std=spread)
 
 
-def random_weights(model: "MarianMTModel", end: int) -> None:
-    """Set weights so that translations differ, and most end after a few or many subwords."""
-    spread_weights(model)
-    nn.init.normal_(model.final_logits_bias, std=0.1)
-    model.final_logits_bias[0, end] = END_BIAS
-
-
 def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> "MarianMTModel":
     """Write and return a Marian model like `transformers`. `vocabularies` are shared, separate, or untied."""
     from transformers import MarianConfig, MarianMTModel
@@ -219,7 +212,9 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
     model = MarianMTModel(MarianConfig(**{**SHAPE, **ids, **activation, **ties[vocabularies], **settings}))
     model.train(False)
     with torch.no_grad():
-        random_weights(model, end)
+        spread_weights(model)
+        nn.init.normal_(model.final_logits_bias, std=0.1)
+        model.final_logits_bias[0, end] = END_BIAS
         model.model.decoder.embed_tokens.weight[size - 1] = 0.0
         for name, tensor in model.state_dict().items() if half else ():
             if "embed_positions" not in name:

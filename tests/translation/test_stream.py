@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding import engine
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.decoding.search.search import Done, Search
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -39,27 +40,14 @@ def streamed(copier: Loaded) -> Streamed:
         window: int = 8192,
         workers: int = 2,
         before_waiting: Callable[[], None] = lambda: None,
+        search: SearchConfig = GREEDY.search,
     ) -> Iterator[Translation]:
-        config = replace(GREEDY, input=InputConfig(window=window))
-        return through_workers(copier, lines, config, workers, before_waiting)
+        config = replace(GREEDY, input=InputConfig(window=window), search=search)
+        translator = Translator(copier.translator.tokenizers, copier.models, config)
+        with closing(Workers([lambda: copier.models] * workers, "fork")) as pool:
+            yield from stream(translator, pool.queue, lines, search, before_waiting)
 
     return streamed
-
-
-def through_workers(
-    copier: Loaded,
-    lines: Iterator[str],
-    config: TranslateConfig,
-    count: int = 3,
-    before_waiting: Callable[[], None] = lambda: None,
-) -> Iterator[Translation]:
-    """Yield the translations by `count` workers, which end with the stream."""
-    translator = Translator(copier.translator.tokenizers, copier.models, config)
-    workers = Workers([lambda: copier.models] * count, "fork")
-    try:
-        yield from stream(translator, workers.queue, lines, config.search, before_waiting)
-    finally:
-        workers.close()
 
 
 def sentences(count: int) -> list[str]:
@@ -80,11 +68,6 @@ def test_translations_are_in_the_order_of_the_lines(streamed: Streamed, window: 
     assert [translation.line.number for translation in result] == list(range(1, 61))
     assert [translation.text for translation in result] == lines
     assert answers(streamed(iter([]), workers=workers)) == []
-
-
-@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-def test_other_line_ends_in_the_input_become_spaces(streamed: Streamed, end: str) -> None:
-    assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
 
 
 @given(written=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
@@ -188,7 +171,7 @@ def test_closing_early_ends_all_threads(streamed: Streamed, seen: int) -> None:
     assert_gone(started)
 
 
-def test_closing_abandons_the_running_batch(copier: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_abandons_the_running_batch(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
     step, close = Search.step, RequestQueue.close
     under_way, over = threading.Event(), threading.Event()
     steps: list[None] = []
@@ -208,12 +191,12 @@ def test_closing_abandons_the_running_batch(copier: Loaded, monkeypatch: pytest.
         assert under_way.wait(PATIENCE)
         raise Broken
 
-    config = replace(GREEDY, search=SearchConfig(beam=1, rows=1))
+    search = SearchConfig(beam=1, rows=1)
     before = set(threading.enumerate())
     monkeypatch.setattr(Search, "step", slow)
     monkeypatch.setattr(RequestQueue, "close", closed)
     with pytest.raises(Broken):
-        answers(through_workers(copier, lines(), config, 1))
+        answers(streamed(lines(), workers=1, search=search))
     assert_gone(set(threading.enumerate()) - before)
     assert len(steps) == 1
 
@@ -297,7 +280,7 @@ def test_a_single_line_uses_the_threads_of_all_workers(
     assert str(raised.value) == f"{1 if line == 'abc' else threads} and {threads - 1} at work"
 
 
-def test_lines_are_in_order_after_memory_ran_out(copier: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_in_order_after_memory_ran_out(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = Transformer.encode
 
     def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
@@ -307,7 +290,7 @@ def test_lines_are_in_order_after_memory_ran_out(copier: Loaded, monkeypatch: py
 
     monkeypatch.setattr(Transformer, "encode", cramped)
     lines = sentences(60)
-    assert answers(through_workers(copier, iter(lines), GREEDY)) == lines
+    assert answers(streamed(iter(lines), workers=3)) == lines
 
 
 def test_a_model_that_computes_nan_gets_the_flag_empty(

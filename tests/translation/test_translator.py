@@ -119,9 +119,10 @@ def test_a_line_is_split_into_sentences_on_request(copier: Loaded) -> None:
 
 
 def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loaded) -> None:
-    lines = ["Ab.  Cd.", " Ab.\u2028Cd. ", "Ab. \x00 Cd.", ""]
+    ends = [f" Ab.{end}Cd. " for end in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
+    lines = ["Ab.  Cd.", *ends, "Ab. \x00 Cd.", ""]
     translations = translator(copier, sentences="split").translate(copier.models, lines)
-    assert [one.text for one in translations] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
+    assert [one.text for one in translations] == ["Ab.  Cd.", *["Ab. Cd."] * 9, "Ab. Cd.", ""]
 
 
 @pytest.fixture(scope="module")

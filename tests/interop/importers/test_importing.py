@@ -207,26 +207,19 @@ class Hub:
         return str(self.folder)
 
 
+@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickled"])
 def test_a_name_on_the_hub_gives_the_model_of_the_folder(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
+    pickled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = Hub(theirs)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    model = read("Helsinki-NLP/opus-mt-en-fr", ImportOptions())
-    assert model.tokenizers.fingerprint == read(str(theirs), ImportOptions()).tokenizers.fingerprint
-    ((name, patterns),) = hub.asked
-    assert name == "Helsinki-NLP/opus-mt-en-fr"
-    assert not any(pattern.endswith(".bin") for pattern in patterns)
-
-
-def test_pickled_weights_are_downloaded_only_if_there_are_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marian_folder(tmp_path / "theirs", pickled=True)
+    """Pickled weights are downloaded only if there are no others."""
+    marian_folder(tmp_path / "theirs", pickled=pickled)
     hub = Hub(tmp_path / "theirs")
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    read("owner/model", ImportOptions())
-    assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True]
+    model = read("Helsinki-NLP/opus-mt-en-fr", ImportOptions())
+    expected = read(str(tmp_path / "theirs"), ImportOptions())
+    assert model.tokenizers.fingerprint == expected.tokenizers.fingerprint
+    assert {name for name, _ in hub.asked} == {"Helsinki-NLP/opus-mt-en-fr"}
+    assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True][: 1 + pickled]
 
 
 @pytest.mark.parametrize(
@@ -245,16 +238,11 @@ def test_without_the_hub_the_error_names_the_remedy(
     assert_refused("owner/model", message)
 
 
-def test_a_model_of_ctranslate2_is_named(tmp_path: Path) -> None:
-    (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
-    (tmp_path / "config.json").write_text("{}")
-    assert_refused(tmp_path, r"is a model of CTranslate2\. nmt import takes")
-
-
-def test_a_folder_without_a_model_and_a_missing_one_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a")
-    assert_refused(tmp_path, "is not a model that nmt import supports")
+def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "none", "does not exist")
+    assert_refused(tmp_path, "is not a model that nmt import supports")
+    (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
+    assert_refused(tmp_path, r"is a model of CTranslate2\. nmt import takes")
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])

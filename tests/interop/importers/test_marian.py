@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,16 +80,12 @@ def test_positions_of_marian_restore_what_a_model_was_trained_with(
     from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
     table = M2M100SinusoidalPositionalEmbedding.get_embedding(64, 32)
-    changed: Any = theirs[1]
-    before = changed.model.encoder.embed_positions.weight.detach().clone()
+    changed: Any = deepcopy(theirs[1])
     with torch.no_grad():
         for stack in (changed.model.encoder, changed.model.decoder):
             stack.embed_positions.weight.copy_(table)
-        start = theirs[1].config.decoder_start_token_id
-        inputs = torch.tensor([[start, *target[:-1]]])
+        inputs = torch.tensor([[changed.config.decoder_start_token_id, *target[:-1]]])
         expected = changed(input_ids=torch.tensor([source]), decoder_input_ids=inputs).logits[0, :, :-1]
-        for stack in (changed.model.encoder, changed.model.decoder):
-            stack.embed_positions.weight.copy_(before)
     assert (logits(faithful.transformer, [source], [target]) - expected).abs().max() <= 1e-3
     assert expected.std() > 0.5
 
@@ -143,12 +140,6 @@ def test_a_zip_with_damaged_data_is_refused_in_a_line(npz: Path, tmp_path: Path,
     for at in range(200, len(whole), len(whole) // 40):
         path.write_bytes(whole[:at] + bytes(byte ^ 0x55 for byte in whole[at : at + 40]) + whole[at + 40 :])
         assert_refused(path)
-
-
-def test_an_encrypted_zip_is_refused_as_such(npz: Path, tmp_path: Path) -> None:
-    path = zipped(npz, tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
-    path.write_bytes(re.sub(b"(PK\x01\x02....)\x00", b"\\1\x01", path.read_bytes(), flags=re.DOTALL))
-    assert_refused(path, "is encrypted")
 
 
 ODD: dict[str, tuple[str, Any, str]] = {

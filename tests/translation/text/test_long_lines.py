@@ -109,14 +109,12 @@ def test_a_sentence_that_just_fits_is_not_split() -> None:
     assert list(parts("abc. efgh. hijklmnopqrs. xyz", 3, words())) == ["abc. efgh. hijklmnopqrs.", "xyz"]
 
 
-def test_a_line_of_symbols_is_split_too() -> None:
-    result = list(parts(" ".join(["<2de>"] * 20), 8, characters(SYMBOLS)))
-    assert " ".join(result).split() == ["<2de>"] * 20
-    assert {len(characters(SYMBOLS).encode(part)) <= 8 for part in result} == {True}
-
-
-def test_many_leading_symbols_are_not_repeated() -> None:
-    text = " ".join(["<2de>"] * 6 + ["😀"] * 2)
+@pytest.mark.parametrize(
+    "text",
+    ["<2de> " * 19 + "<2de>", "<2de> " * 6 + "😀 😀", "abc <a-rather-long-symbol> def " * 19 + "ab"],
+    ids=["symbols only", "many leading symbols", "inside"],
+)
+def test_symbols_are_not_split_and_too_many_are_not_repeated(text: str) -> None:
     assert " ".join(parts(text, 8, characters(SYMBOLS))) == text
 
 
@@ -139,12 +137,6 @@ def test_parts_are_well_filled_when_word_lengths_change() -> None:
     line = ["ab"] * 1000 + ["abcdefghijkl"] * 1000 + ["b"] * 1000
     result = list(parts(" ".join(line), 50, words()))
     assert len(result) <= 3000 / 50 / 0.8
-
-
-def test_a_symbol_is_never_split() -> None:
-    text = "abc <a-rather-long-symbol> def " * 20
-    result = list(parts(text.strip(), 8, characters(SYMBOLS)))
-    assert " ".join(result).split().count("<a-rather-long-symbol>") == 20
 
 
 def test_a_symbol_fits_even_if_its_first_character_does_not() -> None:
