@@ -41,16 +41,5 @@ def not_here(name: str, own_names: Collection[str]) -> str | None:
     )
 
 
-def spelt_like(name: str, own_names: Collection[str]) -> list[str]:
-    """Return a list of the flag in `own_names` that is spelt most like `name`. Without a similar flag, return
-    the most similar setting, compared by its part after the last dot. If nothing is similar, return []."""
-    for flags in (True, False):
-        own = [one for one in own_names if one.startswith("--") == flags]
-        names = {_plain(one.rpartition(".")[2]): one for one in reversed(own)}  # the first of equals counts
-        if matches := get_close_matches(_plain(name), names, n=1, cutoff=0.75):
-            return [names[matches[0]]]
-    return []
-
-
 def _plain(name: str) -> str:
     return name.lower().lstrip("-").replace("-", "_").replace(".", "_")

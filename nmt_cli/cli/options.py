@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
 from nmt_cli.errors import does_not_exist, printable
-from nmt_cli.other_toolkits import named_here, not_here, spelt_like
+from nmt_cli.other_toolkits import named_here, not_here
 from nmt_cli.setting_values import Bounds, Entry, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -127,10 +128,12 @@ class Command(click.Command):
         """Return the end of the error about an unknown `option`: suggestions, a reason, or ".". A suggested
         setting has `value`, the word after the option or ""."""
         settings = {setting.name: setting for setting in describe(self.settings)}
-        names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
+        flags = [flag for param in self.params for flag in param.opts if flag[:2] == "--"]
+        names = [*flags, *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
             return f": {reason}"
-        suggestions = [self._typed(name, settings, value) for name in similar or spelt_like(option, names)]
+        similar = similar or get_close_matches(option, flags, n=1, cutoff=0.75)
+        suggestions = [self._typed(name, settings, value) for name in similar]
         return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
 
     def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:

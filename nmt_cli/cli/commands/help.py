@@ -1,6 +1,5 @@
 """`nmt help`: the documentation, offline."""
 
-import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -24,14 +23,6 @@ def pages() -> dict[str, Path]:
     """Return the file of each page by its topic, the file name without ending, in the order of `PARTS`."""
     files = sorted(PAGES.glob("*/*.md"), key=lambda file: ([*PARTS].index(file.parent.name), file.name))
     return {file.stem: file for file in files}
-
-
-def summary(page: str) -> str:
-    """Return "TITLE. FIRST SENTENCE" of the Markdown `page`, without marks. A colon ends a sentence, too."""
-    title, _, body = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE).partition("\n")
-    prose = next((part for part in body.split("\n\n") if re.match(r"\s*[\w`*\[]", part)), "")
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(prose.split()))
-    return f"{title.strip('# ')}. {re.split(r'(?<=[.!?:]) ', plain)[0]}"
 
 
 @click.command("help", cls=Command, epilog="nmt help settings")
@@ -59,12 +50,11 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:
-    """Return a text with the topics and summaries of all pages, under the headings of their parts."""
+    """Return a text with the topics and titles of all pages, under the headings of their parts."""
     formatter = context.make_formatter()
     for part, heading in PARTS.items():
         in_part = [file for file in files.values() if file.parent.name == part]
-        rows = [(file.stem, summary(file.read_text(encoding="utf-8"))) for file in in_part]
-        if rows:
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+        titles = [file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for file in in_part]
+        with formatter.section(heading):
+            formatter.write_dl([(file.stem, title) for file, title in zip(in_part, titles, strict=True)])
     return f"{formatter.getvalue()}\nnmt help TOPIC shows a page, nmt help COMMAND the help of a command."
