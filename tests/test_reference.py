@@ -101,7 +101,7 @@ def test_every_environment_variable_of_the_code_is_documented() -> None:
     sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     pattern = r'(?:environ|env|_number)\b[\w.]*[\[(]"([A-Z_]+)"|"([A-Z_]+)" (?:not )?in (?:os\.environ|env)\b'
     used = {name for source in sources for match in re.findall(pattern, source) for name in match if name}
-    constants = r"(?m)^(?:LAUNCHER|COMPLETE|SEED_VARIABLE|WAITING|KERNELS_KEPT) = (.*)$"
+    constants = r"(?m)^(?:LAUNCHER|COMPLETE|WAITING|KERNELS_KEPT) = (.*)$"
     lines = [line for source in sources for line in re.findall(constants, source)]
     used |= {name for line in lines for name in re.findall(r'"(_?[A-Z][A-Z_]+)"', line)} - {"PASSIVE"}
     assert {"OMP_NUM_THREADS", "MASTER_PORT", "NMT_LAUNCHER", "LRU_CACHE_CAPACITY"} <= used

@@ -1,17 +1,12 @@
 """Significance tests of sacrebleu, which compare each system with the first."""
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.scoring.config import Test
 from nmt_cli.scoring.metrics import Counts, Measure
-
-SEED_VARIABLE, SEED = "SACREBLEU_SEED", "12345"
-"""The environment variable that sacrebleu reads its seed from, and sacrebleu's default seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +37,16 @@ def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, sa
     named: list[tuple[str, Any]] = [
         (str(number), system) for number, system in enumerate(zip(*counts, strict=True))
     ]
-    with _default_seed():
-        paired = PairedTest(
-            named,
-            {measure.metric: counter},
-            references=None,
-            test_type="bs" if test == "bootstrap" else "ar",
-            n_samples=samples,  # 0 is sacrebleu's default
-            # 0 adds confidence intervals to randomization, drawn after the trials. -1 would leave them out.
-            n_ar_confidence=-1 if test == "bootstrap" else 0,
-        )
-        signatures, columns = paired()
+    paired = PairedTest(
+        named,
+        {measure.metric: counter},
+        references=None,
+        test_type="bs" if test == "bootstrap" else "ar",
+        n_samples=samples,  # 0 is sacrebleu's default
+        # 0 adds confidence intervals to randomization, drawn after the trials. -1 would leave them out.
+        n_ar_confidence=-1 if test == "bootstrap" else 0,
+    )
+    signatures, columns = paired()
     (signature,) = signatures.values()
     (results,) = (column for name, column in columns.items() if name != "System")
     return [_finding(result, measure.signature(signature)) for result in results]
@@ -61,17 +55,3 @@ def compare(measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, sa
 def _finding(result: Any, signature: str) -> Finding:
     p_value = None if result.p_value is None else float(result.p_value)
     return Finding(p_value, float(result.mean), float(result.ci), signature)
-
-
-@contextmanager
-def _default_seed() -> Iterator[None]:
-    """In the block, set sacrebleu's seed in the environment to the default. Then restore the old value."""
-    before = os.environ.get(SEED_VARIABLE)
-    os.environ[SEED_VARIABLE] = SEED
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SEED_VARIABLE]
-        else:
-            os.environ[SEED_VARIABLE] = before

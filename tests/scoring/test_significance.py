@@ -1,6 +1,5 @@
 """Significance tests have the results of the sacrebleu command."""
 
-import os
 import re
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import Measure
 from nmt_cli.scoring.paper import PaperProtocol
-from nmt_cli.scoring.significance import SEED_VARIABLE, compare
+from nmt_cli.scoring.significance import compare
 from tests.scoring.conftest import Texts, lines
 
 OPTIONS = {
@@ -73,17 +72,12 @@ def test_approximate_randomization_is_that_of_the_sacrebleu_command(
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
-def test_findings_have_an_interval_and_do_not_depend_on_the_seed_in_the_environment(
-    plain: Texts, monkeypatch: pytest.MonkeyPatch, test: Test
-) -> None:
+def test_findings_have_an_interval_around_about_the_score(plain: Texts, test: Test) -> None:
     systems = [lines(plain["one"]), lines(plain["two"])]
     measure = Measure("bleu", [lines(plain["ref"])], ScoreConfig(), "")
     findings = compare(measure, [*measure.counts(systems)], test, 50)
     for system, finding in zip(systems, findings, strict=True):
         assert 0 < abs(finding.mean - measure.scores([system])[0].value) < finding.margin
-    monkeypatch.setenv(SEED_VARIABLE, "99")
-    assert compare(measure, [*measure.counts(systems)], test, 50) == findings
-    assert os.environ[SEED_VARIABLE] == "99"
 
 
 def test_the_papers_protocol_is_tested_on_its_own_words(texts: Texts) -> None:
