@@ -1,7 +1,7 @@
 """Sets up a training run from its folder and a dataset, and starts the loop."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import claimed, moving_average, newest_checkpoint, restore
 from nmt_cli.training.setup.trial import compiled, first_cut, is_searched, try_longest
-from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
+from nmt_cli.training.step.distributed import Group, LostContact, Process
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Event, Note, Report, Warned
 from nmt_cli.training.tracking.history import History
@@ -59,10 +59,11 @@ def train(
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
         stack.enter_context(restored_threads())
-        torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
+        all_threads = threads or default_threads(process.local_world)
+        torch.set_num_threads(max(1, all_threads // process.local_world))
         stack.enter_context(fast_products(device))
         stack.enter_context(repeatable(config, device))
-        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        group = stack.enter_context(closing(Group(process, device, config.training.rank_timeout)))
         refuse_other_orders(group, dataset, config)
         verifies = process.local_rank == 0
         guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)

@@ -4,9 +4,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -115,8 +115,8 @@ class Group:
     sends nothing. Communication raises `LostContact` if it fails or takes too long."""
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
-        """Join the group. Wait up to `timeout` seconds for the others, in `meet` `PATIENCE` times longer. A
-        single process ignores `timeout`. Raise `UserError` if the processes cannot meet."""
+        """Join the group. The caller must `close` it. Wait up to `timeout` seconds for the others, in `meet`
+        `PATIENCE` times longer. A single process ignores `timeout`. Raise `UserError` if they cannot meet."""
         self.process, self.device = process, device
         self._hosts: Any = None
         self._patient: Any = None
@@ -127,20 +127,21 @@ class Group:
         self._doing = ""
         if process.world > 1:
             patience = timedelta(seconds=timeout)
-            self._store = _meeting(process, device, timeout)
-            dist.init_process_group(
-                "nccl" if is_gpu(device) else "gloo",
-                store=self._store,
-                rank=process.rank,
-                world_size=process.world,
-                timeout=2 * patience,  # waits on the host time out first
-                device_id=device if is_gpu(device) else None,
-            )
-            self._hosts = dist.new_group(backend="gloo", timeout=patience)
-            # A rank other than 0 waits as long as its group allows, so a longer wait needs another group.
-            self._patience = PATIENCE * patience
-            self._patient = dist.new_group(backend="gloo", timeout=self._patience)
-            self.busy("starting")
+            with self._in_contact():
+                self._store = _meeting(process, device, timeout)
+                dist.init_process_group(
+                    "nccl" if is_gpu(device) else "gloo",
+                    store=self._store,
+                    rank=process.rank,
+                    world_size=process.world,
+                    timeout=2 * patience,  # waits on the host time out first
+                    device_id=device if is_gpu(device) else None,
+                )
+                self._hosts = dist.new_group(backend="gloo", timeout=patience)
+                # A rank other than 0 waits as long as its group allows, so a longer wait needs another group.
+                self._patience = PATIENCE * patience
+                self._patient = dist.new_group(backend="gloo", timeout=self._patience)
+                self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
         """Sum `tensor` over all ranks, in place. With a single process, do nothing."""
@@ -202,8 +203,31 @@ class Group:
             with self._in_contact():
                 dist.monitored_barrier(self._patient, self._patience, wait_all_ranks=True)
 
-    def _in_contact(self) -> AbstractContextManager[None]:
-        return _lost_contact(self.process, self._others)
+    @contextmanager
+    def _in_contact(self) -> Iterator[None]:
+        """Turn `RuntimeError` and `ValueError` in the block into `LostContact`, with the latest activities of
+        ranks. Let a lack of memory pass."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            # A lack of memory is a RuntimeError too, which the trainer handles.
+            if out_of_memory(error):
+                raise
+            process = self.process
+            if (own := OWN_ADDRESS.search(str(error))) and process.local_world < process.world:
+                raise LostContact(
+                    f"process {process.rank} cannot reach another machine, whose name is {own[1]} to itself. "
+                    "Set GLOO_SOCKET_IFNAME to the network interface on each machine, such as eth0."
+                ) from error
+            timed_out, missing = TIMED_OUT.search(str(error)), MISSING.search(str(error))
+            problem = "waited too long for" if timed_out else "lost contact with"
+            message = f"process {process.rank} {problem} the others"
+            if missing:
+                message += f", process {missing[1]} did not come"
+            if activities := self._others():
+                message += f" ({activities})"
+            slow = " Raise training.rank_timeout if they are slow." if timed_out or missing else ""
+            raise LostContact(f"{message}. Look at the last messages of the others.{slow}") from error
 
     def _others(self) -> str:
         """Return a text with the latest activity of all ranks, or "" if no other rank's is known."""
@@ -218,17 +242,6 @@ class Group:
         """Leave the group, if there is more than one process."""
         if self.process.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-
-@contextmanager
-def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Yield the group for the block, then leave it. Raise `UserError` if the processes cannot meet."""
-    with _lost_contact(process):
-        group = Group(process, device, timeout)
-    try:
-        yield group
-    finally:
-        group.close()
 
 
 def _meeting(process: Process, device: torch.device, timeout: float) -> Any:
@@ -303,37 +316,6 @@ def _unlike(gpus: Sequence[str]) -> str:
                 f"{problem}. Use fewer --devices, or let Slurm give each task a GPU, as by --gpus-per-task=1."
             )
     return ""
-
-
-@contextmanager
-def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn `RuntimeError` and `ValueError` in the block into `LostContact`, but let a lack of memory pass.
-    `others` returns a text about the other ranks for the message, or ""."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        # A lack of memory is a RuntimeError too, which the trainer handles.
-        if out_of_memory(error):
-            raise
-        if (own := OWN_ADDRESS.search(str(error))) and process.local_world < process.world:
-            raise LostContact(
-                f"process {process.rank} cannot reach another machine, whose name is {own[1]} to itself. Set "
-                "GLOO_SOCKET_IFNAME to the network interface on each machine, such as eth0."
-            ) from error
-        timed_out, missing = TIMED_OUT.search(str(error)), MISSING.search(str(error))
-        problem = "waited too long for" if timed_out else "lost contact with"
-        message = f"process {process.rank} {problem} the others"
-        if missing:
-            message += f", process {missing[1]} did not come"
-        if activities := others():
-            message += f" ({activities})"
-        slow = " Raise training.rank_timeout if they are slow." if timed_out or missing else ""
-        raise LostContact(f"{message}. Look at the last messages of the others.{slow}") from error
-
-
-def threads_each(cores: int, process: Process) -> int:
-    """Return this process's even share of `cores` among the processes of its machine, at least 1."""
-    return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 import torch
@@ -16,9 +17,7 @@ from nmt_cli.training.step.distributed import (
     Process,
     child_environments,
     first_host,
-    joined,
     process_from_environment,
-    threads_each,
 )
 from tests.checks import refusal
 
@@ -35,8 +34,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def join(timeout: float) -> None:
     """Join the group that the environment describes, and leave it."""
-    with joined(process_from_environment(), CPU, timeout):
-        pass
+    Group(process_from_environment(), CPU, timeout).close()
 
 
 def setenv(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
@@ -149,15 +147,6 @@ def test_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first
 
 
-@pytest.mark.parametrize(
-    ("cores", "local_world", "threads"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 8, 1), (1, 1, 1)]
-)
-def test_the_cores_of_a_machine_are_shared_among_its_processes(
-    cores: int, local_world: int, threads: int
-) -> None:
-    assert threads_each(cores, Process(local_world=local_world)) == threads
-
-
 def test_child_processes_read_their_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = []
     for environment in child_environments(3, 4321):
@@ -168,8 +157,7 @@ def test_child_processes_read_their_ranks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_one_process_alone_agrees_with_itself_at_once() -> None:
-    with joined(Process(), CPU, 1.0) as group:
-        assert isinstance(group, Group)
+    with closing(Group(Process(), CPU, 1.0)) as group:
         assert group.gather("value") == ["value"]
         assert group.from_first("value") == "value"
         assert [group.agree(requests) for requests in (0, 5, 0)] == [0, 5, 0]
@@ -218,7 +206,7 @@ def errors_of(*works: Callable[[Group], None]) -> list[str]:
     def work(rank: int) -> None:
         os.environ.update(child_environments(len(works), port)[rank])
         try:
-            with joined(Process(rank, len(works)), CPU, 1.0) as group:
+            with closing(Group(Process(rank, len(works)), CPU, 1.0)) as group:
                 works[rank](group)
             errors.put((rank, ""))
         except UserError as error:
@@ -270,10 +258,8 @@ def test_a_machine_whose_name_is_its_own_address_is_told_from_a_slow_rank(
     def refused(*_: object) -> None:
         raise RuntimeError(REFUSED)
 
-    monkeypatch.setattr(distributed, "Group", refused)
-    with pytest.raises(UserError) as caught, joined(Process(0, 2, 0, local_world), CPU, 1.0):
-        pass
-    assert str(caught.value).startswith(message)
+    monkeypatch.setattr(distributed, "_meeting", refused)
+    assert refusal(Group, Process(0, 2, 0, local_world), CPU, 1.0).startswith(message)
 
 
 @in_processes
