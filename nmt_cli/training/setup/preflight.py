@@ -31,11 +31,10 @@ def preflight(
     start = time.perf_counter()
     if validator.enabled:
         validator.try_out(SENTENCES)
-    checkpoint = snapshot.checkpoint()
     if not snapshot.trainer.group.process.first:
         return
     config, saving_start = snapshot.trainer.config, time.perf_counter()
-    written = try_saving(run, snapshot.identity, checkpoint)
+    written = try_saving(run, snapshot.identity, snapshot.checkpoint())
     now = time.perf_counter()
     saving = f"a checkpoint takes {size(written)} and {duration(now - saving_start)}"
     count, free = checkpoints_at_most(config.checkpoints), shutil.disk_usage(run).free

@@ -128,16 +128,11 @@ def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices
 
 
 def assembled(split: Split, pairs: Indices, rounding: Rounding | None) -> MicroBatch:
-    """Return the micro-batch of `pairs` for a trial. With `rounding`, avoid equal numbers of source and
-    target tokens. `torch.compile` would then expect equal numbers in all batches. If rounding gives equal
-    numbers, do not round. If numbers are equal without rounding too, omit a pair with unequal sides."""
+    """Return the micro-batch of `pairs` for a trial. If `rounding` gives equal numbers of source and target
+    tokens, do not round. `torch.compile` would expect equal numbers in all batches, and compile again."""
     part = assemble(split, pairs, rounding)
-    if not rounding or len(part.source_tokens) != len(part.target_tokens):
-        return part
-    if part.real_source_tokens == part.real_target_tokens:
-        source, target = split.lengths(pairs)
-        pairs = np.delete(pairs, np.flatnonzero(source != target)[:1])
-    return assemble(split, pairs, None)
+    equal = len(part.source_tokens) == len(part.target_tokens)
+    return assemble(split, pairs, None) if rounding and equal else part
 
 
 def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:

@@ -17,7 +17,8 @@ def learning_rate(
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
         )
     rising = config.peak * step / config.warmup if step < config.warmup else config.peak
-    decayed = max(_decayed_share(config, step, max_steps), min(1.0, time_used))
+    steps_used = max(0, step - config.warmup) / max(1, max_steps - config.warmup)
+    decayed = min(1.0, max(steps_used, time_used))
     # Both curves are continuous. A run whose time passes during warm-up never reaches the peak.
     if config.kind == "linear":
         return min(rising, config.peak * (1 - decayed))
@@ -30,8 +31,3 @@ def learning_rate(
             return config.peak * math.sqrt(max(config.warmup, 1) / step)
         case "constant" | "plateau":
             return config.peak * config.decay**plateaus
-
-
-def _decayed_share(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """Return the fraction (0 to 1) of the steps from warm-up to `max_steps` that `step` has reached."""
-    return min(1.0, max(0.0, (step - config.warmup) / max(1, max_steps - config.warmup)))

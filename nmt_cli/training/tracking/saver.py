@@ -29,8 +29,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """Return a checkpoint of the current state, equal on all ranks. All ranks call this. The tensors are
-        live, so write or copy the tensors before the next step."""
+        """Return a checkpoint of the current state, equal on all ranks. The tensors are live, so they must be
+        written or copied before the next step."""
         trainer = self.trainer
         tensors = trainer.optimizer.tensors() | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
@@ -80,10 +80,9 @@ class Saver:
         # Before the snapshot, which contains the duration of the run.
         self._clock.note()
         self.begun = self._position.step
-        checkpoint = self._snapshot.checkpoint()
         if self._snapshot.trainer.group.process.first:
-            scores = dict(self._position.scores)
-            self._writing = self._writer.submit(self._write, checkpoint.copied(), scores)
+            checkpoint, scores = self._snapshot.checkpoint().copied(), dict(self._position.scores)
+            self._writing = self._writer.submit(self._write, checkpoint, scores)
 
     def look(self) -> None:
         """Report a checkpoint written since the last call, or raise the error of writing. Do not wait."""
