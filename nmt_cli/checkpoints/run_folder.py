@@ -33,7 +33,6 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 FORMAT = 1
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
-WHOLE_NUMBERS = ("step", "epoch", "batch", "bad_in_a_row")
 TRIAL = ".step-trial."
 
 
@@ -129,19 +128,19 @@ def read_state(folder: Path) -> dict[str, Any]:
 def _makes_sense(key: str, value: Any) -> bool:
     """Return whether `value` is valid for `key` in `state.json`. Counts are integers from 0, durations are
     numbers. `scores` and `judged` have numbers by step. Unknown keys can have any value."""
-    if key in WHOLE_NUMBERS:
-        return type(value) is int and 0 <= value < 2**53
-    if key in ("seconds", "device_seconds"):
-        return _is_number(value)
-    if key not in ("scores", "judged"):
-        return True
-    if not isinstance(value, dict) or not all(step.isdecimal() for step in value):
-        return False
-    if key == "scores":
-        return all(map(_is_number, value.values()))
-    return all(
-        isinstance(scores, dict) and all(map(_is_number, scores.values())) for scores in value.values()
-    )
+    match key:
+        case "step" | "epoch" | "batch" | "bad_in_a_row":
+            return type(value) is int and 0 <= value < 2**53
+        case "seconds" | "device_seconds":
+            return _is_number(value)
+        case "scores":
+            return isinstance(value, dict) and all(k.isdecimal() and _is_number(v) for k, v in value.items())
+        case "judged":
+            return isinstance(value, dict) and all(
+                k.isdecimal() and isinstance(v, dict) and all(map(_is_number, v.values()))
+                for k, v in value.items()
+            )
+    return True
 
 
 def _is_number(value: object) -> bool:

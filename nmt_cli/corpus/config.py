@@ -24,3 +24,8 @@ class CorpusConfig:
     score_column: str = ""
     """Column or field with a quality score of the pair. `filter.min_score` and the choice among pairs with an
     equal side use it. "" means no scores."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names or numbers of all columns that are set."""
+        return tuple(filter(None, (self.source_column, self.target_column, self.score_column)))

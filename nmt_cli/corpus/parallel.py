@@ -138,7 +138,7 @@ class Corpus:
                 return tmx.pairs(self.source, *self.languages)
             case "arrow":
                 scored = arrow.pairs(self.source, self.languages, self.config)
-            case "tsv" if records.wants_columns(self.config):
+            case "tsv" if self.config.columns:
                 scored = records.table(self.source, self._name("source"), self.languages, self.config)
             case "jsonl":
                 scored = records.jsonl(self.source, self._name("source"), self.languages, self.config)

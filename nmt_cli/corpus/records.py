@@ -32,15 +32,9 @@ Columns = tuple[str, str, str | None]
 """Names of the columns of source, target and score."""
 
 
-def wants_columns(config: CorpusConfig) -> bool:
-    """Return whether the settings choose a column for the source, the target or the score."""
-    return bool(config.source_column or config.target_column or config.score_column)
-
-
 def has_no_names(config: CorpusConfig) -> bool:
     """Return whether all chosen columns are numbers, or none is chosen. Then line 1 is a pair, not names."""
-    columns = [config.source_column, config.target_column, config.score_column]
-    return all(name.isdecimal() for name in columns if name)
+    return all(map(str.isdecimal, config.columns))
 
 
 def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:

@@ -105,7 +105,10 @@ class _Reader:
         elif name == "seg" and self._sides:
             self._text, self._length = [], 0
         elif name == "tuv":
-            self._sides = self._matching(attributes.get("xml:lang") or attributes.get("lang", ""))
+            language = attributes.get("xml:lang") or attributes.get("lang", "")
+            if len(self.languages) < MAX_LISTED:
+                self.languages.add(language)
+            self._sides = [side for side, lang in self._langs.items() if _fits(language, lang)]
         elif name == "tu":
             self._unit = {}
 
@@ -134,9 +137,3 @@ class _Reader:
             if self._length > LONGEST_LINE:
                 self._refuse(f"a segment has more than {LONGEST_LINE:,} characters")
             self._text.append(text)
-
-    def _matching(self, language: str) -> list[Side]:
-        """Return the sides, none to two, whose language fits `language`. Keep the label for messages."""
-        if len(self.languages) < MAX_LISTED:
-            self.languages.add(language)
-        return [side for side, lang in self._langs.items() if _fits(language, lang)]
