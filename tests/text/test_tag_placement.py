@@ -57,6 +57,12 @@ def test_tags_follow_their_words(document: str, target: str, expected: str) -> N
     assert translated(document, target) == expected
 
 
+def test_a_word_is_not_placed_on_a_punctuation_mark() -> None:
+    (block,) = blocks("<b>one</b> two")
+    shares = np.array([[0.9, 0.1], [0.3, 0.2]], np.float32)
+    assert placed(block.text, block.elements, ", zwei", [AlignedPart(0, 0, shares)]) == ", <b>zwei</b>"
+
+
 def test_a_text_without_tags_is_escaped() -> None:
     assert placed("a < b", [], "b < a & c", [], escape) == "b &lt; a &amp; c"
 
