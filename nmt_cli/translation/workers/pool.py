@@ -38,10 +38,11 @@ class Workers:
             for process in self.processes:
                 stack.callback(process.kill)
             stack.callback(self.queue.close)
-            for process in self.processes:
-                self._start(process.translate_turns)
-            for load in loads if not self.processes else ():
-                self._start(partial(self._translate_here, load))
+            works: list[Callable[[NextTurn], None]] = [process.translate_turns for process in self.processes]
+            for work in works or [partial(self._translate_here, load) for load in loads]:
+                # A daemon: Python ends other threads before it runs anything that could close the workers.
+                self._threads.append(threading.Thread(target=_work, args=(self.queue, work), daemon=True))
+                self._threads[-1].start()
             self._stack = stack.pop_all()
 
     @property
@@ -58,11 +59,6 @@ class Workers:
         """End the workers and drop unfinished sentences. In a forked copy of the process, do nothing."""
         if os.getpid() == self._owner:
             self._stack.close()
-
-    def _start(self, translate: Callable[[NextTurn], None]) -> None:
-        # A daemon: Python ends other threads before it runs anything that could close the workers.
-        self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
-        self._threads[-1].start()
 
     def _translate_here(self, load: Load, next_turn: NextTurn) -> None:
         """Translate in the calling thread, with one thread of PyTorch."""

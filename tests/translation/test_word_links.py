@@ -2,7 +2,7 @@
 
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
-from nmt_cli.translation.text.word_links import word_links
+from nmt_cli.translation.pairs import word_links
 
 LINES = ["a cat sat on it", "cats sat"]
 TOKENIZERS = learn_tokenizers(
