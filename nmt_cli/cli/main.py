@@ -35,9 +35,6 @@ from nmt_cli.runtime.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
 
-MAX_CHARACTERS = 2000
-"""Maximum length of an error message, which may quote a damaged file. Its middle is cut."""
-
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
 
@@ -232,13 +229,11 @@ def _open_streams() -> None:
 
 
 def _failed(*messages: object, code: int = FAILED) -> int:
-    """Print each message, cut if too long. Return `code`. With --debug, raise the caught error instead."""
+    """Print each message as a line. Return `code`. With --debug, raise the caught error instead."""
     if "--debug" in sys.argv:
         raise
     for message in map(printable, messages):
-        half = MAX_CHARACTERS // 2
-        short = message if len(message) <= MAX_CHARACTERS else f"{message[:half]} … {message[-half:]}"
-        click.echo(f"Error: {short}", err=True)
+        click.echo(f"Error: {message}", err=True)
     return code
 
 

@@ -421,12 +421,6 @@ def test_a_full_disk_of_stdout_is_reported() -> None:
     )
 
 
-def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Nmt) -> None:
-    result = nmt("score", "--reference", "x" * 5000)
-    assert result.returncode == 1
-    assert len(result.stderr) < 2100
-
-
 def test_truncating_a_mapped_file_prints_the_stack(tmp_path: Path) -> None:
     script = (
         "import mmap, os, sys, nmt_cli.cli.reports.info as message; from nmt_cli.cli.main import main\n"
