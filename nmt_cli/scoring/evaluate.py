@@ -164,9 +164,9 @@ def _warnings(
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:
-    """Yield a warning for each text without words, with invalid UTF-8, or with carriage returns inside lines.
-    For paper-bleu, or bleu with a tokeniser, check systems too. Warn of each that looks tokenised: at least
-    `LOOKS_TOKENIZED` lines end in a space and a full stop."""
+    """Yield a warning for each text without words or with invalid UTF-8. For paper-bleu, or bleu with a
+    tokeniser, warn of each system that looks tokenised: at least `LOOKS_TOKENIZED` lines end in a space and a
+    full stop."""
     for text in (*references, *systems):
         if not any(text.lines):
             yield f"{text.name}: all {len(text.lines):,} lines are empty."
@@ -174,11 +174,6 @@ def _warnings(
             yield (
                 f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8. Their bad bytes "
                 "were replaced by U+FFFD."
-            )
-        if returns := [number for number, line in enumerate(text.lines, start=1) if "\r" in line]:
-            yield (
-                f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
-                f"{returns[0]:,}). The sacrebleu command would end lines there and score differently."
             )
     if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
         return

@@ -161,11 +161,3 @@ def test_references_without_words_cause_a_warning(tmp_path: Path) -> None:
     assert run([tmp_path / "ref.de"], [tmp_path / "hyp"]).warnings == [
         f"{tmp_path / 'ref.de'}: all 2 lines are empty."
     ]
-
-
-def test_a_carriage_return_inside_a_line_causes_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "ref.de").write_bytes(b"eins zwei\r\ndrei vier\r\n")
-    (tmp_path / "hyp").write_bytes(b"eins zwei\r\ndrei\rvier\r\n")
-    outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"])
-    (warning,) = outcome.warnings
-    assert f"{tmp_path / 'hyp'}: 1 lines have a carriage return inside (the first is line 2)" in warning
