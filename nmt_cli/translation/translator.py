@@ -26,6 +26,7 @@ from nmt_cli.translation.checks.output_checks import Flag, flags
 from nmt_cli.translation.text.consensus import agreed
 from nmt_cli.translation.text.glossary import Glossary
 from nmt_cli.translation.text.long_lines import joined, longest_source, parts, split
+from nmt_cli.translation.text.lost_placeholders import has_placeholders, with_placeholders
 from nmt_cli.translation.text.unit_shares import unit_shares
 
 MAX_PARTS = 1 << 20
@@ -175,6 +176,8 @@ class Translator:
                 f"line {number:,} has {len(sentences):,} sentences, more than {MAX_PARTS:,}. Split it."
             )
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
+        # Without symbols for placeholders, lost ones are put back by the alignment of words.
+        lossy = not self._placeholders and has_placeholders(source)
         begins = target.encode(target.prepare(prefix) or target.begin)
         certain = 1 if target.begin else 0
         keyed = [
@@ -185,7 +188,7 @@ class Translator:
                 certain=certain,
                 banned=self.banned,
                 placeholders=_required(self.tokenizers, one.ids),
-                aligned=self._aligned,
+                aligned=self._aligned or lossy,
                 terms=self._glossary.wanted(one.text) if self._glossary else None,
             )
             for part, one in enumerate(sentences)
@@ -222,13 +225,18 @@ class Translator:
         # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))
         candidates = [self._candidate(line, parts) for parts in best]
+        shares_TS = None
+        if candidates and line.sentences[0].aligned:
+            shares_TS = _shares(self.tokenizers, line, candidates[0])
+            if not self._placeholders and not line.too_long:
+                text, shares_TS = with_placeholders(line.raw, candidates[0].text, shares_TS)
+                candidates[0] = replace(candidates[0], text=text)
         raised: Sequence[Flag] = ()
         if hypotheses and not failed:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        shares_TS = _shares(self.tokenizers, line, candidates[0]) if self._aligned and candidates else None
         confidence = candidates[0].probability if candidates else float(not hypotheses)
         if candidates and self._calibration:
             confidence = self._calibration(confidence)

@@ -1,0 +1,56 @@
+"""Placeholders and addresses that a model lost or damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt_cli.api import load
+from nmt_cli.text.placeholders import MASKED
+from nmt_cli.text.tag_placement import units
+from nmt_cli.translation.text.lost_placeholders import with_placeholders
+
+LINES = [
+    "See https://x.org/a?b=1 now.",
+    "One {{name}} runs, and %s too.",
+    "{{name}}",
+    "Mail anna@x.org.",
+    "Two cats sleep.",
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        (
+            "See https://x.org/a.",
+            "Siehe https: / / x.org/a.",
+            [0, 1, 1, 1, 1, 1, 2],
+            "Siehe https://x.org/a.",
+        ),
+        ("Hi {{name}}!", "Hallo { { Name } }!", [0, 1, 2, 3, 4, 5, 6], "Hallo {{name}}!"),
+        ("A %s file", "Eine Datei", [0, 3], "Eine %s Datei"),
+        ("A %s file", "Eine %s Datei", [0, 1, 2, 3], "Eine %s Datei"),
+        ("{{name}} is here", "Er ist am Ort", [0, 5, 6, 0], "Er {{name}} ist am Ort"),
+        ("({{name}})", "()", [0, 6], "({{name}})"),
+        ("{{name}}", "", [], "{{name}}"),
+    ],
+)
+def test_a_lost_placeholder_returns(source: str, target: str, links: list[int], expected: str) -> None:
+    shares_TS = np.zeros((len(units(target)), len(units(source))), np.float32)
+    for unit, partner in enumerate(links[: len(shares_TS)]):
+        shares_TS[unit, partner] = 1
+    text, aligned_TS = with_placeholders(source, target, shares_TS)
+    assert text == expected
+    assert aligned_TS.shape == (len(units(text)), len(units(source)))
+
+
+def test_a_model_without_symbols_keeps_placeholders(made_models: Path) -> None:
+    with load(made_models / "copies", device="cpu", threads=1) as model:
+        assert not model.tokenizers.recipe.placeholders
+        translations = list(model.translations(LINES))
+        aligned = list(model.translations(LINES, aligned=True))
+    for line, one, other in zip(LINES, translations, aligned, strict=True):
+        assert MASKED.findall(one.text) == MASKED.findall(line)
+        assert one.text == other.text and "markup" not in one.flags
+        assert other.shares_TS is not None and len(other.shares_TS) == len(units(one.text))
