@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics.chrf import CHRF
 
 GOOD_CHRF = 50.0
 """A translation is good if its chrF2 against the reference is at least this."""
@@ -51,6 +50,8 @@ def calibrated(
     ascends. Return None for fewer than `MIN_TRANSLATIONS`."""
     if len(probabilities) < MIN_TRANSLATIONS:
         return None
+    from sacrebleu.metrics.chrf import CHRF  # not needed to translate
+
     metric = CHRF()
     good = np.array(
         [
