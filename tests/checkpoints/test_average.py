@@ -246,19 +246,6 @@ def test_other_tensors_are_reported_by_the_first_difference(
     assert problem in message
 
 
-def shortened(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-@pytest.mark.parametrize("damage", [shortened, Path.unlink])
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_damaged_model_is_reported_with_its_file(
-    tmp_path: Path, models: list[Path], damage: Callable[[Path], None], name: str
-) -> None:
-    damage(models[1] / name)
-    assert refusal(average, models, tmp_path / "out").startswith(f"{models[1] / name} is ")
-
-
 def test_weights_that_are_no_tensors_are_reported_although_their_hash_is_right(
     tmp_path: Path, models: list[Path]
 ) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.errors import Caution
 from tests.cli.conftest import SET_TINY, Nmt, assert_one_line
 
 STEPS = [2, 3, 4, 5, 6]
@@ -56,13 +55,6 @@ def test_options_choose_the_averaged_steps_which_are_printed(
     assert result.stderr == f"{out}: {origin} of {run}\n"
 
 
-def test_best_with_too_few_checkpoints_warns(average: Nmt, run: Path, tmp_path: Path) -> None:
-    with pytest.warns(Caution, match="found only 2 validated checkpoints"):
-        result = average(run, "--out", tmp_path / "out", "--best", "5")
-    assert result.returncode == 0
-    assert set(steps_in(tmp_path / "out")) == {3, 6}
-
-
 def test_named_models_checkpoints_and_runs_are_averaged(average: Nmt, run: Path, tmp_path: Path) -> None:
     assert average(run, "--out", tmp_path / "model").returncode == 0
     copied = shutil.copytree(run, tmp_path / "copy", symlinks=True)
@@ -75,23 +67,6 @@ def test_named_models_checkpoints_and_runs_are_averaged(average: Nmt, run: Path,
     model, three, other = read_model(tmp_path / "out").description["averaged"]
     assert [part["step"] for part in model["averaged"]] == STEPS
     assert (three["step"], other["step"]) == (3, int(best.name[5:]))
-
-
-def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
-    average: Nmt, run: Path, tmp_path: Path
-) -> None:
-    assert average(checkpoint(run, 4), "--out", tmp_path / "out", "--quiet").stderr == ""
-    actual, expected = (
-        (folder / "model.safetensors").read_bytes() for folder in (tmp_path / "out", checkpoint(run, 4))
-    )
-    assert actual == expected
-    assert not (tmp_path / "out/optimizer.safetensors").exists()
-
-
-def test_too_few_checkpoints_are_reported_in_one_line(average: Nmt, run: Path, tmp_path: Path) -> None:
-    message = f"Error: --last 6 is too large: {run} has checkpoints of steps 2, 3, 4, 5, 6 only. "
-    assert_one_line(average(run, "--out", tmp_path / "out", "--last", "6"), 1, message)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

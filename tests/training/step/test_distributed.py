@@ -83,17 +83,12 @@ def test_an_address_and_port_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) 
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
 
 
-def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    setenv(monkeypatch, **{k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"})
-    assert process_from_environment() == Process()
-
-
-@pytest.mark.parametrize(("nodes", "tasks"), [("3", 3), ("8", 1)])
-def test_the_tasks_of_a_node_are_a_share_of_all(
-    monkeypatch: pytest.MonkeyPatch, nodes: str, tasks: int
+@pytest.mark.parametrize("changes", [{"SLURM_STEP_NODELIST": None}, {"SLURM_NTASKS": "1"}], ids=str)
+def test_a_job_without_srun_or_of_one_task_is_one_process(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None]
 ) -> None:
-    setenv(monkeypatch, **{**SLURM, "SLURM_NNODES": nodes})
-    assert process_from_environment() == Process(5, 8, 1, tasks)
+    setenv(monkeypatch, **{name: value for name, value in {**SLURM, **changes}.items() if value})
+    assert process_from_environment() == Process()
 
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -121,11 +116,6 @@ def test_a_launchers_variable_that_is_missing_or_not_a_number_is_named(
     setenv(monkeypatch, **{name: value for name, value in variables.items() if value})
     error = refusal(join, 1.0)
     assert all(part in error for part in message.split(" .* "))
-
-
-def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    setenv(monkeypatch, **{**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
-    assert process_from_environment() == Process()
 
 
 @pytest.mark.parametrize(
