@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, given_names, read
 from nmt_cli.errors import does_not_exist, printable
@@ -32,38 +31,25 @@ TYPED = "nmt_cli.typed_settings"
 class PathType(click.Path):
     """A path as the type of an option. With `exists`, a missing path raises `UserError`."""
 
-    def __init__(self, *, exists: bool = False, file: bool = False, folder: bool = False) -> None:
-        """`exists` requires an existing path. `file` refuses existing folders. `folder` only makes shells
-        complete folders."""
+    def __init__(self, *, exists: bool = False, file: bool = False) -> None:
+        """`exists` requires an existing path. `file` refuses existing folders."""
         super().__init__(exists=exists, dir_okay=not file, path_type=Path)
-        self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return `value` as a `Path`. Raise `UserError` for a missing path that must exist. Raise
         `BadParameter` for a folder where only files are allowed."""
         return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return what a shell should complete the path `incomplete` to: folders, or any paths."""
-        if self._folder:
-            return [CompletionItem(incomplete, type="dir")]
-        return super().shell_complete(ctx, param, incomplete)
 
-
+PATH, EXISTING = PathType(), PathType(exists=True)
 FILE, EXISTING_FILE = PathType(file=True), PathType(exists=True, file=True)
-FOLDER, EXISTING_FOLDER = PathType(folder=True), PathType(exists=True, folder=True)
-EXISTING = PathType(exists=True)
-
-AnyPath = TypeVar("AnyPath", str, Path)
 
 
-def must_exist(path: AnyPath) -> AnyPath:
-    """Return `path`. Raise `UserError` if `path` does not exist. A broken symbolic link is enough."""
+def must_exist(path: str | Path) -> Path:
+    """Return `path` as a `Path`. Raise `UserError` if it does not exist. A broken symbolic link is enough."""
     if not os.path.lexists(path):
         raise does_not_exist(path)
-    return path
+    return Path(path)
 
 
 class Number(click.ParamType[int]):
@@ -151,7 +137,7 @@ class Command(click.Command):
             value = ""  # the user's option was a flag, and the next word is something else
         elif isinstance(setting.default, tuple) and value:
             value = toml_literal([value])
-        words = (setting.needs, f"{name}={fixed or value or _values(setting)[0]}")
+        words = (setting.needs, f"{name}={fixed or value or _example(setting)}")
         return " ".join(f"--set {shlex.quote(word)}" for word in words if word)
 
 
@@ -244,7 +230,6 @@ def with_settings(function: Function) -> Function:
         *("--set", "assignments"),
         multiple=True,
         metavar="KEY=VALUE",
-        shell_complete=_assignments,
         help="Change one setting. Repeatable.",
     )
     everything = click.option(
@@ -253,23 +238,13 @@ def with_settings(function: Function) -> Function:
     return file(assignments(everything(function)))
 
 
-def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions for --set: each setting with each of its choices, or else with its default."""
-    command = context.command
-    settings = describe(command.settings) if isinstance(command, CommandWithSettings) else []
-    items = (
-        (f"{setting.name}={value}", setting.summary) for setting in settings for value in _values(setting)
-    )
-    return [CompletionItem(text, help=summary) for text, summary in items if text.startswith(incomplete)]
-
-
-def _values(setting: Setting) -> list[str]:
-    """Return the choices of a setting as texts, or only its default if the setting has no choices."""
+def _example(setting: Setting) -> str:
+    """Return the first choice of a setting as text, or its default if the setting has no choices."""
     if isinstance(setting.default, bool):
-        return ["true", "false"]
+        return "true"
     if " | " in setting.takes:
-        return setting.takes.split(" | ")
-    return [setting.default if isinstance(setting.default, str) else toml_literal(setting.default)]
+        return setting.takes.split(" | ")[0]
+    return setting.default if isinstance(setting.default, str) else toml_literal(setting.default)
 
 
 def chosen(

@@ -1,4 +1,4 @@
-"""Shell completion of commands, presets, settings and folders."""
+"""Shell completion of commands, flags and presets."""
 
 import shutil
 import subprocess
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.cli.main import nmt as group
-from nmt_cli.config import describe, preset_names
-from nmt_cli.training.config import TrainConfig
+from nmt_cli.config import preset_names
 from tests.cli.conftest import Nmt
 
 Complete = Callable[[str], list[tuple[str, str]]]
@@ -43,27 +42,6 @@ def test_commands_are_completed(complete: Complete) -> None:
 def test_flags_and_presets_are_completed(complete: Complete) -> None:
     assert "--init-from" in values(complete("nmt train --in"))
     assert values(complete("nmt train --preset ")) == preset_names()
-
-
-def test_settings_are_completed_with_their_choices_or_defaults(complete: Complete) -> None:
-    assert values(complete("nmt translate m --set search.length_")) == [
-        "search.length_rule=gnmt",
-        "search.length_rule=power",
-        "search.length_penalty=0.6",
-    ]
-    offered = {value.partition("=")[0] for value in values(complete("nmt train d --set "))}
-    assert offered == {setting.name for setting in describe(TrainConfig)}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("nmt train ", "nmt train data --out ", "nmt train data --init-from "),
-        *("nmt preprocess --out ", "nmt translate ", "nmt average-checkpoints "),
-    ],
-)
-def test_parameters_for_folders_complete_folders(complete: Complete, line: str) -> None:
-    assert complete(line) == [("dir", "")]
 
 
 @pytest.mark.slow

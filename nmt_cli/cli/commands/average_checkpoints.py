@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt_cli.cli.options import COUNT, EXISTING_FOLDER, FOLDER, Command, common, printer
+from nmt_cli.cli.options import COUNT, EXISTING, PATH, Command, common, printer
 from nmt_cli.errors import printable
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ LAST = 5
 
 
 @click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
-@click.argument("models", nargs=-1, required=True, type=EXISTING_FOLDER, metavar="RUN | MODEL ...")
-@click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
+@click.argument("models", nargs=-1, required=True, type=EXISTING, metavar="RUN | MODEL ...")
+@click.option("--out", required=True, type=PATH, help="Model folder to write.")
 @click.option("--last", type=COUNT, help=f"Average the N newest checkpoints.  [default: {LAST}]")
 @click.option("--best", type=COUNT, help="Average the N best checkpoints by validation score.")
 @click.option("--select", is_flag=True, help="Try several averages, and keep the best on validation.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import EXISTING, Command, PathType, common, printer, warn
+from nmt_cli.cli.options import EXISTING, PATH, Command, common, printer, warn
 
 EXAMPLES = 3
 """Number of differing translations that --check prints."""
@@ -19,7 +19,7 @@ EXAMPLES = 3
     type=click.Choice(["huggingface", "ctranslate2", "marian", "argos"]),
     help="Toolkit to convert to.",
 )
-@click.option("--out", required=True, type=PathType(), help="File or folder to write.")
+@click.option("--out", required=True, type=PATH, help="File or folder to write.")
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "int8"]),

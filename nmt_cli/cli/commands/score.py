@@ -8,18 +8,14 @@ from typing import get_args
 import click
 
 from nmt_cli.cli.options import (
-    FOLDER,
+    PATH,
     CommandWithSettings,
-    PathType,
     chosen,
     common,
     typed_settings,
     with_settings,
 )
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-
-TEXT = PathType()
-
 
 HELP = """Score translations with BLEU, chrF and others.
 
@@ -48,9 +44,9 @@ log-probability per line.
     settings=ScoreConfig,
     epilog="nmt score --reference test.de base.de big.de --significance bootstrap",
 )
-@click.argument("hypotheses", nargs=-1, type=TEXT, metavar="[HYP ... | -]")
+@click.argument("hypotheses", nargs=-1, type=PATH, metavar="[HYP ... | -]")
 @click.option(
-    "--reference", "references", multiple=True, type=TEXT, help="Reference translation. Repeat for several."
+    "--reference", "references", multiple=True, type=PATH, help="Reference translation. Repeat for several."
 )
 @click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
@@ -60,8 +56,8 @@ log-probability per line.
 @click.option(
     "--significance", type=click.Choice(get_args(Test)), help="Test the difference to the first system."
 )
-@click.option("--model", type=FOLDER, help="Score HYP with this model, not references.")
-@click.option("--source", type=TEXT, help="Source of HYP, for --model.")
+@click.option("--model", type=PATH, help="Score HYP with this model, not references.")
+@click.option("--source", type=PATH, help="Source of HYP, for --model.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")
 @with_settings
 @common

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from nmt_cli.cli.options import (
+    EXISTING,
     EXISTING_FILE,
-    EXISTING_FOLDER,
     CommandWithSettings,
     Number,
     chosen,
@@ -30,7 +30,7 @@ PORT = Number(at_least=0, at_most=65535)
 
 
 @click.command(cls=CommandWithSettings, settings=ServeConfig, epilog="nmt serve en-de de-en --port 5000")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on. 0.0.0.0 means all."
 )

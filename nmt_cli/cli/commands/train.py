@@ -13,7 +13,7 @@ from nmt_cli import api
 from nmt_cli.cli.options import (
     COUNT,
     DEVICE,
-    FOLDER,
+    PATH,
     CommandWithSettings,
     chosen,
     common,
@@ -63,8 +63,8 @@ def _tokens(text: str) -> int:
     settings=TrainConfig,
     epilog="nmt train dataset --preset vaswani2017-base \\\n    --set model.residual_dropout=0.2 --out run",
 )
-@click.argument("dataset", type=FOLDER)
-@click.option("--out", required=True, type=FOLDER, help="Run folder to write, or to resume.")
+@click.argument("dataset", type=PATH)
+@click.option("--out", required=True, type=PATH, help="Run folder to write, or to resume.")
 @click.option(
     *("--preset", "name"),
     metavar="NAME",
@@ -89,9 +89,9 @@ def _tokens(text: str) -> int:
 @setting_option(
     "start.model",
     "--init-from",
-    type=lambda path: str(resolved(must_exist(Path(path)))),  # a run may be resumed from another folder
+    type=lambda path: str(resolved(must_exist(path))),  # a run may be resumed from another folder
     metavar="MODEL",
-    shell_complete=FOLDER.shell_complete,
+    shell_complete=PATH.shell_complete,
 )
 @setting_option("training.deterministic", "--deterministic", is_flag=True)
 @click.option("--dry-run", is_flag=True, help="Print time, memory and disk needed. Train nothing.")

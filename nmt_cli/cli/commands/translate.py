@@ -12,8 +12,8 @@ import click
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import (
+    EXISTING,
     EXISTING_FILE,
-    EXISTING_FOLDER,
     FILE,
     CommandWithSettings,
     chosen,
@@ -47,7 +47,7 @@ LONGEST_HELD = 1 << 26
 @click.command(
     cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >out.de"
 )
-@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING)
 @setting_option("search.beam", "--beam", type=int, metavar="N")
 @setting_option("search.length_penalty", "--length-penalty", type=float, metavar="X")
 @setting_option("search.n_best", "--n-best", type=int, metavar="N")
