@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nmt_cli.serving import page
-from nmt_cli.serving.apis import deepl, files, libretranslate, openai
+from nmt_cli.serving.apis import deepl, files, glossaries, libretranslate, openai
 from nmt_cli.serving.apis.answers import CLIENT_GONE, ErrorBody, Handler, endpoint
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.metrics import Metrics
@@ -24,7 +24,7 @@ CORS: Mapping[str, str] = {
     "access-control-allow-origin": "*",
     "access-control-allow-headers": "Authorization, Content-Type",
     "access-control-expose-headers": "Authorization",
-    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-methods": "DELETE, GET, POST",
     "access-control-allow-credentials": "true",
     "access-control-max-age": "1728000",
 }
@@ -88,6 +88,12 @@ def application(service: Service, keys: Keys) -> Middleware:
         route("/v2/translate", "POST", deepl.translate),
         route("/v2/languages", "GET", deepl.languages),
         route("/v2/usage", "GET", deepl.usage),
+        route("/v2/glossaries", "POST", glossaries.create),
+        route("/v2/glossaries", "GET", glossaries.listed),
+        route("/v2/glossaries/{id}", "GET", glossaries.one),
+        route("/v2/glossaries/{id}", "DELETE", glossaries.delete),
+        route("/v2/glossaries/{id}/entries", "GET", glossaries.entries),
+        route("/v2/glossary-language-pairs", "GET", glossaries.language_pairs),
         route("/v1/chat/completions", "POST", openai.complete),
         route("/v1/models", "GET", openai.models),
         route("/v1/models/{model:path}", "GET", openai.model),

@@ -16,6 +16,7 @@ from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.serving.texts.files import Files
+from nmt_cli.serving.texts.glossaries import Glossaries
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from nmt_cli.translation.translator import Translation
@@ -35,7 +36,7 @@ class Service:
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
-        self.files = Files()
+        self.files, self.glossaries = Files(), Glossaries()
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 
@@ -138,7 +139,8 @@ class Service:
 async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncGenerator[Translation]:
     """Yield the translation of each sentence in order. With a pivot, first finish the first model's part, and
     yield alignments of both models together. If a sentence does not fit into memory, raise `Refused` (503),
-    or `UserError` in the first of two models."""
+    or `UserError` in the first of two models.
+    Raise `Refused` (400) for a glossary that the model cannot use."""
     *before, last = models
     lines, aligned = documents.sentences, documents.aligned
     pivots: list[Translation] = []
@@ -146,8 +148,10 @@ async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncG
         async with aclosing(model.atranslations(lines, aligned=aligned)) as stream:
             pivots = [translation async for translation in stream]
         lines = [translation.checked_text for translation in pivots]
-    search = _search(last, documents.job.alternatives)
-    async with aclosing(last.atranslations(lines, search, aligned)) as translations:
+    search, given = _search(last, documents.job.alternatives), documents.job.glossary
+    arguments = (last, search or last.config.search)
+    glossary = await asyncio.to_thread(given.of_model, *arguments) if given else None
+    async with aclosing(last.atranslations(lines, search, aligned, glossary)) as translations:
         number = 0
         async for translation in translations:
             if translation.failed:

@@ -87,13 +87,8 @@ class Loaded:
         if not search and not aligned and not glossary:
             return self.translator
         search = search or self.translator.config.search
-        if glossary and (search.sample or search.beam == 1):
-            raise UserError(
-                f"a glossary needs beam search (beam={search.beam}, sample={str(search.sample).lower()}). "
-                "Set beam to at least 2, and sample to false."
-            )
-        if glossary and not glossary.suits(self.translator.tokenizers):
-            raise UserError("the glossary belongs to another model. Build it with this model.")
+        if glossary:
+            glossary.check(search, self.translator.tokenizers)
         Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
         return self.translator.searching(search, aligned, glossary)
 

@@ -108,6 +108,30 @@ def test_deepl_reports_errors(address: str, translator: deepl.DeepLClient) -> No
         translator.rephrase_text("A dog.")
 
 
+def test_deepl_manages_and_uses_glossaries(translator: deepl.DeepLClient) -> None:
+    entries = {"ab": "xy", "de": "z"}
+    glossary = translator.create_glossary("mine", "EN", "DE", entries)
+    from_csv = translator.create_glossary_from_csv("csv", "EN", "DE", "ab,yx,en,de\n")
+    assert (glossary.name, glossary.ready, glossary.entry_count) == ("mine", True, 2)
+    assert (glossary.source_lang, glossary.target_lang) == ("EN", "DE")
+    assert translator.get_glossary(glossary.glossary_id).creation_time == glossary.creation_time
+    assert translator.get_glossary_entries(glossary) == entries
+    listed = [one.glossary_id for one in translator.list_glossaries()]
+    assert listed == [glossary.glossary_id, from_csv.glossary_id]
+    pairs = [(one.source_lang, one.target_lang) for one in translator.get_glossary_languages()]
+    assert pairs == [("en", "de"), ("fr", "en")]
+    assert "xy" in str(translator.translate_text_with_glossary("ab c", glossary))
+    assert "yx" in str(
+        translator.translate_text("ab c", source_lang="EN", target_lang="DE", glossary=from_csv)
+    )
+    for one in (glossary, from_csv):
+        translator.delete_glossary(one)
+    with pytest.raises(deepl.GlossaryNotFoundException, match="There is no glossary"):
+        translator.get_glossary(glossary.glossary_id)
+    with pytest.raises(deepl.DeepLException, match="No single model translates fr-de"):
+        translator.create_glossary("pivot", "FR", "DE", entries)
+
+
 def test_openai_completes_a_chat(chat: openai.OpenAI) -> None:
     answer = chat.chat.completions.create(model="en-de", messages=[{"role": "user", "content": TEXT}])
     assert answer.choices[0].message.content == TEXT

@@ -5,8 +5,8 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from nmt_cli.serving.apis import libretranslate
-from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.apis import glossaries, libretranslate
+from nmt_cli.serving.apis.bodies import Fields
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
@@ -27,19 +27,18 @@ def error_body(refused: Refused) -> Mapping[str, Any]:
 async def translate(service: Service, fields: Fields) -> Response:
     """Answer `POST /v2/translate`. The field `ignore_tags` is a list or a text with commas. The field
     `context` and a preferred formality have no effect. Markup stays if `tag_handling` is xml or html. Raise
-    `Refused` for wrong or unsupported fields (400), a glossary (404), too much text (413), a busy server
-    (429) or a failure (503)."""
+    `Refused` for wrong or unsupported fields (400), an unknown glossary (404), too much text (413), a busy
+    server (429) or a failure (503)."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = DIALECTS.get(fields.text("tag_handling", ""))
     if (formality := fields.text("formality", "")) in ("more", "less"):
         raise Refused(400, f"formality is not supported. Send prefer_{formality}, which has no effect.")
-    if glossary := fields.text("glossary_id", ""):
-        raise Refused(404, f"There is no glossary {shown(glossary)}.")
     ignored = fields.texts("ignore_tags") if fields.values.get("ignore_tags") else []
     names = frozenset(name.strip().lower() for entry in ignored for name in entry.split(","))
     direction, _ = await libretranslate.find_direction(service, source, fields.text("target_lang"), texts)
-    translated, _ = await service.translate(Job(direction, texts, 0, markup, names))
+    glossary = glossaries.by_id(service, fields, direction)
+    translated, _ = await service.translate(Job(direction, texts, 0, markup, names, glossary=glossary))
     translations = [
         {
             "detected_source_language": direction.source.upper(),

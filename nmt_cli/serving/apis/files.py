@@ -6,6 +6,7 @@ from pathlib import PurePath
 from starlette.responses import JSONResponse, Response
 
 from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.apis.libretranslate import find_direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
@@ -29,7 +30,9 @@ async def translate_file(service: Service, fields: Fields) -> Response:
         raise Refused(400, f"The file is not UTF-8 (byte {error.start + 1:,}). Convert it.") from error
     source, target = fields.text("source"), fields.text("target")
     direction, _ = await find_direction(service, source, target, [text])
-    (translated,), _ = await service.translate(Job(direction, [text], markup=SUFFIXES.get(ending)))
+    (translated,), _ = await service.translate(
+        Job(direction, [text], markup=SUFFIXES.get(ending), glossary=in_request(fields, direction))
+    )
     content = await asyncio.to_thread(translated.text.encode)
     name = service.files.add(content, f".{direction.target}{ending}")
     return JSONResponse({"translatedFileUrl": f"{fields.address}download_file/{name}"})

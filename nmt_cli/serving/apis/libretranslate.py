@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.apis.glossaries import in_request
 from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
@@ -38,7 +39,14 @@ async def translate(service: Service, fields: Fields) -> Response:
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup: Dialect | None = "html" if fields.chosen("format", ("text", "html")) == "html" else None
     direction, guess = await find_direction(service, source, target, texts)
-    job = Job(direction, texts, alternatives, markup, alignment=fields.yes("alignment"))
+    job = Job(
+        direction,
+        texts,
+        alternatives,
+        markup,
+        alignment=fields.yes("alignment"),
+        glossary=in_request(fields, direction),
+    )
     confidence = fields.yes("confidence")
     if fields.yes("stream"):
         documents = await service.documents(job)

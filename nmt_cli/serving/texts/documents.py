@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
+from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.formats import Format, blocks_of
 from nmt_cli.text.markup import Block, blocks
 from nmt_cli.text.tag_placement import UNIT
@@ -35,6 +36,9 @@ class Job:
 
     alignment: bool = False
     """Whether to align the words of each sentence with those of its translation."""
+
+    glossary: ServedGlossary | None = None
+    """Terms that the translations have. The direction must have one model."""
 
 
 class Alignment(NamedTuple):

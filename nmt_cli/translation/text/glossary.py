@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.terms import TermsWanted
 from nmt_cli.errors import UserError
 from nmt_cli.text.glossary import TermIndex, Terms, read_terms
@@ -30,14 +31,28 @@ class Glossary:
         self._index = TermIndex(encoded)
         self._joins = tokenizers.recipe.kind in ("bpe", "word")
 
-    def suits(self, tokenizers: Tokenizers) -> bool:
-        """Return whether a model with `tokenizers` can use the glossary."""
-        return tokenizers is self.tokenizers or tokenizers.fingerprint == self.tokenizers.fingerprint
+    def check(self, search: SearchConfig, tokenizers: Tokenizers) -> None:
+        """Raise `UserError` if `search`, or a model with `tokenizers`, cannot use the glossary."""
+        if search.sample or search.beam == 1:
+            raise UserError(
+                f"a glossary needs beam search (beam={search.beam}, sample={str(search.sample).lower()}). "
+                "Set beam to at least 2, and sample to false."
+            )
+        if tokenizers is not self.tokenizers and tokenizers.fingerprint != self.tokenizers.fingerprint:
+            raise UserError("the glossary belongs to another model. Build it with this model.")
 
-    def wanted(self, prepared: str) -> TermsWanted | None:
-        """Return what a translation of a prepared source text must contain, or None without a term in it."""
-        found = self._index.found(self.tokenizers.source.restore(prepared))
-        return TermsWanted((*dict.fromkeys(found),), self._joins) if found else None
+    def wanted(self, prepared: str, longest: int) -> TermsWanted | None:
+        """Return what a translation of a prepared source text must contain, or None without a term in it.
+        Raise `UserError` if the terms need more than `longest` tokens."""
+        if not (found := self._index.found(self.tokenizers.source.restore(prepared))):
+            return None
+        wanted = TermsWanted((*dict.fromkeys(found),), self._joins)
+        if wanted.least_tokens > longest:
+            raise UserError(
+                f"a sentence has glossary terms with {wanted.least_tokens:,} tokens, more than the "
+                f"{longest:,} that the model takes. Split it, or remove terms."
+            )
+        return wanted
 
 
 def _paths(target: Tokenizer, form: str) -> list[str]:

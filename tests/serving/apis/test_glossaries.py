@@ -1,0 +1,120 @@
+"""Glossaries in the APIs of LibreTranslate and DeepL."""
+
+from typing import Any
+
+import pytest
+
+from nmt_cli.serving.texts import glossaries
+from tests.serving.conftest import Answer, Client
+
+BASIC = {"q": "ab c", "source": "en", "target": "de"}
+NEW = {"name": "mine", "source_lang": "EN", "target_lang": "DE", "entries": "ab\txy", "entries_format": "tsv"}
+
+
+@pytest.fixture(autouse=True)
+def without_glossaries(client: Client) -> None:
+    """Delete the glossaries of other tests."""
+    for one in client.service.glossaries.all():
+        client.service.glossaries.delete(one.key)
+
+
+@pytest.mark.parametrize(
+    "glossary",
+    [{"ab": "xy"}, {"ab": ["xy", "yx"]}, [["ab", "xy"]], [["ab", "xy", "yx"]], '{"ab": "xy"}'],
+    ids=str,
+)
+def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> None:
+    text = client.post("/translate", {**BASIC, "glossary": glossary}).json()["translatedText"]
+    assert "xy" in text or "yx" in text
+    other = client.post("/translate", {**BASIC, "q": "abc", "glossary": glossary}).json()
+    assert other == {"translatedText": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("glossary", "message"),
+    [
+        ("{", "glossary is not JSON"),
+        (7, "must be an object, or a list of pairs"),
+        (["ab", "xy"], "must be an object, or a list of pairs"),
+        ({"ab": 7}, "Entry 1 of the glossary must be a source and its translations"),
+        ({"ab": []}, "Entry 1 of the glossary must be"),
+        ({"ab": "xy", "": "z"}, "Entry 2 of the glossary must be"),
+        ([["ab", "xy"], ["ab", "z"]], "Entry 2 of the glossary repeats"),
+        ({"ab": "x" * 201}, "Entry 1 of the glossary has over 200 characters"),
+        ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
+        ({}, "has no entries"),
+        ({"ab": "é"}, "cannot write 'é'"),
+    ],
+)
+def test_a_glossary_that_cannot_be_used_is_refused(client: Client, glossary: object, message: str) -> None:
+    answer = client.post("/translate", {**BASIC, "glossary": glossary})
+    assert (answer.status, message in answer.json()["error"]) == (400, True), answer.json()
+
+
+def deepl(client: Client, **fields: Any) -> Answer:
+    return client.post("/v2/glossaries", NEW | fields)
+
+
+def test_deepl_glossaries_are_created_listed_used_and_deleted(client: Client) -> None:
+    created = deepl(client, entries="ab\txy\tyx\n\nde\tz")
+    info = created.json()
+    assert created.status == 201
+    expected = {"name": "mine", "ready": True, "source_lang": "en", "target_lang": "de", "entry_count": 2}
+    assert expected.items() <= info.items()
+    path = f"/v2/glossaries/{info['glossary_id']}"
+    assert client.get(path).json() == info
+    assert client.get("/v2/glossaries").json() == {"glossaries": [info]}
+    entries = client.get(f"{path}/entries")
+    assert entries.headers["content-type"].startswith("text/tab-separated-values")
+    assert entries.body == b"ab\txy\tyx\nde\tz"
+    fields = {"text": "ab c", "source_lang": "EN", "target_lang": "DE", "glossary_id": info["glossary_id"]}
+    text = client.post("/v2/translate", fields).json()["translations"][0]["text"]
+    assert "xy" in text or "yx" in text
+    assert client.send("DELETE", path, b"", {}).status == 204
+    assert client.get(path).status == client.post("/v2/translate", fields).status == 404
+    assert client.get("/v2/glossaries").json() == {"glossaries": []}
+
+
+def test_deepl_entries_may_be_csv(client: Client) -> None:
+    info = deepl(client, entries='"a, b","x",en,de\r\nc,"d, e"', entries_format="csv").json()
+    entries = client.get(f"/v2/glossaries/{info['glossary_id']}/entries")
+    assert entries.body == b"a, b\tx\nc\td, e"
+
+
+def test_deepl_lists_the_pairs_that_may_have_a_glossary(client: Client) -> None:
+    pairs = client.get("/v2/glossary-language-pairs").json()
+    assert pairs == {"supported_languages": [{"source_lang": "en", "target_lang": "de"}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"entries": "ab"}, "Entry 1 of the glossary must be"),
+        ({"entries": 'a,"b', "entries_format": "csv"}, "not valid CSV"),
+        ({"entries_format": "xlsx"}, "entries_format must be tsv or csv"),
+        ({"source_lang": "FR"}, "No model translates FR into DE"),
+        ({"entries": "ab\té"}, "cannot write 'é'"),
+        ({"name": ""}, "name is missing"),
+    ],
+)
+def test_deepl_glossaries_that_cannot_be_used_are_refused(
+    client: Client, fields: dict[str, str], message: str
+) -> None:
+    answer = deepl(client, **fields)
+    assert (answer.status, message in answer.json()["message"]) == (400, True), answer.json()
+
+
+def test_the_server_stores_a_limited_number(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
+    monkeypatch.setattr(glossaries, "MAX_TERMS", 1)
+    answers = [deepl(client), deepl(client), deepl(client, entries="a\tb\nc\td")]
+    assert [answer.status for answer in answers] == [201, 400, 400]
+    assert "has 1 glossaries, its limit" in answers[1].json()["message"]
+
+
+def test_requests_that_do_not_fit_the_glossary_are_refused(client: Client) -> None:
+    key = deepl(client).json()["glossary_id"]
+    fields = {"text": "ab", "target_lang": "DE", "glossary_id": key}
+    assert client.post("/v2/translate", fields).json() == {"message": "glossary_id needs source_lang."}
+    several = {"text": "ab", "target_lang": "DE", "glossary_ids": [key]}
+    assert client.post("/v2/translate", several).status == 400
