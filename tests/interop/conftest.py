@@ -165,13 +165,8 @@ def pieces(path: Path) -> list[str]:
 
 def spread_weights(model: nn.Module) -> None:
     """Set weights so that translations differ."""
-    spreads = {
-        "layer_norm.weight": 0.2,
-        "bias": 0.02,
-        "fc1.weight": 0.2,
-        "fc2.weight": 0.2,
-        "proj.weight": 0.5,
-    }
+    spreads = {"layer_norm.weight": 0.2, "bias": 0.02, "fc1.weight": 0.2, "fc2.weight": 0.2}
+    spreads["proj.weight"] = 0.5
     for name, parameter in model.named_parameters():
         if "embed_positions" not in name:
             spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), 0.3)
@@ -200,16 +195,14 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
     half = settings.pop("half", False)
     pickled = settings.pop("pickled", False)
     size, end = len(lists[-1]), lists[-1].index("</s>")
-    ties = {
-        "shared": {},
-        "separate": {"share_encoder_decoder_embeddings": False},
-        "untied": {"tie_word_embeddings": False},
-    }
+    ties = {"separate": {"share_encoder_decoder_embeddings": False}, "untied": {"tie_word_embeddings": False}}
     torch.manual_seed(7)
     ids: dict[str, Any] = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": end}
     ids |= {"forced_eos_token_id": None, "vocab_size": len(lists[0]), "decoder_vocab_size": size}
     activation = {"activation_function": "swish"}
-    model = MarianMTModel(MarianConfig(**{**SHAPE, **ids, **activation, **ties[vocabularies], **settings}))
+    model = MarianMTModel(
+        MarianConfig(**{**SHAPE, **ids, **activation, **ties.get(vocabularies, {}), **settings})
+    )
     model.train(False)
     with torch.no_grad():
         spread_weights(model)

@@ -21,18 +21,8 @@ from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 from nmt_cli.translation.attention_page import write_attention_page
 from tests.conftest import vocabulary_of
 
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "]]>",
-    "$data",
-    "\\u003c",
-    "\"&quot;'",
-    "\u202eabc",
-    "\u2066",
-    "字",
-    "😀",
-]
+SCRIPT = "</script><script>alert(1)</script>"
+HOSTILE = [SCRIPT, *"<!--<script> ]]> $data \\u003c \"&quot;' \u202eabc \u2066 字 😀".split()]
 LINES = ["the dog sees the cat", " ".join(HOSTILE)]
 RAW = "first line\u2028second </script> line \u202e\x00 "
 

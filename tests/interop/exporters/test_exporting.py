@@ -162,14 +162,9 @@ def assert_scored_alike(
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = [(source.encode(one), target.encode(other)) for one, other in pairs]
     theirs = importlib.import_module("ctranslate2").Translator(str(folder), device="cpu")
-    shown = [
-        [
-            [tokenizer.vocabulary.entries[i] for i in side]
-            for tokenizer, side in zip((source, target), pair, strict=True)
-        ]
-        for pair in ids
-    ]
-    scored = theirs.score_batch([[*one, *end] for one, _ in shown], [other for _, other in shown])
+    sources = [[*(source.vocabulary.entries[i] for i in one), *end] for one, _ in ids]
+    targets = [[target.vocabulary.entries[i] for i in other] for _, other in ids]
+    scored = theirs.score_batch(sources, targets)
     for (one, other), result in zip(ids, scored, strict=True):
         ended = [*one, source.vocabulary.end], [*other, target.vocabulary.end]
         ours = logits(model.transformer, ended[:1], ended[1:])

@@ -40,11 +40,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def tokenizer_of(kind: str, folder: Path, source: str = "", target: str = "") -> Any:
-    langs: dict[str, Any] = dict(zip(("src_lang", "tgt_lang"), PAIRS[kind], strict=True))
-    langs |= {name: lang for name, lang in (("src_lang", source), ("tgt_lang", target)) if lang}
-    if kind == "m2m100":
-        return M2M100Tokenizer.from_pretrained(folder, **langs)
-    return NllbTokenizer.from_pretrained(folder, **langs)
+    langs: dict[str, Any] = {"src_lang": source or PAIRS[kind][0], "tgt_lang": target or PAIRS[kind][1]}
+    tokenizer: Any = M2M100Tokenizer if kind == "m2m100" else NllbTokenizer
+    return tokenizer.from_pretrained(folder, **langs)
 
 
 def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
@@ -121,6 +119,10 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def token(number: int) -> dict[str, Any]:
+    return {"added_tokens": [{"id": number, "content": "x"}]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "langs", "message"),
     [
@@ -130,13 +132,8 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tokenizer.json", None, ("eng_Latn", "fra_Latn"), "names no languages"),
         ("vocab.json", {"<s>": 0, "a": 2}, ("eng_Latn", "fra_Latn"), "does not number its pieces"),
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),
-        (
-            "tokenizer.json",
-            {"added_tokens": [{"id": 10**12, "content": "x"}]},
-            ("a", "b"),
-            "is not a language code",
-        ),
-        ("tokenizer.json", {"added_tokens": [{"id": 500, "content": "x"}]}, ("a", "b"), "but the model only"),
+        ("tokenizer.json", token(10**12), ("a", "b"), "is not a language code"),
+        ("tokenizer.json", token(500), ("a", "b"), "but the model only"),
         ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is 5, not a list"),
     ],
     ids=str,
