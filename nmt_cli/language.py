@@ -41,10 +41,6 @@ def iso_code(lang: str) -> str:
 def fits(label: str, lang: str) -> bool:
     """Return whether text labelled `label` can be used as language `lang`. Two regions must agree, and case
     does not matter: "de" and "deu" fit "de_AT" and vice versa, but "de-DE" does not fit "de_AT"."""
-    label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
+    parts = (name.lower().replace("_", "-").partition("-") for name in (label, lang))
+    label, lang = (iso_code(language) + dash + region for language, dash, region in parts)
     return label in (lang, without_region(lang)) or without_region(label) == lang
-
-
-def _with_iso_code(lang: str) -> str:
-    language, dash, region = lang.partition("-")
-    return iso_code(language) + dash + region

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -49,7 +49,16 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     """Return the translation as a JSON object on one line, with alignments `aligned` unless None."""
     content: dict[str, Any] = {
         "line": translation.line.number,
-        "hypotheses": [_described(candidate) for candidate in translation.candidates],
+        "hypotheses": [
+            {
+                "text": candidate.text,
+                "score": candidate.score,
+                "log_probability": candidate.log_probability,
+                "tokens": [*candidate.tokens],
+                "token_scores": [round(score, 6) for score in candidate.token_scores],
+            }
+            for candidate in translation.candidates
+        ],
         "confidence": round(translation.confidence, 4),
         "flags": [*translation.flags],
         "too_long": translation.line.too_long,
@@ -58,16 +67,6 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     if aligned is not None:
         content["alignment"] = [*aligned]
     return f"{printable_json(content)}\n".encode()
-
-
-def _described(candidate: Candidate) -> Mapping[str, Any]:
-    return {
-        "text": candidate.text,
-        "score": candidate.score,
-        "log_probability": candidate.log_probability,
-        "tokens": [*candidate.tokens],
-        "token_scores": [round(score, 6) for score in candidate.token_scores],
-    }
 
 
 class AttentionPage:

@@ -51,7 +51,14 @@ class Bpe:
         # Reversed, so that the first of two equal merges counts.
         self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
         self._parts = {left + right: (left, right) for left, right in self._ranks}
-        self._common = self._without(set(too_rare))
+        rare = set(too_rare)
+        # The separator is added because an empty set would mean no filter.
+        common = {SEPARATOR} | {
+            surface if final else surface + SEPARATOR
+            for (surface, final), number in self._numbers.items()
+            if number not in rare
+        }
+        self._common = common if rare else None  # in the form of subword-nmt's filter
         self._cache: dict[str, list[int]] = {}
         entries = [surface if final else f"{surface}@@" for surface, final in pieces]
         self.entries: Sequence[str] = [*BYTES[: self._bytes], *entries]
@@ -132,14 +139,6 @@ class Bpe:
             else:
                 pieces += [*character.encode(), *([self._numbers["", True]] if ends else [])]
         return pieces
-
-    def _without(self, too_rare: set[int]) -> set[str] | None:
-        """Return all pieces except `too_rare`, as subword-nmt's filter, or None if `too_rare` is empty."""
-        if not too_rare:
-            return None
-        common = (piece for piece, i in self._numbers.items() if i not in too_rare)
-        # The separator is added because an empty set would mean no filter.
-        return {surface if final else surface + SEPARATOR for surface, final in common} | {SEPARATOR}
 
 
 def parse_codes(codes: str) -> list[Merge]:
