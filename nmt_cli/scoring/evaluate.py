@@ -138,7 +138,7 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
     """Raise one `UserError` with all options that have no effect. Check settings of BLEU and of significance,
-    a test with one system, `--sentences` with only paper-bleu, and `--target-lang`."""
+    a test with one system, and `--sentences` with only paper-bleu."""
     used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given)}
     problems = [
@@ -150,10 +150,6 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
         problems.append("--significance compares systems with the first one. Give at least two.")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only.")
-    # The language chooses the tokeniser if the user did not.
-    for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
-    if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
-        problems.append("--target-lang has no effect on these metrics. Leave it out.")
     if problems:
         raise UserError(*problems)
 

@@ -120,9 +120,6 @@ def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
         (["significance.samples=3"], {}, "significance.samples has no effect: there is no --significance"),
         ([], {"significance": "bootstrap"}, "--significance compares systems"),
         ([], {"lang": "de", "metrics": ["paper-bleu"], "sentences": True}, "--sentences has no effect"),
-        ([], {"lang": "de", "metrics": ["chrf"]}, "--target-lang has no effect"),
-        ([], {"lang": "de", "metrics": ["ter", "chrf++"]}, "--target-lang has no effect"),
-        (["bleu.tokenizer=intl"], {"lang": "zh", "metrics": ["bleu"]}, "--target-lang has no effect"),
     ],
 )
 def test_settings_and_options_without_effect_are_refused(

@@ -10,9 +10,6 @@ from nmt_cli.data.cleaning.report import FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.preprocessing.preprocess import Outcome
 
-NAMES_SHOWN = 5
-"""Number of damaged parts that the warning names."""
-
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print the outcome of preprocessing to stderr. Warn of damaged parts, unknown tokens and problems of
@@ -20,8 +17,7 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     changed, print only a line about it."""
     echo = printer(quiet)
     if outcome.remade:
-        names = ", ".join(outcome.remade[:NAMES_SHOWN])
-        warn(f"{len(outcome.remade):,} damaged parts of an earlier run were written again, such as {names}.")
+        warn(f"{len(outcome.remade):,} damaged parts of an earlier run were written again.")
     if outcome.report is None:
         echo(f"{out} is up to date: inputs and settings have not changed.")
         return
