@@ -28,7 +28,7 @@ class ServerConfig:
 
     memory: float = setting(0.0, least=0, everyday=True)
     """Memory of the server, in GB. A model loads at its first request. Beyond the limit, idle models are
-    unloaded. 0 keeps all models loaded. Without effect on GPUs."""
+    unloaded. 0 keeps all models loaded. The memory of GPUs does not count."""
 
     load_seconds: float = setting(30.0, above=0)
     """Maximum time that a request waits for its model, in seconds. The server then answers with status 503

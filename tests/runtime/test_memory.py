@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from nmt_cli.runtime.memory import out_of_memory
+from nmt_cli.runtime.memory import out_of_memory, resident_memory, return_free_memory
 
 CPU = torch.device("cpu")
 HOLDS = """
@@ -62,3 +62,25 @@ def test_peak_memory_is_in_bytes_and_includes_freed_memory() -> None:
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", HOLDS, str(megabytes << 20)]
     grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # some memory of earlier objects may be reused
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_freed_memory_returns_to_the_system() -> None:
+    before = resident_memory()
+    pieces = [bytes(range(256)) * 40 for _ in range(20_000)]  # too small for pages of their own
+    assert resident_memory() - before > 100e6
+    pieces.clear()
+    return_free_memory()
+    assert resident_memory() - before < 100e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_the_memory_of_children_counts() -> None:
+    before = resident_memory()
+    code = "held = bytes(range(256)) * 400_000; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout and child.stdout.readline()
+        assert resident_memory() - before > 100e6
+        child.kill()

@@ -1,9 +1,12 @@
 """Loading of models for translation."""
 
+import os
 import pickle
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -111,3 +114,13 @@ def test_plain_kernels_need_no_trial(made_models: Path, monkeypatch: pytest.Monk
         assert families.refused == {*families.FAMILIES}
     finally:
         families.refused.clear()
+
+
+def test_a_forked_worker_drops_other_models(made_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "LOADED", WeakSet())  # other tests use theirs
+    one, other = (load([made_models / name], CONFIG, on_cpu()) for name in ("copies", "french"))
+    weights = weakref.ref(other.models[0].output_matrix)
+    assert one.workers[0]() is one.models and weights() is not None
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert one.workers[0]() is one.models and weights() is None
+    assert [found.text for found in one.translator.translate(one.models, ["ab"])] == ["ab"]
