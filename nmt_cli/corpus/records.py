@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,6 @@ NESTED = "translation"
 
 NO_SCORE = float("nan")
 """The score of a pair without one in a corpus with scores. It is not below any limit."""
-
-MAX_FIELDS = 1000
-"""Maximum number of a record's fields that are looked at."""
 
 Scored = tuple[bytes, bytes, float]
 """Source, target and score of a pair."""
@@ -150,10 +147,10 @@ def _record(line: bytes, location: str) -> dict[str, Any]:
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """Return the names of the first `MAX_FIELDS` fields. Fields of an inner record are "outer.inner"."""
+    """Return the names of all fields. Fields of an inner record are called "outer.inner"."""
     names = []
-    for key, value in islice(record.items(), MAX_FIELDS):
-        inner = [f"{key}.{name}" for name in islice(value, MAX_FIELDS)] if isinstance(value, dict) else []
+    for key, value in record.items():
+        inner = [f"{key}.{name}" for name in value] if isinstance(value, dict) else []
         names += inner or [key]
     return names
 

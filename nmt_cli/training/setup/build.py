@@ -77,7 +77,6 @@ def build_trainer(
         report(Note(start_from(model, identity, config.start)))
     if config.start.freeze:
         report(Note(freeze(model, config.start.freeze)))
-    warn_if_slow(config, device, report, group.process.local_world)
     precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, forward)
@@ -101,21 +100,13 @@ def chosen_kernels(
     return without(reasons)
 
 
-def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
+def warn_if_slow(config: TrainConfig, device: torch.device, report: Report, ranks: int) -> None:
     """Warn if a CPU has fewer cores than `ranks`, the local processes, or no instructions for a set bf16."""
-    warn_if_crowded(device, report, ranks)
-    if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
-        report(
-            Warned(
-                "this CPU has no instructions for bf16. Set training.precision=fp32, which is much faster."
-            )
-        )
-
-
-def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
-    """Report a warning if `device` is a CPU and `ranks`, the number of local processes, exceeds its cores."""
     if not is_gpu(device) and ranks > (cores := available_cores()):
         report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
+    if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
+        message = "this CPU has no instructions for bf16. Set training.precision=fp32, which is much faster."
+        report(Warned(message))
 
 
 def precision_for(setting: str, device: torch.device) -> str:

@@ -16,7 +16,7 @@ from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_crowded
+from nmt_cli.training.setup.build import build_trainer, chosen_kernels, identity_of, warn_if_slow
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import checkpoints_at_most, estimate
 from nmt_cli.training.setup.resume import step_to_resume
@@ -99,7 +99,7 @@ def forecast(
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
     if step := step_to_resume(run, config, identity):
         report(Note(f"{run} has {step:,} steps of this plan already"))
-    warn_if_crowded(device, report, devices)
+    warn_if_slow(config, device, report, devices)
     single = Group(Process(), device, timeout=0.0)
     with repeatable(config, device), chosen_kernels(identity, config, single, report):
         trainer = build_trainer(identity, config, single, report, fresh=True)

@@ -23,7 +23,13 @@ from nmt_cli.training.loop import Loop
 from nmt_cli.training.progress import Clock, Limits, Position
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
-from nmt_cli.training.setup.build import build_loader, build_trainer, chosen_kernels, identity_of
+from nmt_cli.training.setup.build import (
+    build_loader,
+    build_trainer,
+    chosen_kernels,
+    identity_of,
+    warn_if_slow,
+)
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import claimed, moving_average, newest_checkpoint, restore
@@ -98,6 +104,7 @@ def _restored(
         stack.enter_context(claimed(run))
     newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
     identity = identity_of(dataset, config)
+    warn_if_slow(config, group.device, report, group.process.local_world)
     stack.enter_context(chosen_kernels(identity, config, group, report))
     trainer = build_trainer(identity, config, group, report, fresh=not newest)
     refuse_other_checkpoints(group, newest)
