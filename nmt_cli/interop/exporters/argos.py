@@ -31,8 +31,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: Precision) -> list[str]:
-    """Write the package `translate-SOURCE_TARGET.argosmodel` into `folder`. Return an empty list of notes.
-    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
+    """Write `translate-SOURCE_TARGET.argosmodel` into `folder`. Raise `UserError` without CTranslate2."""
     recipe = model.identity.tokenizers.recipe
     source, target = (without_region(lang) for lang in (recipe.source_lang, recipe.target_lang))
     metadata = {

@@ -51,8 +51,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: Precision) -> list[str]:
-    """Write the model, the SentencePiece models and a README into `folder`. Return an empty list of notes.
-    `precision` is fp32, fp16 or int8. Raise `UserError` if CTranslate2 is not installed."""
+    """Write model, SentencePiece models and a README into `folder`. Raise `UserError` without CTranslate2."""
     spec, tokenizers = filled(model.transformer), model.identity.tokenizers
     target, start = tokenizers.target.vocabulary, model.transformer.start
     entries = exported.named_entries(target)

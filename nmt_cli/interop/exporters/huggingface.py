@@ -68,8 +68,8 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. `precision` is
-    fp32 or fp16. Return a note if CTranslate2's converter cannot read the model, else []."""
+    """Write weights, settings, tokenisers (also in our own form) and a README into `folder`. Return a note if
+    CTranslate2's converter cannot read the model, else []."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target, start = tokenizers.target.vocabulary, model.transformer.start

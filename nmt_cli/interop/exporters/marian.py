@@ -68,8 +68,7 @@ def losses(model: Model) -> list[str]:
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
-    """Write fp32 weights, vocabularies and `decoder.yml` into `folder`. Return an empty list of notes. Ignore
-    `precision`. Leave out matrix rows without a vocabulary entry."""
+    """Write weights, vocabularies and `decoder.yml`. Leave out matrix rows without a vocabulary entry."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     common = export_tensors(weights(model.transformer), config)

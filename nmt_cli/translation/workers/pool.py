@@ -17,8 +17,7 @@ MAX_HELPERS = 4
 
 
 class Workers:
-    """The worker threads of a model, all on one queue. A worker thread translates, or serves a worker
-    process."""
+    """The worker threads of a model, all on one queue. Each translates, or serves a worker process."""
 
     def __init__(self, loads: Sequence[Load], start: StartMethod | None = None) -> None:
         """Start a worker for each of `loads`. Several workers are processes, started by `start`, or threads

@@ -198,16 +198,14 @@ class RequestQueue:
             self._notify_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Store the hypotheses of a sentence, best first. None means that the sentence did not fit into
-        memory. Ignore sentences of closed requests."""
+        """Store hypotheses, best first, or None if memory was too small. Ignore closed requests."""
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
                 self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
-        """Return the indices in `running` of the sentences whose requests are closed. Raise `Closed` if the
-        queue is closed."""
+        """Return the indices of sentences of closed requests. Raise `Closed` if the queue is closed."""
         with self._lock:
             self._refuse_closed()
             return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]

@@ -60,21 +60,24 @@ def translate_turns(load: Load, next_turn: NextTurn, counts: Counts, threads: in
     models = load()
     with current(models[0].device):
         while turn := next_turn():
-            ensemble, search = Ensemble.of(models, turn.search), turn.search
-            gone = partial(_gone, turn, counts, [counts.departures.value])
-            set_threads = partial(_set_threads, models, search, counts, threads)
-            before_step = set_threads if threads > 1 else lambda *_: None
-            for sentence, hypotheses in translated(ensemble, search, turn, gone, before_step):
-                turn.finish(sentence, hypotheses)
+            _translate(models, turn, counts, threads)
 
 
-def _gone(turn: Turn, counts: Counts, seen: list[int], running: Sequence[Sentence]) -> Collection[int]:
-    """Return `turn.gone(running)`, or () if there was no departure since the last call. `seen` has the number
-    of departures at the last call."""
-    if (departures := counts.departures.value) == seen[0]:
-        return ()
-    seen[0] = departures
-    return turn.gone(running)
+def _translate(models: Sequence[Transformer], turn: Turn, counts: Counts, threads: int) -> None:
+    """Translate the sentences of `turn` until none is left."""
+    ensemble, search, departures = Ensemble.of(models, turn.search), turn.search, counts.departures.value
+
+    def gone(running: Sequence[Sentence]) -> Collection[int]:
+        nonlocal departures
+        if departures == counts.departures.value:
+            return ()
+        departures = counts.departures.value
+        return turn.gone(running)
+
+    set_threads = partial(_set_threads, models, search, counts, threads)
+    before_step = set_threads if threads > 1 else lambda *_: None
+    for sentence, hypotheses in translated(ensemble, search, turn, gone, before_step):
+        turn.finish(sentence, hypotheses)
 
 
 def _set_threads(
