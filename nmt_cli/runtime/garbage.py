@@ -10,11 +10,9 @@ def nothing_to_collect() -> Iterator[None]:
     """Pause garbage collection in a block that creates only permanent objects, such as modules and models. At
     its end, exclude all existing objects from later collections. The pause saves 0.20 s of the start of `nmt
     translate` on a CPU: 1.87 s of processor time instead of 2.07 s, medians of nine runs."""
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()

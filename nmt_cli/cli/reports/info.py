@@ -31,7 +31,7 @@ def facts(path: Path) -> Facts:
 
 def _facts(path: Path) -> Facts:
     """Return names and texts about `path`, in order. If a file is damaged, raise the error that reading it
-    causes, such as `KeyError`. For a `path` of unknown kind, raise `UserError` with known folders inside."""
+    causes, such as `KeyError`. Raise `UserError` for a `path` of unknown kind."""
     match kind(path):
         case "another toolkit's model":
             return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}
@@ -46,9 +46,6 @@ def _facts(path: Path) -> Facts:
             return {"kind": "checkpoint folder", **state, **_of_model(path)}
         case "model":
             return {"kind": "model folder", **_of_model(path)}
-    folders = sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
-    if inside := [f"{folder.name} ({its_kind})" for folder in folders if (its_kind := kind(folder))]:
-        raise UserError(f"{path} is not a folder of nmt. Use one in it: {', '.join(inside)}.")
     raise UserError(f"{path} is not a dataset, run, checkpoint or model folder. Name one.")
 
 
@@ -106,8 +103,7 @@ def _of_run(run: Path) -> Facts:
     newest = folders[max(folders)]
     state, settings = read_state(newest), read(TrainConfig, run / SETTINGS)
     best = (run / BEST).resolve().name if (run / BEST).exists() else ""
-    steps = f"of steps {min(folders):,} to {max(folders):,}"
-    steps = f"of step {min(folders):,}" if len(folders) == 1 else steps
+    steps = f"of step{f's {min(folders):,} to' if len(folders) > 1 else ''} {max(folders):,}"
     return {
         "kind": "run folder",
         **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),

@@ -9,12 +9,6 @@ from nmt_cli.text.subword_models.model_file import defined
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD
 
-SPACE_FIRST, SPACE_LAST = (
-    rf"{SPACE_MARK}*[^{SPACE_MARK}]+|{SPACE_MARK}+",
-    rf"[^{SPACE_MARK}]+{SPACE_MARK}*|{SPACE_MARK}+",
-)
-"""Patterns of a word with the spaces before it, as in most models, or after it."""
-
 UNKNOWN = -10.0
 """Log-probability of a character without a piece, relative to the rarest piece, as in SentencePiece."""
 
@@ -36,7 +30,9 @@ class Surfaces:
         """Log-probabilities of a unigram model. In a BPE model, a higher score is an earlier merge."""
         learnt = [score for piece, score in self.scores.items() if piece not in self.defined]
         self.unknown_score = min(learnt, default=0.0) + UNKNOWN
-        patterns = (SPACE_FIRST, SPACE_LAST, ".+")  # the last one is for pieces that cross words
+        space, other = f"{SPACE_MARK}+", f"[^{SPACE_MARK}]+"
+        # Words with the spaces before them, as in most models, or after them, or pieces that cross words.
+        patterns = (f"(?:{space})?{other}|{space}", f"{other}(?:{space})?|{space}", ".+")
         self._word = next(
             word
             for pattern in patterns

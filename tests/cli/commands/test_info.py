@@ -80,11 +80,6 @@ def test_a_model_of_another_toolkit_is_described(nmt: Nmt, tmp_path: Path) -> No
     assert described(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
 
 
-def test_a_parent_folder_is_refused_with_the_folders_in_it(nmt: Nmt, tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "model", tmp_path / "model")
-    assert_one_line(nmt("info", tmp_path), 1, "Use one in it: model (model).")
-
-
 def test_unknown_files_and_folders_are_refused(nmt: Nmt, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"eins\n")
     for path in (tmp_path, tmp_path / "text"):
