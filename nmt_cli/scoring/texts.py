@@ -35,7 +35,7 @@ class FileLines(Collection[str]):
     def __init__(self, path: Path, name: str) -> None:
         """Read the file once to count its lines. `name` is the name of the file in messages."""
         self._path, self._name = path, name
-        blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
+        blocks = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE, name)]
         self._count = sum(count for count, _ in blocks)
         self.invalid = sum(invalid for _, invalid in blocks)
         """Number of lines that are not UTF-8."""
@@ -49,7 +49,7 @@ class FileLines(Collection[str]):
     def __iter__(self) -> Iterator[str]:
         """Yield the lines, read again. At the end, raise `UserError` if the number of lines has changed."""
         count = 0
-        for raw in files.blocks(self._path, LINES_AT_ONCE):
+        for raw in files.blocks(self._path, LINES_AT_ONCE, self._name):
             count += len(raw)
             yield from _decoded(raw)[0]
         if count != self._count:
@@ -111,11 +111,7 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
         source = sys.stdin.buffer if path == STDIN else path.open("rb")
         with reporting_full_disk(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
-        try:
-            text = _read_file(copy, name, lang, side)
-        except UserError as error:
-            # The error must name the user's file, not the copy.
-            raise UserError(str(error).replace(str(copy), name)) from error
+        text = _read_file(copy, name, lang, side)
         if isinstance(text.lines, FileLines):
             weakref.finalize(text.lines, stack.pop_all().close)  # the copy is needed until then
         return text
