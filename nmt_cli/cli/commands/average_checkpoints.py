@@ -1,6 +1,5 @@
 """`nmt average-checkpoints`: a run folder or several models in, one averaged model folder out."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +117,6 @@ def _selected(run: Path, out: Path, about: "About", quiet: bool) -> tuple["Trial
 def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
     """Print a table of candidates to stdout: scores, perplexities and steps, with a star at the winner `won`.
     Then print the metric that decided, and signatures on the first validation set."""
-    from rich import box
-
     from nmt_cli.cli.reports.tables import print_table
 
     heads = [
@@ -133,9 +130,7 @@ def _print_trials(trials: Sequence["Trial"], won: "Trial") -> None:
         for one in trial.judgements:
             cells += [*(f"{score.value:.2f}" for score in one.scores), f"{one.perplexity:.3f}"]
         rows.append([*cells, ", ".join(map(str, trial.steps))])
-    # Programs that read the output get columns without lines around them.
-    lines = box.HEAVY_HEAD if sys.stdout.isatty() else None
-    print_table(None, ["", "candidate"], [*heads, "steps"], rows, box=lines)
+    print_table(None, ["", "candidate"], [*heads, "steps"], rows, box=None)
     judged = won.judgements[0]
     click.echo(f"* is the best by {won.metric} on {printable(judged.name)} (the first of equal ones)")
     for score in judged.scores:

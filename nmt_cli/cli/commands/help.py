@@ -1,6 +1,5 @@
 """`nmt help`: the documentation, offline."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
@@ -44,9 +43,7 @@ def help_pages(context: click.Context, topic: str, quiet: bool) -> None:
     elif command := group.get_command(context, topic):
         click.echo(command.make_context(topic, [], context.parent, resilient_parsing=True).get_help())
     else:
-        similar = get_close_matches(topic, files, n=1)
-        hint = f"Did you mean {similar[0]}?" if similar else "nmt help lists all pages."
-        raise click.UsageError(f"There is no page '{topic}'. {hint}", context)
+        raise click.UsageError(f"There is no page '{topic}'. nmt help lists all pages.", context)
 
 
 def _listed(context: click.Context, files: dict[str, Path]) -> str:
