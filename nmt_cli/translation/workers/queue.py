@@ -106,9 +106,12 @@ class RequestQueue:
                 raise error
             if self.closed:
                 raise RuntimeError("the model was closed. Load it again.")
-            if done := request.pop_next():
-                request.changed.notify_all()  # the window has room for another line
-            return done
+            line = request.lines.get(request.returned + 1)
+            if line is None or any(one.key not in request.hypotheses for one in line.sentences):
+                return None
+            request.returned += 1
+            request.changed.notify_all()  # the window has room for another line
+            return request.lines.pop(line.number), [request.hypotheses.pop(one.key) for one in line.sentences]
 
     def drop(self, request: Request) -> None:
         """Remove a request, if still open. Workers drop its sentences from batches before the next step."""

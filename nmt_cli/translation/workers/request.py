@@ -105,14 +105,6 @@ class Request:
         if line_number(sentence) == self.returned + 1:
             self.notify()
 
-    def pop_next(self) -> Done | None:
-        """Remove and return the next line and hypotheses, or None if the line is missing or unfinished."""
-        line = self.lines.get(self.returned + 1)
-        if line is None or any(one.key not in self.hypotheses for one in line.sentences):
-            return None
-        self.returned += 1
-        return self.lines.pop(line.number), [self.hypotheses.pop(one.key) for one in line.sentences]
-
     @property
     def ended(self) -> bool:
         """True once all lines have been returned and no more will follow."""
