@@ -54,10 +54,9 @@ class Service:
     async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
         """Return the translation of each text of a request, and of each sentence of all texts, in order.
         Raise `Refused` for too much text (413), a busy server (429), or a failed translation (503)."""
-        async with self.models.using(job.direction.models):  # not unloaded between the two steps
-            documents = await self.documents(job)
-            async with aclosing(self.stream(documents)) as stream:
-                translations = [translation async for translation in stream]
+        documents = await self.documents(job)
+        async with aclosing(self.stream(documents)) as stream:
+            translations = [translation async for translation in stream]
         if sum(map(len, documents.sentences)) > SHORT_CHARACTERS:
             return await asyncio.to_thread(documents.translated, translations), translations
         return documents.translated(translations), translations

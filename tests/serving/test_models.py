@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.finding import languages_of, weights_size
 from nmt_cli.errors import UserError
-from nmt_cli.serving import models
+from nmt_cli.serving import models, service
 from nmt_cli.serving.models import Served
+from nmt_cli.serving.texts.documents import Documents, cut
+from nmt_cli.translation.stream import SHORT_CHARACTERS
 from tests.serving.conftest import JSON, SPLIT, Answer, Client, Serving, ask
 
 LIMIT = {"memory": 1e-9}
@@ -105,6 +109,31 @@ def test_a_model_with_a_running_request_stays_loaded(
     monkeypatch.undo()
     assert copies.usable and request(client, "en", "de").status == 200
     assert request(client, "fr", "en").status == 200 and not copies.model
+
+
+def test_a_model_may_be_unloaded_while_a_long_text_is_split(
+    lazy: Lazy, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow_cut(*arguments: Any) -> Documents:
+        time.sleep(0.5)
+        return cut(*arguments)
+
+    monkeypatch.setattr(service, "cut", slow_cut)
+    client = serving({"copies": lazy("copies"), "french": lazy("french")}, **LIMIT, load_seconds=10)
+    text = "Two cats sleep.\n" * (SHORT_CHARACTERS // 10)
+
+    async def together() -> list[Answer]:
+        bodies = [
+            {"q": text, "source": "en", "target": "de"},
+            {"q": "A cat.", "source": "fr", "target": "en"},
+        ]
+        requests = [
+            ask(client.app, "POST", "/translate", json.dumps(body).encode(), {"content-type": JSON})
+            for body in bodies
+        ]
+        return await asyncio.gather(*requests)
+
+    assert [one.status for one in client.runner.run(together())] == [200, 200]
 
 
 def test_a_failing_load_refuses_only_its_direction(
