@@ -14,7 +14,6 @@ from nmt_cli.errors import UserError
 from nmt_cli.model import embedding, layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.pointwise import dispatch
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from tests.model.models import vocabulary_of
@@ -186,7 +185,6 @@ def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
 
     monkeypatch.setattr(layers, "dropout", recorded)
     monkeypatch.setattr(embedding, "dropout", recorded)
-    monkeypatch.setattr(dispatch, "dropout", recorded)
     return seen
 
 
