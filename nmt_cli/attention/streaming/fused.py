@@ -167,12 +167,14 @@ def backward_keys(
         seen = visible(theirs, mine, query[None, :], key[:, None], back, ahead, BANDED)
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
         used = weights
-        d_weights = tl.dot(v_tile, tl.trans(d_out_tile), input_precision="ieee")
         if DROPOUT:
             state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
             used = dropped(weights, state[None, :], position[:, None], threshold, amplified)
-            d_weights = dropped(d_weights, state[None, :], position[:, None], threshold, amplified)
+        # Before `d_weights`, so that fewer tiles are needed at once. An H100 would spill registers.
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")
+        d_weights = tl.dot(v_tile, tl.trans(d_out_tile), input_precision="ieee")
+        if DROPOUT:
+            d_weights = dropped(d_weights, state[None, :], position[:, None], threshold, amplified)
         d_scores = (weights * (d_weights - mean[None, :]) * scale).to(q_tile.dtype)
         d_k = tl.dot(d_scores, q_tile, d_k, input_precision="ieee")
     write(dk, rows(k_start, key, head, dk_token, K), is_key, d_k, K, PADDED_K)
