@@ -97,34 +97,26 @@ def of_attention(width: int, shared: int) -> Iterator[Launch]:
         yield kernel, constants | blocks.options
 
 
-def of_relu() -> Iterator[Launch]:
-    """Yield the launch of a ReLU's gradient, which is the same for all widths."""
+def of_relu() -> Launch:
+    """Return the launch of a ReLU's gradient, which is the same for all widths."""
     constants = {"PART": pointwise.PART, "ROWS": pointwise.ROWS, "COLUMNS": pointwise.COLUMNS}
-    yield pointwise._relu_backward_kernel, constants | {"WIDE": tl.float32, "num_warps": pointwise.WARPS}
+    return pointwise._relu_backward_kernel, constants | {"WIDE": tl.float32, "num_warps": pointwise.WARPS}
 
 
-def of_loss(entries: int) -> Iterator[Launch]:
-    """Yield the launch of the row losses for a vocabulary."""
-    yield (
-        loss._rows_kernel,
-        {
-            **{"ENTRIES": entries, "SMOOTHING": 0.1, "IGNORED": -1, "GRADIENT": True, "WIDE": tl.float32},
-            **{"BLOCK": loss.MAX_BLOCK, "num_warps": loss.WARPS},
-        },
-    )
+def of_loss(entries: int) -> Launch:
+    """Return the launch of the row losses for a vocabulary."""
+    constants = {"ENTRIES": entries, "SMOOTHING": 0.1, "IGNORED": -1, "GRADIENT": True, "WIDE": tl.float32}
+    return loss._rows_kernel, constants | {"BLOCK": loss.MAX_BLOCK, "num_warps": loss.WARPS}
 
 
 def launches(device: Device) -> Iterator[tuple[str, Launch]]:
     """Yield the width or the vocabulary, and each launch, of all presets on a device."""
-    shapes = [read(TrainConfig, preset_path(name)).model for name in preset_names()]
     if device.tensor_cores:
-        for width in sorted({shape.d_k for shape in shapes}):
+        for width in sorted({read(TrainConfig, preset_path(name)).model.d_k for name in preset_names()}):
             for launch in of_attention(width, device.shared):
                 yield f"{width} channels", launch
-    for launch in of_relu():
-        yield "any width", launch
-    for launch in of_loss(VOCABULARY):
-        yield f"{VOCABULARY:,} entries", launch
+    yield "any width", of_relu()
+    yield f"{VOCABULARY:,} entries", of_loss(VOCABULARY)
 
 
 def resources(kernel: Any, constants: Mapping[str, Any], target: GPUTarget) -> Resources:

@@ -88,18 +88,12 @@ def softmax_step(highest, total, logits):
 
 
 @triton.jit
-def head_state(seed, segment, head):
-    """Return the state of the hash in `dropout.keep_mask` after the seed (a pointer), segment and head."""
-    number = tl.load(seed)
-    state = absorbed(absorbed(0, number), number >> 32)
-    return absorbed(absorbed(state, segment), head)
-
-
-@triton.jit
 def query_state(seed, segment, head, positions, start, rows, inside):
     """Return the hash state of `dropout.keep_mask` after the query, for tokens `start` + `rows`."""
+    number = tl.load(seed)
+    state = absorbed(absorbed(0, number), number >> 32)
     position = tl.load(positions + start + rows, mask=inside, other=0)
-    return absorbed(head_state(seed, segment, head), position)
+    return absorbed(absorbed(absorbed(state, segment), head), position)
 
 
 @triton.jit

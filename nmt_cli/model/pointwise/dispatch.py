@@ -1,6 +1,5 @@
 """Choose the implementation of ReLU projections. No other module here checks the device."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -8,14 +7,9 @@ from nmt_cli.runtime.devices import autocast_dtype
 from nmt_cli.runtime.kernels.families import usable
 
 
-def implementation(device: torch.device) -> str:
-    """Return "fused" for a GPU if the kernels are usable, else "plain"."""
-    return "fused" if usable("pointwise", device) else "plain"
-
-
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
     """Return [..., F]: the ReLU of `linear`, an `nn.Linear` with a bias or a module that replaces it."""
-    if implementation(x.device) == "plain" or not isinstance(linear, nn.Linear):
+    if not (usable("pointwise", x.device) and isinstance(linear, nn.Linear)):
         # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
     from nmt_cli.model.pointwise import fused  # Triton is missing on machines without a GPU
