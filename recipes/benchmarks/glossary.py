@@ -37,7 +37,7 @@ def learnt(sources: Sequence[str], targets: Sequence[str]) -> dict[str, list[str
     seen = Counter[str]()
     for source, target in zip(sources, targets, strict=True):
         seen.update(words(target))
-        for word in words(source.lower()):
+        for word in sorted(words(source.lower())):
             count[word] += 1
             both[word].update(words(target))
     terms = {}

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
-from nmt_cli.decoding.search.terms import TermsWanted, progress
+from nmt_cli.decoding.search.terms import Row, TermSentence, TermsRule, TermsWanted, progress
 from tests.decoding.search.test_search import log_probs_of_all, model_of
 from tests.searching import translate_sentences
 
@@ -136,3 +137,15 @@ def test_tokens_of_a_gpu_step_without_waiting_are_the_same(monkeypatch: pytest.M
 def test_a_form_counts_as_whole_words_only(entries: list[str], joins: bool, complete: bool) -> None:
     state = progress("\0\1", TermsWanted((("\0",),), joins), entries)
     assert (state.missing == 0) == complete
+
+
+def test_a_form_completed_at_the_maximum_length_is_not_joined() -> None:
+    """All tokens but the form would join it. So the end mark may follow, although it is the least likely."""
+    entries = ["", "", *["x"] * (ENTRIES - 2)]
+    wanted_terms = wanted([[[4]]])
+    assert wanted_terms
+    row = Row(0, "\2\4", 0.0, 1, frozenset())
+    log_probs = torch.arange(ENTRIES, dtype=torch.float32)[None].log_softmax(1)
+    entries[4] = "▁x"
+    TermsRule([TermSentence(wanted_terms, [row])], entries, 2).choose(log_probs, 0)
+    assert (log_probs[0] > -torch.inf).nonzero().flatten().tolist() == [0, 4]

@@ -8,7 +8,7 @@ Token ids are the code points of a text, because Python searches texts fastest.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,52 +120,58 @@ class TermsRule:
         numbers = torch.tensor([row.number for row in rows], device=log_probs_RV.device)
         own_RV = log_probs_RV[numbers]
         values, tokens = (x.tolist() for x in top(own_RV, min(self.slots + 1, own_RV.shape[1])))
-        likeliest = {
-            row.number: list(zip(*pair, strict=True)) for row, *pair in zip(rows, values, tokens, strict=True)
-        }
-        chosen = list[Candidate]()
+        states = [
+            progress(row.path, sentence.wanted, self.entries)
+            for sentence in self.sentences
+            for row in sentence.rows
+        ]
+        # The end mark is always a candidate: all likely tokens may join a form that has just been completed.
+        ahead = [[*map(ord, state.following), end] for state in states]
+        cells = [(row.number, token) for row, own in zip(rows, ahead, strict=True) for token in own]
+        starts = iter(log_probs_RV[_indices(cells, log_probs_RV)].tolist())
+        likeliest = (zip(*pair, strict=True) for pair in zip(values, tokens, strict=True))
+        each, chosen = zip(states, ahead, likeliest, strict=True), list[Candidate]()
         for sentence in self.sentences:
             candidates = list[Candidate]()
-            for row in sentence.rows:
-                candidates += self._candidates(sentence, row, likeliest[row.number], log_probs_RV, end)
+            for row, (state, own, others) in zip(sentence.rows, each, strict=False):
+                forced = [(next(starts), token) for token in own]
+                candidates += self._candidates(sentence.wanted, row, state, (*forced, *others), end)
             chosen += shared_out(candidates, self.slots)
         log_probs_RV[numbers] = -torch.inf
         values_C = torch.tensor([one.log_prob for one in chosen], dtype=log_probs_RV.dtype)
-        at = torch.tensor([(one.row, one.token) for one in chosen], dtype=torch.int64).view(-1, 2)
-        at_2C = at.T.to(log_probs_RV.device)
-        log_probs_RV.index_put_((at_2C[0], at_2C[1]), values_C.to(log_probs_RV.device))
+        at = _indices([(one.row, one.token) for one in chosen], log_probs_RV)
+        log_probs_RV[at] = values_C.to(log_probs_RV.device)
 
     def _candidates(
         self,
-        sentence: TermSentence,
+        wanted: TermsWanted,
         row: Row,
-        likeliest: Sequence[tuple[float, int]],
-        log_probs_RV: Tensor,
+        state: Progress,
+        continuations: Iterable[tuple[float, int]],
         end: int,
     ) -> list[Candidate]:
-        """Return the likeliest continuations of a row, and those that start or continue a form."""
-        state = progress(row.path, sentence.wanted, self.entries)
+        """Return the allowed ones of a row's `continuations`, pairs of a log-probability and a token. If none
+        is allowed, return all, without the end mark if possible."""
         room = row.room - 1
         tight = room < state.at_risk
-        forms = [ord(token) for token in state.following]
-        forced = zip(log_probs_RV[row.number, forms].tolist(), forms, strict=True) if forms else ()
-        others = [pair for pair in likeliest if chr(pair[1]) not in state.following]
-        found = list[Candidate]()
-        for log_prob, token in (*forced, *others):
-            after = state
+        found = dict[int, Candidate]()
+        ruled_out = list[Candidate]()
+        for log_prob, token in continuations:
+            after, allowed = state, log_prob > -torch.inf
+            if token in found or not allowed:
+                continue
             if token == end:
-                if state.missing:
-                    continue
+                allowed = not state.missing
             elif tight or chr(token) in state.following:
-                after = progress(row.path + chr(token), sentence.wanted, self.entries)
-                reserved = max(sentence.wanted.sizes) if chr(token) in row.absent else 0
-                if tight and after.needed > room + reserved:
-                    continue
-            if log_prob > -torch.inf:
-                found.append(Candidate(row.total + log_prob, after.group, row.number, token, log_prob))
-        if not found:
-            found = [Candidate(row.total + p, 0, row.number, t, p) for p, t in others if p > -torch.inf]
-        return found
+                after = progress(row.path + chr(token), wanted, self.entries)
+                reserved = max(wanted.sizes) if chr(token) in row.absent else 0
+                allowed = not tight or after.needed <= room + reserved
+            candidate = Candidate(row.total + log_prob, after.group, row.number, token, log_prob)
+            if allowed:
+                found[token] = candidate
+            else:
+                ruled_out.append(candidate)
+        return [*found.values()] or [one for one in ruled_out if one.token != end] or ruled_out
 
 
 def progress(path: str, wanted: TermsWanted, entries: Sequence[str]) -> Progress:
@@ -187,6 +193,12 @@ def progress(path: str, wanted: TermsWanted, entries: Sequence[str]) -> Progress
     missing = len(wanted.terms) - complete
     group, needed = 2 * complete + begun, needed - saved if missing else 0
     return Progress(group, missing, needed, at_risk, frozenset(following))
+
+
+def _indices(cells: Sequence[tuple[int, int]], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows and the columns of `cells`, on the device of `like`."""
+    rows, columns = torch.tensor(cells, dtype=torch.int64).view(-1, 2).T.to(like.device)
+    return rows, columns
 
 
 def shared_out(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
