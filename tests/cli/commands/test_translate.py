@@ -404,3 +404,22 @@ def test_a_prompt_explains_the_input(capsys: pytest.CaptureFixture[str], quiet: 
         report.line(GOOD)
     expected = "Type a sentence and press Enter to translate it. Ctrl-D ends.\n"
     assert capsys.readouterr().err == (expected if shown else "")
+
+
+def test_a_glossary_requires_its_terms_in_lines_and_documents(run: Nmt, tmp_path: Path) -> None:
+    glossary, page = tmp_path / "terms.tsv", tmp_path / "page.html"
+    glossary.write_text("Abc\txy\tyx\n")
+    page.write_text("<p>abc</p>")
+    first, second = run("--glossary", glossary, "--quiet").stdout.splitlines()
+    assert re.search("xy|yx", first) and second == "de"
+    assert re.search("xy|yx", run("--glossary", glossary, "--input", page).stdout)
+
+
+def test_a_glossary_that_cannot_be_used_is_reported_in_one_line(run: Nmt, tmp_path: Path) -> None:
+    glossary = tmp_path / "terms.tsv"
+    glossary.write_text("abc\txy\nde\n")
+    assert_one_line(
+        run("--glossary", glossary), 1, "terms.tsv line 2: a term is a source, a tab and a target"
+    )
+    glossary.write_text("abc\txy\n")
+    assert_one_line(run("--glossary", glossary, "--beam", "1"), 1, "a glossary needs beam search (beam=1")
