@@ -144,7 +144,7 @@ def test_a_form_completed_at_the_maximum_length_is_not_joined() -> None:
     entries = ["", "", *["x"] * (ENTRIES - 2)]
     wanted_terms = wanted([[[4]]])
     assert wanted_terms
-    row = Row(0, "\2\4", 0.0, 1, frozenset())
+    row = Row(0, "\2\4", 0.0, [0.0, 0.0], 1, frozenset())
     log_probs = torch.arange(ENTRIES, dtype=torch.float32)[None].log_softmax(1)
     entries[4] = "▁x"
     TermsRule([TermSentence(wanted_terms, [row])], entries, 2).choose(log_probs, 0)

@@ -145,22 +145,23 @@ class Planner:
             return None
         rows: dict[int, list[Row]] = {i: [] for i in free}
         tokens, totals = beams.tokens[free].tolist(), beams.totals[free].tolist()
+        token_totals = beams.token_totals[free].tolist()
         order = {i: index for index, i in enumerate(free)}
         for number, slot in enumerate(slots_R.tolist()):
             i, n = divmod(slot, count)
             if i in order and (total := totals[order[i]][n]) > -np.inf:
-                rows[i].append(_row(number, tokens[order[i]][n], total, items[i]))
+                rows[i].append(_row(number, tokens[order[i]][n], token_totals[order[i]][n], total, items[i]))
         sentences = [
             TermSentence(wanted, rows[i]) for i in free if (wanted := items[i].sentence.terms) and rows[i]
         ]
         return TermsRule(sentences, self._vocabulary.entries, count) if sentences else None
 
 
-def _row(number: int, tokens: Sequence[int], total: float, item: BatchItem) -> Row:
+def _row(number: int, tokens: Sequence[int], totals: Sequence[float], total: float, item: BatchItem) -> Row:
     """Return a hypothesis of a sentence with terms. A placeholder may interrupt a form, which then starts
     again, so it reserves as much room as a form."""
     sentence, path = item.sentence, "".join(map(chr, tokens[: item.age]))
     symbols = sentence.placeholders.wanted if sentence.placeholders else ()
     absent = frozenset(map(chr, symbols)).difference(path)
     reserved = max(sentence.terms.sizes) * len(absent) if sentence.terms and absent else 0
-    return Row(number, path, total, item.room - reserved, absent)
+    return Row(number, path, total, totals, item.room - reserved, absent)

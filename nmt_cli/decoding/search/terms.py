@@ -52,6 +52,9 @@ class Progress(NamedTuple):
     group: int
     """Twice the number of complete terms, plus 1 if the hypothesis ends inside a form."""
 
+    begun: int
+    """Number of tokens at the end that begin a form."""
+
     missing: int
     """Number of terms that are not complete."""
 
@@ -68,7 +71,10 @@ class Progress(NamedTuple):
 class Candidate(NamedTuple):
     """A continuation of a row."""
 
-    total: float
+    rank: float
+    """Its total. Inside a form, the total after the form's first token: the rest has to follow anyway, and
+    starting the form at another position would not avoid it."""
+
     group: int
     row: int
     token: int
@@ -85,6 +91,9 @@ class Row(NamedTuple):
     """Its tokens."""
 
     total: float
+    totals: Sequence[float]
+    """The total after each token."""
+
     room: int
     """Number of tokens that may still come before the end mark, without those reserved for placeholders."""
 
@@ -166,7 +175,9 @@ class TermsRule:
                 after = progress(row.path + chr(token), wanted, self.entries)
                 reserved = max(wanted.sizes) if chr(token) in row.absent else 0
                 allowed = not tight or after.needed <= room + reserved
-            candidate = Candidate(row.total + log_prob, after.group, row.number, token, log_prob)
+            inside = token != end and chr(token) in state.following and after.begun > 1
+            rank = row.totals[len(row.path) + 1 - after.begun] if inside else row.total + log_prob
+            candidate = Candidate(rank, after.group, row.number, token, log_prob)
             if allowed:
                 found[token] = candidate
             else:
@@ -177,7 +188,7 @@ class TermsRule:
 def progress(path: str, wanted: TermsWanted, entries: Sequence[str]) -> Progress:
     """Return what the tokens `path` have of the terms. `entries` is the vocabulary."""
     sizes = wanted.sizes
-    complete, needed, at_risk, saved, begun = 0, 0, 1, -1, False
+    complete, needed, at_risk, saved, begun = 0, 0, 1, -1, 0
     following = set[str]()
     for forms, size in zip(wanted.terms, sizes, strict=True):
         if places := [place for form in forms for place in _places(form, path, wanted.joins, entries)]:
@@ -189,10 +200,10 @@ def progress(path: str, wanted: TermsWanted, entries: Sequence[str]) -> Progress
         for form in forms:
             for length in _begun(form, path, wanted.joins, entries):
                 following.add(form[length])
-                saved, begun = max(saved, size - len(form) + length), begun or length > 0
+                saved, begun = max(saved, size - len(form) + length), max(begun, length)
     missing = len(wanted.terms) - complete
-    group, needed = 2 * complete + begun, needed - saved if missing else 0
-    return Progress(group, missing, needed, at_risk, frozenset(following))
+    group, needed = 2 * complete + (begun > 0), needed - saved if missing else 0
+    return Progress(group, begun, missing, needed, at_risk, frozenset(following))
 
 
 def _indices(cells: Sequence[tuple[int, int]], like: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,7 +217,7 @@ def shared_out(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     groups = defaultdict[int, int](int)
     ranked = list[tuple[int, float, Candidate]]()
     for one in sorted(candidates, reverse=True):
-        ranked.append((groups[one.group], -one.total, one))
+        ranked.append((groups[one.group], -one.rank, one))
         groups[one.group] += 1
     return [one for _, _, one in sorted(ranked)[:count]]
 
