@@ -25,14 +25,14 @@ def test_a_cpu_has_no_tf32() -> None:
 
 
 @pytest.mark.parametrize(("name", "products"), [("tf32", "high"), ("fp32", "highest")])
-def test_a_gpu_rounds_the_factors_of_fp32_products_only_with_tf32(name: str, products: str) -> None:
+def test_a_gpu_rounds_the_factors_of_fp32_products_only_with_tf32(
+    monkeypatch: pytest.MonkeyPatch, name: str, products: str
+) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     precision = MixedPrecision(name, torch.device("cuda"))
-    try:
-        precision.autocast()
-        assert torch.get_float32_matmul_precision() == products
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert precision.dtype == torch.float32
+    precision.autocast()
+    assert (chosen, precision.dtype) == ([products], torch.float32)
 
 
 @pytest.mark.parametrize(
