@@ -16,11 +16,10 @@ SUFFIXES: dict[str, Format] = {
 }
 
 UNIT = re.compile(
-    r"(?P<source><source\b[^>]*>(?P<content>.*?)</source\s*>)(?P<space>\s*)"
-    r"(?:(?P<open><target\b[^>]*?)(?:/>|>(?P<old>.*?)</target\s*>))?",
-    re.DOTALL,
+    r"(?P<source><source\b[^<>]*+>(?P<content>(?:[^<]|<(?!/?source\b))*+)</source\s*>)(?P<space>\s*+)"
+    r"(?:(?P<open><target\b[^<>]*?)(?:/>|>(?P<old>(?:[^<]|<(?!/?target\b))*+)</target\s*>))?"
 )
-"""A source text of XLIFF, and its translation, if there is one."""
+"""A source text of XLIFF, and its translation, if there is one. A match never passes another start."""
 
 STRING = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*')
 KEYWORD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)(?=[\s\"])")
@@ -62,7 +61,7 @@ def _xliff(text: str) -> Iterator[Block]:
 def _po(text: str) -> Iterator[Block]:
     """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
     singular, and all others the plural."""
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
     keyword = ""
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines):
@@ -70,16 +69,20 @@ def _po(text: str) -> Iterator[Block]:
             keyword = match[0]
             if keyword in ("msgid", "msgctxt"):
                 texts = {} if keyword == "msgctxt" or "msgid" in texts else texts
-            texts[keyword] = string[1]
+            texts[keyword] = [string[1]]
             following = STRING.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
-            source = texts.get("msgid" if keyword in ("msgstr", "msgstr[0]") else "msgid_plural", "")
-            if keyword.startswith("msgstr") and source and not string[1] and not following:
+            source = ""
+            if keyword.startswith("msgstr") and not string[1] and not following:
+                source = "".join(
+                    texts.get("msgid" if keyword in ("msgstr", "msgstr[0]") else "msgid_plural", ())
+                )
+            if source:
                 yield Block(f'{match[0]} "')
                 yield from _po_text(source)
                 yield Block('"' + line[len(line.rstrip()) :])
                 continue
         elif keyword and (string := STRING.fullmatch(line)):
-            texts[keyword] += string[1]
+            texts[keyword].append(string[1])
         yield Block(line)
 
 
@@ -91,9 +94,7 @@ def _po_text(source: str) -> Iterator[Block]:
             yield Block(part)
         elif TAG.search(line):
             for block in blocks(line):
-                yield replace(
-                    block, raw=_po_escaped(block.raw), escape=lambda text: _po_escaped(escaped(text))
-                )
+                yield replace(block, raw=_po_escaped(block.raw), escape=_po_escaped_markup)
         else:
             yield Block(line, line, escape=_po_escaped)
 

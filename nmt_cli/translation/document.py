@@ -1,6 +1,7 @@
 """A text or a file with markup, cut into sentences to translate, and put together from their translations."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -51,7 +52,10 @@ class Document:
                 continue
             own = [*islice(texts, count)]
             text = join([one.text for one in own], [*islice(spaces, count)])
-            content = placed(block.text, block.elements, text, _aligned_parts(own), block.escape)
+            if block.elements:
+                content = placed(block.text, block.elements, text, _aligned_parts(own), block.escape)
+            else:
+                content = block.escape(text)
             content = _wrapped(content, block.lines, "\r\n" if "\r\n" in block.raw else "\n")
             before, after = block.spaces
             parts += [before, content, after]
@@ -85,9 +89,16 @@ def _aligned_parts(translations: Sequence[TranslatedSentence]) -> list[AlignedPa
 
 def _wrapped(content: str, lines: int, newline: str) -> str:
     """Return `content` in at most `lines` lines of similar length, which end at spaces outside tags."""
-    spaces = [found.start() for found in re.finditer(r" (?![^<>]*>)", content)] if lines > 1 else []
+    found = re.finditer(r"<[^<>]*>| ", content) if lines > 1 else ()
+    spaces = [each.start() for each in found if each[0] == " "]
     ends: list[int] = []
+    first = 0  # the first space after the last end
     for number in range(1, lines):
-        if left := [space for space in spaces if space > (ends[-1] if ends else 0)]:
-            ends.append(min(left, key=lambda space: abs(space - number * len(content) // lines)))
+        if first == len(spaces):
+            break
+        goal = number * len(content) // lines
+        after = min(bisect_left(spaces, goal, first), len(spaces) - 1)
+        nearest = min((max(first, after - 1), after), key=lambda index: abs(spaces[index] - goal))
+        ends.append(spaces[nearest])
+        first = nearest + 1
     return newline.join(content[start + 1 : end] for start, end in pairwise([-1, *ends, len(content)]))

@@ -121,3 +121,19 @@ def test_any_po_file_keeps_its_lines(text: str) -> None:
 @given(st.text(alphabet='<>/source trg"=-\nab'))
 def test_any_xliff_file_is_accepted(text: str) -> None:
     upper(text, "xliff")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("xliff", "<source>" * 60_000),
+        ("xliff", "<source " * 60_000),
+        ("xliff", "<source>a</source><target>" * 20_000),
+        ("po", 'msgid ""\n' + '"abc "\n' * 60_000 + 'msgstr ""\n'),
+        ("srt", "1\n0 --> 1\n" + "a b\n" * 60_000),
+        ("vtt", "0 --> 1\n" + "<" * 100_000 + " a\nb"),
+    ],
+    ids=["no end", "no bracket", "no end of a target", "many lines", "a long subtitle", "brackets"],
+)
+def test_hostile_files_take_linear_time(form: Format, text: str) -> None:
+    assert upper(text, form)
