@@ -27,7 +27,7 @@ would be slow for a few sentences at a time."""
 
 
 ALIGNED_AT_ONCE = 16
-"""Number of finished sentences whose attention is computed together, if so many are in the batch."""
+"""Maximum number of finished sentences that wait until their attention is computed together."""
 
 
 class Queue(Protocol):
@@ -133,6 +133,8 @@ class _Aligner:
                 self._waiting.append(found)
             else:
                 yield found
+        if not self._waiting:
+            return
         if len(self._waiting) >= ALIGNED_AT_ONCE or not any(one.aligned for one in running):
             waiting, self._waiting = self._waiting, []
             yield from self._with_attention(waiting)

@@ -30,6 +30,8 @@ async def complete(service: Service, fields: Fields) -> Response:
     `stream`. The field `model` is a direction such as "en-de" or a model folder. Raise `Refused` for wrong
     fields (400), an unknown model (404), too much text (413), a busy server (429) or a failure (503)."""
     name, text = fields.text("model"), _last_message(fields)
+    if fields.values.get("glossary"):
+        raise Refused(400, "glossary is not supported here. Use POST /translate or /v2/translate.")
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
     job = Job(_direction(service, name), [text])

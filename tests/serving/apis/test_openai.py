@@ -52,6 +52,7 @@ def test_models_are_listed_by_name(client: Client) -> None:
         (chat(model="en-fr"), 404),
         (chat(model=None), 400),
         (chat(n=2), 400),
+        (chat(glossary={"a": "b"}), 400),
         (chat(7), 400),
         ({"model": "en-de"}, 400),
         ({"model": "en-de", "messages": [{"role": "system", "content": "a"}]}, 400),
