@@ -17,8 +17,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout, flat
 
 CERTAINTY = 4.0
-"""How much more the certain heads count in an alignment. In quickstart models with 2 and 6 layers, 95 and
-93 % of tagged words are then on their translation, and with the last layer's plain mean 95 and 88 %."""
+"""How much more the certain heads count in an alignment. `recipes.benchmarks.markup` measures alignments."""
 
 
 @dataclass(frozen=True, slots=True)

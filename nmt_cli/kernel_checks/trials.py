@@ -1,6 +1,6 @@
 """Trials of the Triton kernels with a model's own shapes, against PyTorch's operations in float64.
 
-A kernel may err up to twice as much as PyTorch in the same dtype. Two runs must give the same bits.
+The error of a kernel is at most twice that of PyTorch in the same dtype. Two runs give the same bits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -54,7 +54,7 @@ class TermIndex(Generic[Value]):
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         """Add the terms of `values`, with single spaces. Raise `UserError` for terms that differ only in
-        case, unless a capital inside a word tells them apart."""
+        case. A capital inside a word is a difference."""
         self._values: dict[str, Value] = {}
         lengths = defaultdict[str, set[int]](set)
         for term, value in values.items():
@@ -91,7 +91,7 @@ class TermIndex(Generic[Value]):
 
 
 def _lower(text: str) -> str:
-    """Return `text` in lower case, with as many characters as before."""
+    """Return `text` in lower case, without a change of length."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

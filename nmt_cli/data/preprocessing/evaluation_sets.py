@@ -177,7 +177,7 @@ def _odd(
     tokenizers: Tokenizers,
 ) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, reason) of each pair that the filters would drop or that has an unknown token.
-    `SUBWORDS` means a side of over `max_subwords` tokens, where 0 is no limit."""
+    The reason `SUBWORDS` is a side with more than `max_subwords` tokens. A limit of 0 is no limit."""
     longest = np.maximum(*(side.lengths for side in encoded.values()))
     has_unknown = np.zeros(len(pairs), np.bool_)
     for name, side in encoded.items():

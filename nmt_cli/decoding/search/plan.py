@@ -158,8 +158,8 @@ class Planner:
 
 
 def _row(number: int, tokens: Sequence[int], totals: Sequence[float], total: float, item: BatchItem) -> Row:
-    """Return a hypothesis of a sentence with terms. A placeholder may interrupt a form, which then starts
-    again, so it reserves as much room as a form."""
+    """Return a hypothesis of a sentence with terms. A placeholder reserves as much room as a form, because a
+    form that it interrupts starts again."""
     sentence, path = item.sentence, "".join(map(chr, tokens[: item.age]))
     symbols = sentence.placeholders.wanted if sentence.placeholders else ()
     absent = frozenset(map(chr, symbols)).difference(path)

@@ -245,7 +245,7 @@ class RequestQueue:
 
 
 def _is_suspect(sentence: Sentence) -> bool:
-    """Return whether a sentence was in the batches of so many dead processes that it is translated alone."""
+    """Return whether a sentence is translated alone, because processes died that translated it before."""
     return isinstance(sentence, Queued) and sentence.deaths == MAX_DEATHS - 1
 
 
