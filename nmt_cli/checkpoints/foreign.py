@@ -1,5 +1,7 @@
 """Recognise other toolkits' models by the names and first bytes of their files. Nothing is unpickled."""
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 from zipfile import ZipFile
@@ -8,7 +10,13 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.runtime.zips import DAMAGE
 
-ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
+Toolkit = Literal[
+    "Hugging Face", "CTranslate2", "Marian", "fairseq", "eole", "OpenNMT-py", "JoeyNMT", "Sockeye"
+]
+Format = Literal["GGUF", "ONNX", "TorchScript"]
+"""Formats that models of toolkits are converted to."""
+
+ForeignKind = Literal[Toolkit, Format]
 
 IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "Marian", "fairseq")
 """Toolkits whose models `nmt import` reads."""
@@ -16,61 +24,108 @@ IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "Marian", "fairseq")
 CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
 """The name of the specification with its length. Four bytes of version precede it."""
 
+STARTS: Mapping[str, tuple[ForeignKind, bytes]] = {
+    ".gguf": ("GGUF", b"GGUF"),
+    ".onnx": ("ONNX", b"\x08"),  # the key of the first field, the version
+    "config": ("Sockeye", b"!ModelConfig"),
+}
+"""Kind and first bytes of files with this suffix or name."""
+
 MARIAN_SETTINGS, MARIAN_WEIGHTS = "special:model.yml.npy", "decoder_l1_self_Wq.npy"
 MARIAN_VERSION, MARIAN_HEADERS = (1).to_bytes(8, "little"), 1 << 18
 MARIAN_NAMES = (b"special:model.yml", b"decoder_l1_context_Wq")
-PICKLED_NAMES = (
-    *("optimizer_history", "args", "cfg", "encoder.embed_tokens.weight"),  # of fairseq
-    *("generator", "vocab", "opt"),  # of OpenNMT
+PICKLES = (".pt", ".pth", ".ckpt", ".ts")
+PICKLED_NAMES: Sequence[tuple[ForeignKind, set[str]]] = (
+    ("fairseq", {"optimizer_history"}),
+    ("fairseq", {"encoder.embed_tokens.weight", "args"}),
+    ("fairseq", {"encoder.embed_tokens.weight", "cfg"}),
+    ("OpenNMT-py", {"generator", "vocab", "opt"}),
+    ("OpenNMT-py", {"optim", "vocab", "opt"}),  # beside weights in safetensors
+    ("JoeyNMT", {"model_state", "optimizer_state", "scheduler_state"}),
 )
+"""Names that checkpoints of each kind contain together."""
+
 PICKLE_BYTES = 1 << 24
 """Size of the part of a checkpoint that contains all keys. Keys precede the numbers."""
 
 
 def refuse_foreign_model(path: Path) -> None:
-    """Raise `UserError` if `path` is another toolkit's model. Advise `nmt import` for those in `IMPORTED`."""
-    if toolkit := foreign_kind(path):
-        remedy = "Name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
-        if toolkit in IMPORTED:
-            remedy = f"Convert it: nmt import {path} --out MODEL"
-        raise UserError(f"{path} is a model of {toolkit}, not of nmt. {remedy}.")
+    """Raise `UserError` with a remedy if `path` is another toolkit's model."""
+    if kind := foreign_kind(path):
+        raise UserError(f"{path} is {in_words(kind)}, not of nmt. {remedy(kind, path)}")
+
+
+def in_words(kind: ForeignKind) -> str:
+    """Return a phrase such as "a model of Marian" or "a model in ONNX format"."""
+    return f"a model in {kind} format" if kind in get_args(Format) else f"a model of {kind}"
+
+
+def remedy(kind: ForeignKind, path: Path) -> str:
+    """Return a sentence that says how to get a model of nmt from the model of `kind` at `path`."""
+    if kind in IMPORTED:
+        return f"Convert it: nmt import {path} --out MODEL."
+    if kind in get_args(Format):
+        return "It was converted from another model. Give that model to nmt import."
+    return "nmt import does not read it. Train a model on the same text with nmt preprocess and nmt train."
 
 
 def foreign_kind(path: Path) -> ForeignKind | None:
-    """Return the toolkit of the model file or folder at `path`, or None for ours and anything else."""
-    kinds = {_kind_of_file(file) for file in (path, *(path.iterdir() if path.is_dir() else ()))}
+    """Return the kind of the model file or folder at `path`, or None for ours and anything else. In a folder
+    with a description of Hugging Face, but weights in another format only, return that format."""
+    files = [path, *(path.iterdir() if path.is_dir() else ())]
+    kinds = {_kind_of_file(file) for file in files} - {None}
+    if len(kinds) > 1 and not any(file.suffix in (".safetensors", ".bin") for file in files):
+        kinds.discard("Hugging Face")
     return next((kind for kind in get_args(ForeignKind) if kind in kinds), None)
 
 
 def _kind_of_file(path: Path) -> ForeignKind | None:
-    """Return the toolkit whose model the file `path` belongs to, or None."""
+    """Return the kind of model that the file `path` belongs to, or None."""
+    if path.suffix == ".safetensors":
+        path = path.with_name("config.json")
+    elif re.fullmatch(r"params\.(best|\d{5})", path.name):
+        path = path.with_name("config")  # of Sockeye
     kind: ForeignKind | None = None
     if path.name == "config.json" and path.is_file():
-        try:
-            described = parsed_json(read_ordinary(path))
-        except (OSError, ValueError, UserError):
-            described = None
-        if isinstance(described, dict) and {"model_type", "architectures"} & described.keys():
-            kind = "Hugging Face"
+        kind = _kind_of_description(path)
+    elif (start := STARTS.get(path.suffix or path.name)) and _start(path, len(start[1])) == start[1]:
+        kind = start[0]
     elif path.suffix == ".bin" and _start(path, 4 + len(CTRANSLATE2_MARK))[4:] == CTRANSLATE2_MARK:
         kind = "CTranslate2"
     elif path.suffix == ".npz":
         kind = "Marian" if {MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path) else None
     elif is_marian_binary(path):
         kind = "Marian"
-    elif path.suffix in (".pt", ".pth"):
-        # PyTorch does not compress its zip files. A pickled text is an X, its length in four bytes, and its
-        # characters.
-        start = _start(path, PICKLE_BYTES)
-        names = {
-            name for name in PICKLED_NAMES if b"X" + len(name).to_bytes(4, "little") + name.encode() in start
-        }
-        has_settings = bool(names & {"args", "cfg"})
-        if "optimizer_history" in names or ("encoder.embed_tokens.weight" in names and has_settings):
-            kind = "fairseq"
-        elif names >= {"generator", "vocab", "opt"}:
-            kind = "OpenNMT"
+    elif path.suffix in PICKLES:
+        kind = _kind_of_checkpoint(path)
     return kind
+
+
+def _kind_of_description(path: Path) -> ForeignKind | None:
+    """Return the kind of model that the JSON file `path` describes, or None."""
+    try:
+        described = parsed_json(read_ordinary(path))
+    except (OSError, ValueError, UserError):
+        described = None
+    if not isinstance(described, dict):
+        return None
+    if {"model_type", "architectures"} & described.keys():
+        return "Hugging Face"
+    model = described.get("model")
+    return "eole" if isinstance(model, dict) and "architecture" in model else None
+
+
+def _kind_of_checkpoint(path: Path) -> ForeignKind | None:
+    """Return the kind of a file that PyTorch wrote, or None. Only TorchScript has code."""
+    if any(name.partition("/")[2] == "constants.pkl" for name in _members(path)):
+        return "TorchScript"
+    # PyTorch does not compress its zip files. A pickled text is an X, its length in four bytes, and its
+    # characters.
+    start = _start(path, PICKLE_BYTES)
+    for kind, names in PICKLED_NAMES:
+        if all(b"X" + len(name).to_bytes(4, "little") + name.encode() in start for name in names):
+            return kind
+    return None
 
 
 def is_marian_binary(path: Path) -> bool:

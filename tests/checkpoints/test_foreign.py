@@ -1,19 +1,21 @@
 """Recognising models of other toolkits without loading them."""
 
 import argparse
+import json
 import os
 import struct
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.foreign import Format, foreign_kind
 from tests.checks import refusal
 
 FAIRSEQ = {
@@ -65,6 +67,49 @@ def write_torch(content: dict[str, Any], *, zipped: bool) -> Callable[[Path], Pa
     return write
 
 
+def write_eole(folder: Path) -> Path:
+    model = {"architecture": "transformer", "hidden_size": 2}
+    (folder / "config.json").write_text(json.dumps({"training": {}, "model": model}))
+    (folder / "vocab.json").write_text('{"src": ["<unk>"], "tgt": ["<unk>"]}')
+    (folder / "model.00.safetensors").touch()
+    return folder / "model.00.safetensors"
+
+
+def write_sockeye(folder: Path) -> Path:
+    (folder / "version").write_text("3.1.34")
+    (folder / "config").write_text("!ModelConfig\nconfig_data: !DataConfig\n  max_seq_len_source: 96\n")
+    torch.save({"encoder.layers.0.ff.ff1.weight": torch.zeros(2)}, folder / "params.best")
+    return folder / "params.best"
+
+
+def write_gguf(folder: Path) -> Path:
+    """Write the header of GGUF: version, number of tensors, number of settings."""
+    (folder / "model.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    return folder / "model.gguf"
+
+
+def write_onnx(folder: Path) -> Path:
+    """Write what `onnx.save` writes for an empty graph."""
+    (folder / "config.json").write_text('{"model_type": "marian"}')  # as Optimum does
+    (folder / "encoder_model.onnx").write_bytes(bytes.fromhex("080e 3a03 1201 6742 0210 1c"))
+    return folder / "encoder_model.onnx"
+
+
+def write_torchscript(folder: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jit: Any = torch.jit
+        jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).save(folder / "model.pt")
+    return folder / "model.pt"
+
+
+def write_joeynmt(folder: Path) -> Path:
+    states = ("model_state", "optimizer_state", "scaler_state", "scheduler_state", "train_iter_state")
+    torch.save({state: {"weight": torch.zeros(2)} for state in states}, folder / "best.ckpt")
+    (folder / "config.yaml").write_text("name: transformer\n")
+    return folder / "best.ckpt"
+
+
 BARE_FAIRSEQ = {name: FAIRSEQ[name] for name in ("args", "model")}
 KINDS: dict[str, list[Callable[[Path], Path]]] = {
     "Hugging Face": [write_huggingface],
@@ -75,7 +120,17 @@ KINDS: dict[str, list[Callable[[Path], Path]]] = {
         write_torch(FAIRSEQ, zipped=False),
         write_torch(BARE_FAIRSEQ, zipped=True),
     ],
-    "OpenNMT": [write_torch(OPENNMT, zipped=True), write_torch(OPENNMT, zipped=False)],
+    "OpenNMT-py": [
+        write_torch(OPENNMT, zipped=True),
+        write_torch(OPENNMT, zipped=False),
+        write_torch({name: OPENNMT[name] for name in ("vocab", "opt", "optim")}, zipped=True),
+    ],
+    "eole": [write_eole],
+    "JoeyNMT": [write_joeynmt],
+    "Sockeye": [write_sockeye],
+    "GGUF": [write_gguf],
+    "ONNX": [write_onnx],
+    "TorchScript": [write_torchscript],
 }
 CASES = [(kind, write) for kind, writers in KINDS.items() for write in writers]
 
@@ -86,7 +141,16 @@ def test_a_model_is_recognised_by_its_file_and_by_its_folder_and_refused(
 ) -> None:
     path = write(tmp_path)
     assert foreign_kind(path) == foreign_kind(tmp_path) == kind
-    assert refusal(find_model, path).startswith(f"{path} is a model of {kind}")
+    described = f"in {kind} format" if kind in get_args(Format) else f"of {kind}"
+    assert refusal(find_model, path).startswith(f"{path} is a model {described}, not of nmt. ")
+
+
+def test_a_folder_with_weights_and_their_conversions_is_a_model_of_hugging_face(tmp_path: Path) -> None:
+    write_onnx(tmp_path)
+    write_gguf(tmp_path)
+    write_huggingface(tmp_path)
+    assert foreign_kind(tmp_path) == "Hugging Face"
+    assert foreign_kind(tmp_path / "model.safetensors") == "Hugging Face"
 
 
 class Trap:
@@ -117,6 +181,13 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
         ("config.json", b"[]"),
         ("config.json", b"[" * 100_000),
         ("config.json", b'{"format": 1}'),
+        ("config.json", b'{"model": {"width": 2}}'),
+        ("config", b"[core]"),
+        ("params.best", b"PK\x03\x04"),
+        ("model.00.safetensors", b""),
+        ("model.gguf", b"GGU"),
+        ("model.onnx", b""),
+        ("best.ckpt", b"PK\x03\x04 model_state optimizer_state scheduler_state"),
         ("model.pt", b"\x80\x02 cut off"),
         ("model.pt", b"PK\x03\x04"),
         ("text.de", b"optimizer_history"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
-from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.foreign import foreign_kind, in_words, remedy
 from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
 from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
@@ -32,9 +32,9 @@ def facts(path: Path) -> Facts:
 def _facts(path: Path) -> Facts:
     """Return names and texts about `path`, in order. If a file is damaged, raise the error that reading it
     causes, such as `KeyError`. Raise `UserError` for a `path` of unknown kind."""
+    if foreign := foreign_kind(path):
+        return {"kind": f"{in_words(foreign)}, not of nmt", "to use it": remedy(foreign, path)}
     match kind(path):
-        case "another toolkit's model":
-            return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}
         case "dataset":
             return _of_dataset(path)
         case "run":
@@ -50,10 +50,8 @@ def _facts(path: Path) -> Facts:
 
 
 def kind(path: Path) -> str | None:
-    """Return "dataset", "checkpoint", "model", "run", "another toolkit's model", or None if unknown. The
-    names of the files in a folder decide."""
-    if foreign_kind(path):
-        return "another toolkit's model"
+    """Return "dataset", "checkpoint", "model", "run", or None if unknown. The names of the files in a folder
+    decide."""
     if not path.is_dir():
         return None
     if (path / MANIFEST).is_file():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind
+from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
@@ -47,7 +47,9 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     of nmt, a toolkit that nmt does not import, or a model that nmt cannot express."""
     toolkit = foreign_kind(path)
     if toolkit and toolkit not in IMPORTED:
-        raise UserError(f"{path} is a model of {toolkit}. nmt import takes {SUPPORTED}.")
+        raise UserError(
+            f"{path} is {in_words(toolkit)}. {remedy(toolkit, path)} nmt import takes {SUPPORTED}."
+        )
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         description = read_json(path / huggingface.CONFIG)
         if isinstance(description, dict) and "nmt" in description:

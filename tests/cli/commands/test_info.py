@@ -77,7 +77,9 @@ def test_a_run_without_checkpoints_is_described(nmt: Nmt, tmp_path: Path) -> Non
 
 def test_a_model_of_another_toolkit_is_described(nmt: Nmt, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
-    assert described(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
+    shown = described(nmt("info", tmp_path))
+    assert shown["kind"] == "a model of Hugging Face, not of nmt"
+    assert shown["to use it"] == f"Convert it: nmt import {tmp_path} --out MODEL."
 
 
 def test_unknown_files_and_folders_are_refused(nmt: Nmt, tmp_path: Path) -> None:

@@ -164,15 +164,23 @@ def test_a_refused_import_prints_a_line_and_writes_nothing(
         ("translate",),
         ("average-checkpoints", "--out", "out"),
         ("export", "--format", "argos", "--out", "out"),
+        ("serve", "--port", "0"),
+        ("train", "DATASET", "--out", "out", "--preset", "tiny", "--init-from"),
         (*"preprocess --source-lang en --target-lang fr --train text --out out --reuse-tokenizer".split(),),
     ],
     ids=lambda command: command[0],
 )
 def test_every_command_names_the_toolkit_of_a_model_and_how_to_convert_it(
-    theirs: Path, nmt: Nmt, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    theirs: Path,
+    nmt: Nmt,
+    command: tuple[str, ...],
+    toy_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    at = 1 if command[0] != "preprocess" else len(command)
+    at = 1 if command[0] not in ("preprocess", "train") else len(command)
+    command = tuple(str(toy_dataset) if word == "DATASET" else word for word in command)
     result = nmt(*command[:at], theirs, *command[at:])
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     message = f"is a model of Hugging Face, not of nmt. Convert it: nmt import {theirs} --out MODEL"
@@ -242,7 +250,7 @@ def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_pa
     assert_refused(tmp_path / "none", "does not exist")
     assert_refused(tmp_path, "is not a model that nmt import supports")
     (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
-    assert_refused(tmp_path, r"is a model of CTranslate2\. nmt import takes")
+    assert_refused(tmp_path, r"is a model of CTranslate2\. nmt import does not read it\. .* nmt import takes")
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])
