@@ -493,6 +493,7 @@ def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transfor
         for name, parameter in model.named_parameters():
             parameter.fill_(float("norm.weight" in name))
         for embedding in (model.source_embedding, model.target_embedding):
+            assert embedding.positions
             next(embedding.positions.parameters()).copy_(config.width**0.5 * position)
         model.source_embedding.matrix.copy_(token)
         decoder.cross.query.weight.copy_(100 * position)

@@ -140,28 +140,33 @@ class Masked:
 
     rows: Rows
     bias: Tensor
-    """[B, 1, N, M], added to scores: 0 for seen nodes, very negative for others. N may be 1 for all slots."""
+    """[B, 1 or H, N, M], added to scores: 0 or a bias for seen nodes, very negative for others. N may be 1
+    for all slots."""
 
     parts: Sequence[tuple[slice, int]]
     """Ranges of sentences to compute at once, and for each the number of leading nodes to read. If empty, one
     call of PyTorch's own attention computes all."""
 
     @staticmethod
-    def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
+    def of(
+        rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int, bias_BHM: Tensor | None = None
+    ) -> Masked:
         """Return the mask for scores in `dtype`. Compute `part` sentences at once. If `part` is 0, use one
-        call of PyTorch's own attention instead of six operations."""
+        call of PyTorch's own attention instead of six operations. Add `bias_BHM` to scores of seen nodes."""
         sentences, _, nodes = seen_BNM.shape
-        bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
+        bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)[:, None]
+        if bias_BHM is not None:
+            bias = bias + bias_BHM[:, :, None].to(dtype)
         # Not -inf: a slot that is not in use sees no node, and its softmax would be nan.
-        bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
+        bias.masked_fill_(~seen_BNM[:, None], torch.finfo(dtype).min)
         if not part:
-            return Masked(rows, bias[:, None], [])
+            return Masked(rows, bias, [])
         if sentences <= part or not nodes:
-            return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
+            return Masked(rows, bias, [(slice(0, sentences), nodes)])
         last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
         starts = range(0, sentences, part)
         parts = [(slice(i, i + part), max(1, *last[i : i + part])) for i in starts]
-        return Masked(rows, bias[:, None], parts)
+        return Masked(rows, bias, parts)
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """Return [R, H x V]: the attention of each row over its nodes, by products with all nodes."""

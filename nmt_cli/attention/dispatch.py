@@ -42,7 +42,9 @@ def attend_projected(
     the bits of a segment do not depend on other segments. On a CPU, raise `ValueError` as `_check` does.
     """
     needs_gradients = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    plain = len(projections) == 1 and not (any(options[:3]) or needs_gradients)
+    # Neither the compiled nor the fused kernels add a bias to scores.
+    has_bias = options.bias_HD is not None
+    plain = len(projections) == 1 and not (any(options[:3]) or has_bias or needs_gradients)
     tokens_TC = projections[0]
     suits = plain and tokens_TC.dtype == torch.float32
     if suits and (compiled := _compiled(tokens_TC.device, len(tokens_TC))):
@@ -51,7 +53,8 @@ def attend_projected(
         if len(q.lengths) > 1:
             return torch.cat([attend_projected([tokens_TC[t]], heads, one, one) for t, one in q.parts(1)])
     q_THK, k_SHK, v_SHV = parts_of(projections, heads)
-    if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
+    kind = implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype)
+    if kind == "fused" and not has_bias:
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
         return fused.attend_projected(projections, heads, q, k, options)
@@ -91,12 +94,12 @@ def fits(key_width: int, value_width: int, dtype: torch.dtype) -> bool:
     return max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
 
 
-def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
+def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, bias_BHM: Tensor | None = None) -> Masked:
     """Return the nodes that each row of a step attends to, for matrix products in `dtype`.
 
-    `seen_BNM` is a mask of the first M cached nodes. N may be 1 for all slots.
+    `seen_BNM` is a mask of the first M cached nodes. N may be 1 for all slots. Add `bias_BHM` to scores.
     """
-    return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0))
+    return Masked.of(rows, seen_BNM, dtype, PART.get(seen_BNM.device.type, 0), bias_BHM)
 
 
 def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:

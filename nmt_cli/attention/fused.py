@@ -68,7 +68,7 @@ def attend_projected(
     """Compute attention by fused kernels. Arguments and result are those of `dispatch.attend_projected`."""
     groups = groups_of(q, k)
     batch = [groups.ranges, q.segments, k.segments, q.positions, k.positions, groups.counts]
-    out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
+    out_THV: Tensor = _attend(list(projections), heads, batch, *options[:4])[0]
     return out_THV
 
 

@@ -35,14 +35,21 @@ def attend(
         return _attend_in_blocks(q_THK, k_SHK, v_SHV, q, options)
     q_BHMK, k_BHNK, v_BHNV = padded(q_THK, q), padded(k_SHK, k), padded(v_SHV, k)
     allowed_B1MN = _allowed(q, k, options)
+    bias_HMN = options.bias(q.longest, k.longest)
     if options.drop or max(q.longest, k.longest) <= LONG:
         factors = _dropout_factors(q, k, q_THK, options) if options.drop else None
         exact = torch.promote_types(q_THK.dtype, torch.float32)
         hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=exact).masked_fill_(~allowed_B1MN, -torch.inf)
-        hidden_GMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1).flatten(0, 1)
+        hidden_BHMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1)
+        if bias_HMN is not None:
+            hidden_BHMN = hidden_BHMN + bias_HMN
+        hidden_GMN = hidden_BHMN.flatten(0, 1)
         per_head = (x.flatten(0, 1) for x in (q_BHMK, k_BHNK, v_BHNV))
         out_GMV: Tensor = _Attention.apply(*per_head, hidden_GMN, factors)  # type: ignore[no-untyped-call]
     else:
+        if bias_HMN is not None:
+            bias_BHMN = bias_HMN.to(q_BHMK.dtype).expand(len(allowed_B1MN), -1, -1, -1)
+            allowed_B1MN = bias_BHMN.masked_fill(~allowed_B1MN, -torch.inf)
         out_BHMV = F.scaled_dot_product_attention(q_BHMK, k_BHNK, v_BHNV, attn_mask=allowed_B1MN)
         out_GMV = out_BHMV.flatten(0, 1)
     if _alone(q, len(q_THK)):
@@ -184,7 +191,8 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        """Return attention [G, M, V]. Add `hidden_GMN`, 0 or -inf, to scores. `factors` are for dropout."""
+        """Return attention [G, M, V]. Add `hidden_GMN`, a bias or -inf, to scores. `factors` are for
+        dropout."""
         exact = hidden_GMN.dtype  # with fewer bits, rounding large scores would change weights by percents
         with torch.autocast(q_GMK.device.type, enabled=False):
             scale = q_GMK.shape[-1] ** -0.5
@@ -199,8 +207,9 @@ class _Attention(torch.autograd.Function):
         d_v = _used(weights_GMN, factors).to(v_GNV.dtype).mT @ grads[0]
         d_weights = _used((grads[0] @ v_GNV.mT).to(weights_GMN.dtype), factors)
         d_scores = softmax_backward(d_weights, weights_GMN)
+        d_hidden = d_scores.clone() if ctx.needs_input_grad[3] else None
         d_scores = d_scores.mul_(q_GMK.shape[-1] ** -0.5).to(q_GMK.dtype)
-        return d_scores @ k_GNK, d_scores.mT @ q_GMK, d_v, None, None
+        return d_scores @ k_GNK, d_scores.mT @ q_GMK, d_v, d_hidden, None
 
 
 def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:

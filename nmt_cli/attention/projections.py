@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torch import Tensor, split
+from torch import Tensor, cat, split
 
 
 class Heads(NamedTuple):
@@ -32,3 +32,17 @@ def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
 def by_head(x_TC: Tensor, heads: int) -> Tensor:
     """Return a view with the channels split into heads: [T, H x K] becomes [T, H, K]."""
     return x_TC.view(x_TC.shape[0], heads, x_TC.shape[1] // heads)
+
+
+def turned(projected_TC: Tensor, heads: Heads, waves_TK: Tensor) -> Tensor:
+    """Return queries, keys and values with rotary positions: turn pairs of channels of queries and keys.
+
+    Channels i and i + K / 2 of a head are a pair. The sine of its angle is column 2i of `waves_TK`, and the
+    cosine is column 2i + 1. Compute in the dtype of `waves_TK`.
+    """
+    ends = 2 * heads.number * heads.keys
+    pairs = projected_TC[:, :ends].unflatten(1, (2 * heads.number, 2, heads.keys // 2))  # type: ignore[no-untyped-call]
+    x_TGI, y_TGI = pairs.to(waves_TK.dtype).unbind(2)
+    sin_T1I, cos_T1I = waves_TK[:, None, 0::2], waves_TK[:, None, 1::2]
+    turned_TC = cat([x_TGI * cos_T1I - y_TGI * sin_T1I, y_TGI * cos_T1I + x_TGI * sin_T1I], 2).flatten(1)
+    return cat([turned_TC.to(projected_TC.dtype), projected_TC[:, ends:]], 1)

@@ -35,6 +35,8 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
     """Return [H, T, S]: the softmax weights of one segment, before dropout. Hidden keys have the weight 0."""
     q_HTK, k_HSK = q_THK.transpose(0, 1), k_SHK.transpose(0, 1)
     scores_HTS: Tensor = q_HTK @ k_HSK.mT * q_HTK.shape[-1] ** -0.5
+    if (bias_HTS := options.bias(*scores_HTS.shape[1:])) is not None:
+        scores_HTS = scores_HTS + bias_HTS
     queries_T1 = torch.arange(scores_HTS.shape[1], device=q_THK.device)[:, None]
     keys_S = torch.arange(scores_HTS.shape[2], device=q_THK.device)
     if options.causal:

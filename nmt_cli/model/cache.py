@@ -22,6 +22,7 @@ from nmt_cli.attention.dispatch import follower, seen_by
 from nmt_cli.attention.padded import padded
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layer_cache import LayerCache, Step, joined
+from nmt_cli.model.self_positions import RelativeBias
 from nmt_cli.model.tree.token_tree import TokenTree, of_parents
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.loading import compiled_kernels
@@ -70,24 +71,29 @@ class DecodingCache(TokenTree):
     located: tuple[Tensor, Tensor, NDArray[np.int64]] | None = None
     """The result of `addresses`, after the two tensors whose replacement makes it invalid."""
 
-    def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
+    def step(
+        self, rows_R: Tensor, window: int, dtype: torch.dtype, relative: RelativeBias | None = None
+    ) -> Step:
         """Reserve a node for the next token of each row, and return the step that computes the token.
 
         `rows_R` are the slots in use, ascending. A row attends to its new node and to path nodes at most
         `window` // 2 tokens older. A `window` of 0 hides no node. `dtype` is that of the model's weights. The
-        step has lists of nodes if `dispatch.follower` has kernels for the rows, else masks.
+        step has lists of nodes if `dispatch.follower` has kernels for the rows, else masks. `relative` is the
+        bias of relative positions, which the kernels do not support.
         """
         rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         heads = self.layers[0].own_keys.shape[1]
         own: Seen
         source: Seen
-        if (kernels := follower(rows, dtype)) and (compiled := compiled_kernels("model.tree")):
+        kernels = None if relative else follower(rows, dtype)
+        if kernels and (compiled := compiled_kernels("model.tree")):
             nodes_RH, seen_RM, counts_R = self.follow_paths(rows, len(rows_R), heads, window, compiled)
             own = Paths(rows.from_slots.numpy() // self.slots, seen_RM, counts_R, kernels)
             source = self._source_paths(rows, kernels)
         else:
             nodes_RH, seen_BNM = self.mask_nodes(rows_R, heads, window)
-            own = seen_by(rows, seen_BNM, dtype)
+            bias_BHM = relative(self.depths[:, : self.used] - self.ages[:, None]).mT if relative else None
+            own = seen_by(rows, seen_BNM, dtype, bias_BHM)
             source = seen_by(rows, self.source_seen[:, None], dtype)
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 

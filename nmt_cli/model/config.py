@@ -39,26 +39,44 @@ class ModelConfig:
     """Layer norm after each sub-layer (post) or before it (pre). The paper has post. Pre-norm adds one norm
     at the end of each stack."""
 
-    norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
-    """Number that layer norm adds to the variance."""
+    norm_kind: Literal["layer", "rms"] = setting("layer", kind="shape")
+    """Layer norm, or RMSNorm (Zhang and Sennrich 2019), which has neither mean nor bias."""
 
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", kind="use")
-    """Activation function in feed-forward layers. Swish is x times its sigmoid."""
+    norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
+    """Number that layer norm adds to the variance, and RMSNorm to the mean square."""
+
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = setting("relu", kind="use")
+    """Activation function in feed-forward layers. Swish (SiLU) is x times its sigmoid. `gelu_tanh` is the
+    approximation of gelu in T5."""
+
+    gated: bool = setting(False, kind="shape")
+    """Multiply the activation by a second projection of the input (Shazeer 2020). With swish it is SwiGLU,
+    with gelu GeGLU."""
+
+    feed_forward_bias: bool = setting(True, kind="shape")
+    """Biases in feed-forward layers."""
 
     decoder_history: Literal["attention", "ssru"] = setting("attention", kind="shape")
     """How a target token uses the tokens before it. Attention, or an SSRU (Kim et al. 2019): a gated sum that
     is cheaper in decoding. Marian's student models have it."""
 
-    positions: Literal["sinusoidal", "marian", "learned"] = setting("sinusoidal", kind="use")
+    positions: Literal["sinusoidal", "marian", "learned", "rotary", "relative"] = setting(
+        "sinusoidal", kind="use"
+    )
     """Kind of positional encoding. Sinusoids reach any length. In the paper, pair i has the frequency
     10000^(-2i / width). In Marian, fairseq and Tensor2Tensor ("marian") it is 10000^(-i / (width / 2 - 1)).
-    Learned positions end at `longest`."""
+    Learned positions end at `longest`. The last two act in self-attention, not in the embedding. "rotary"
+    turns channels i and i + d_k / 2 of queries and keys together (Su et al. 2021). "relative" adds a learned
+    bias to scores, by head and distance, as T5 does."""
 
     first_position: int = setting(0, least=0, most=2, kind="use")
     """Number of the first sinusoidal position. fairseq and M2M100 begin at 2."""
 
     longest: int = setting(1024, least=2, most=1_000_000, kind="shape", needs="model.positions=learned")
     """Number of learned positions."""
+
+    scale_embeddings: bool = setting(True, kind="use")
+    """Multiply embeddings by sqrt(width). The paper does, but T5 and rotary models of eole do not."""
 
     start: Literal["mark", "zeros"] = setting("mark", kind="use")
     """Decoder input before the first token. "mark" is the start token of the vocabulary. "zeros" is a vector
@@ -67,9 +85,10 @@ class ModelConfig:
     attention_bias: bool = setting(False, kind="shape")
     """Biases in the projections of attention. The paper has none."""
 
-    tie: Literal["all", "decoder", "none"] = setting("all", kind="shape")
+    tie: Literal["all", "decoder", "embeddings", "none"] = setting("all", kind="shape")
     """Sharing of the embedding and output matrices. "all": one matrix for both embeddings and the output
-    projection. "decoder": one for the target embedding and the output. "none": three."""
+    projection. "decoder": one for the target embedding and the output. "embeddings": one for both embeddings.
+    "none": three."""
 
     init: Literal["xavier", "smaller"] = setting("xavier", kind="training only")
     """Initial values of the matrices. Xavier: uniform within ±sqrt(6 / (inputs + outputs)), biases 0.
@@ -104,14 +123,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.positions != "learned" and changed(self, "longest"):
-            raise UserError("longest has no effect with sinusoidal positions. Set positions to learned.")
-        if self.positions == "learned" and self.first_position:
-            raise UserError("first_position has no effect with learned positions. Leave it out.")
+        _check_positions(self)
         if self.decoder_history == "ssru" and self.decoder_window:
             raise UserError("decoder_window has no effect with decoder_history=ssru. Leave it out.")
-        if self.positions == "marian" and self.width < 4:
-            raise UserError(f"width is {self.width}, but positions=marian needs at least 4.")
         if self.width % 2:
             raise UserError(f"width is {self.width}, but it must be even.")
         if self.width % self.heads and not (self.key_width and self.value_width):
@@ -134,6 +148,22 @@ class ModelConfig:
     def d_v(self) -> int:
         """Channels of a value in one head."""
         return self.value_width or self.width // self.heads
+
+
+def _check_positions(config: ModelConfig) -> None:
+    """Raise `UserError` for settings that have no effect with `config.positions`, or that it does not
+    support."""
+    kind, windows = config.positions, config.encoder_window or config.decoder_window
+    if kind != "learned" and changed(config, "longest"):
+        raise UserError(f"longest has no effect with {kind} positions. Set positions to learned.")
+    if kind not in ("sinusoidal", "marian") and config.first_position:
+        raise UserError(f"first_position has no effect with {kind} positions. Leave it out.")
+    if kind == "marian" and config.width < 4:
+        raise UserError(f"width is {config.width}, but positions=marian needs at least 4.")
+    if kind == "rotary" and config.d_k % 2:
+        raise UserError(f"a head has {config.d_k} key channels (key_width), but rotary positions need pairs.")
+    if kind == "relative" and windows:
+        raise UserError("encoder_window and decoder_window must be 0 with relative positions.")
 
 
 def disagreements(config: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:

@@ -18,7 +18,7 @@ def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, tar
     """
     d, heads = config.width, config.heads
     self_attention = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d  # q, k, v; output
-    feed_forward = 2 * d * config.feed_forward
+    feed_forward = (2 + config.gated) * d * config.feed_forward
     cross_target = cross_source = d * heads * (config.d_k + config.d_v)
     encoder = config.encoder_layers * (self_attention + feed_forward)
     history = 2 * d * d if config.decoder_history == "ssru" else self_attention

@@ -81,17 +81,20 @@ def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
 
 
 class Embedding(nn.Module):
-    """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared."""
+    """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared.
+
+    Rotary and relative positions are not added, as they act in self-attention.
+    """
 
     def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()
-        self.matrix, self.scale = matrix_VD, config.width**0.5
+        self.matrix, self.scale = matrix_VD, config.width**0.5 if config.scale_embeddings else 1.0
         self.drop = config.embedding_dropout
-        self.positions = (
-            LearnedPositions(config.longest, config.width)
-            if config.positions == "learned"
-            else Sinusoids(config.width, config.positions, config.first_position)
-        )
+        self.positions: LearnedPositions | Sinusoids | None = None
+        if config.positions == "learned":
+            self.positions = LearnedPositions(config.longest, config.width)
+        elif config.positions in ("sinusoidal", "marian"):
+            self.positions = Sinusoids(config.width, config.positions, config.first_position)
         self.narrow = config.residual_stream == "bf16"
 
     def forward(
@@ -99,11 +102,13 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
-        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left. If
+        If `zeroed` is True for a token, its embedding is zeros, so that only the position is left, if any. If
         `residual_stream` is "bf16", the result is bf16 under autocast to bf16.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
         if zeroed is not None:
             vectors = vectors.masked_fill(zeroed[..., None], 0.0)
-        out = dropout(vectors + self.positions(positions, longest), self.drop, self.training)
+        if self.positions:
+            vectors = vectors + self.positions(positions, longest)
+        out = dropout(vectors, self.drop, self.training)
         return out.to(torch.bfloat16) if self.narrow and autocast_dtype(out.device) == torch.bfloat16 else out

@@ -68,6 +68,9 @@ class Step:
     source_seen: Tensor
     """[B, S]: True for real source tokens, False for padding."""
 
+    waves_RK: Tensor | None = None
+    """The sinusoids of the rows' positions, for rotary positions only. See `projections.turned`."""
+
     def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
         """Add one layer's attention weights over the source to `coverage` in place, if it is not None."""
         if self.coverage is not None:

@@ -9,7 +9,8 @@ sentences. Suffixes of names are the axes of a tensor:
 - H heads, K channels of a head's queries and keys (d_k), V channels of a head's values (d_v).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,14 @@ from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_newest, attend_projected
 from nmt_cli.attention.options import Options
-from nmt_cli.attention.projections import Heads, by_head, parts_of
+from nmt_cli.attention.projections import Heads, by_head, parts_of, turned
 from nmt_cli.attention.reference import weights
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
+from nmt_cli.model.embedding import Sinusoids
 from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.pointwise.dispatch import relu_linear
+from nmt_cli.model.self_positions import RelativeBias, SelfPositions
 from nmt_cli.ragged import Layout
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
@@ -43,6 +46,12 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
+def norm_of(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """Create the norm that `config.norm_kind` names."""
+    kind = nn.LayerNorm if config.norm_kind == "layer" else nn.RMSNorm
+    return kind(config.width, eps=config.norm_epsilon)
+
+
 class Residual(nn.Module):
     """The residual connection around a sub-layer, with dropout and layer norm.
 
@@ -51,7 +60,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.norm = norm_of(config)
         self.post = config.norm == "post"
         self.drop = config.residual_dropout
 
@@ -67,9 +76,9 @@ class Residual(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head self-attention within each sentence. If `causal`, a token does not see later tokens."""
 
-    def __init__(self, config: ModelConfig, *, causal: bool) -> None:
+    def __init__(self, config: ModelConfig, positions: SelfPositions | None = None, *, causal: bool) -> None:
         super().__init__()
-        self.heads = Heads(config.heads, config.d_k, config.d_v)
+        self.heads, self.positions = Heads(config.heads, config.d_k, config.d_v), positions
         outputs = [config.heads * width for width in (config.d_k, config.d_k, config.d_v)]
         gain = INPUT_GAINS[config.init]
         self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias, gain=gain)
@@ -81,22 +90,36 @@ class SelfAttention(nn.Module):
         """Return [T, D]: the attention of each token within its sentence, projected back to D channels."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
-        options = Options(self.causal, self.window, drop, seed)
-        # Queries, keys and values of all heads in one matrix product.
-        projected = self.query_key_value(x_TD)
+        options = Options(self.causal, self.window, drop, seed, self._bias(layout))
+        projected = self._projected(x_TD, layout)
         mixed_THV = attend_projected([projected], self.heads, layout, layout, options)
         out: Tensor = self.output(mixed_THV.flatten(1))
         return out
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
         """Return for each sentence the attention weights [H, queries, keys], without dropout."""
-        query, key, _ = parts_of([self.query_key_value(x_TD)], self.heads)
-        return weights(query, key, layout, layout, Options(self.causal, self.window))
+        query, key, _ = parts_of([self._projected(x_TD, layout)], self.heads)
+        options = Options(self.causal, self.window, bias_HD=self._bias(layout))
+        return weights(query, key, layout, layout, options)
+
+    def _projected(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """Return queries, keys and values of all heads, by one matrix product, with rotary positions."""
+        projected: Tensor = self.query_key_value(x_TD)
+        if not isinstance(self.positions, Sinusoids):
+            return projected
+        return turned(projected, self.heads, self.positions(layout.positions, layout.longest))
+
+    def _bias(self, layout: Layout) -> Tensor | None:
+        """Return the bias of scores by distance, or None without relative positions."""
+        return self.positions.whole(layout.longest) if isinstance(self.positions, RelativeBias) else None
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """Store the newest tokens in `cache`. Return [R, D]: the attention of each over its hypothesis."""
+        projected = self.query_key_value(x_RD)
+        if step.waves_RK is not None:
+            projected = turned(projected, self.heads, step.waves_RK)
         mixed_RC = attend_newest(
-            self.query_key_value(x_RD), self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
+            projected, self.heads, step.nodes_RH, cache.own_keys, cache.own_values, step.own
         )
         out: Tensor = self.output(mixed_RC)
         return out
@@ -194,21 +217,44 @@ def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
     return new_TD
 
 
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "swish": F.silu,
+}
+"""The function of each `activation`."""
+
+
 class FeedForward(nn.Module):
-    """The position-wise feed-forward layer: linear, activation, linear. All tokens share the weights."""
+    """The position-wise feed-forward layer: linear, activation, linear. All tokens share the weights.
+
+    If gated, the first linear layer has two projections: the activation of the first times the second.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        # By default PyTorch draws weights and biases within ±1 / sqrt(inputs), which is `init=smaller`.
-        linear = projection if config.init == "xavier" else nn.Linear
-        self.inner = linear(config.width, config.feed_forward, bias=True)
-        self.outer = linear(config.feed_forward, config.width, bias=True)
-        self.activation = {"relu": None, "gelu": F.gelu, "swish": F.silu}[config.activation]
+        inner, outer = [config.feed_forward] * (1 + config.gated), config.width
+        bias = config.feed_forward_bias
+        if config.init == "xavier":
+            self.inner = projection(config.width, *inner, bias=bias)
+            self.outer = projection(config.feed_forward, outer, bias=bias)
+        else:
+            # By default PyTorch draws weights and biases within ±1 / sqrt(inputs), which is `init=smaller`.
+            self.inner = nn.Linear(config.width, sum(inner), bias=bias)
+            self.outer = nn.Linear(config.feed_forward, outer, bias=bias)
+        self.activation, self.gated = ACTIVATIONS[config.activation], config.gated
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., D] for `x` [..., D]. Dropout follows the activation, in training only."""
-        activated_F = self.activation(self.inner(x)) if self.activation else relu_linear(x, self.inner)
+        if self.gated:
+            gate_F, value_F = self.inner(x).chunk(2, -1)
+            activated_F = self.activation(gate_F) * value_F
+        elif self.activation is F.relu:
+            activated_F = relu_linear(x, self.inner)
+        else:
+            activated_F = self.activation(self.inner(x))
         activated_F = dropout(activated_F, self.drop, self.training)
         out: Tensor = self.outer(activated_F)
         return out

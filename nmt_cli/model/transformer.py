@@ -8,6 +8,7 @@ channels, V entries of the target vocabulary.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -17,9 +18,10 @@ from torch.nn import functional as F
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.embedding import Embedding, embedding_matrix
+from nmt_cli.model.embedding import Embedding, Sinusoids, embedding_matrix
 from nmt_cli.model.layer_cache import LayerCache, Step
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, Ssru
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, Ssru, norm_of
+from nmt_cli.model.self_positions import RelativeBias, SelfPositions, self_positions
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -30,9 +32,10 @@ BIAS_COLUMNS = 8
 class EncoderLayer(nn.Module):
     """One encoder layer: self-attention and a feed-forward layer."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, positions: SelfPositions | None = None) -> None:
         super().__init__()
-        self.attention, self.feed_forward = SelfAttention(config, causal=False), FeedForward(config)
+        self.attention = SelfAttention(config, positions, causal=False)
+        self.feed_forward = FeedForward(config)
         self.after_attention, self.after_feed_forward = Residual(config), Residual(config)
 
     def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
@@ -45,11 +48,11 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """One decoder layer: causal self-attention or an SSRU, attention to the source, feed-forward."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, positions: SelfPositions | None = None) -> None:
         super().__init__()
         has_ssru = config.decoder_history == "ssru"
         self.attention: Ssru | SelfAttention = (
-            Ssru(config) if has_ssru else SelfAttention(config, causal=True)
+            Ssru(config) if has_ssru else SelfAttention(config, positions, causal=True)
         )
         self.cross = CrossAttention(config)
         self.feed_forward = FeedForward(config)
@@ -75,11 +78,13 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """Create a random model. Raise `UserError` for tie=all without a `joint` vocabulary of both sides."""
+        """Create a random model. Raise `UserError` for one matrix of both embeddings without a `joint`
+        vocabulary of both sides."""
         super().__init__()
-        if config.tie == "all" and not joint:
+        has_own_source = config.tie not in ("all", "embeddings")
+        if not (has_own_source or joint):
             raise UserError(
-                "model.tie is all, but source and target have vocabularies of their own. "
+                f"model.tie is {config.tie}, but source and target have vocabularies of their own. "
                 "Set model.tie=decoder, or preprocess with --joint."
             )
         self.config = config
@@ -87,21 +92,26 @@ class Transformer(nn.Module):
         # The paper uses one matrix for both embeddings and the output projection (`tie=all`).
         entries = len(target)
         target_VD = embedding_matrix(entries, config.width)
-        has_own_source = config.tie != "all"
         source_VD = embedding_matrix(len(source), config.width) if has_own_source else target_VD
         self.source_embedding, self.target_embedding = (
             Embedding(config, source_VD),
             Embedding(config, target_VD),
         )
-        has_own_output = config.tie == "none"
+        has_own_output = config.tie in ("embeddings", "none")
         self.output_matrix = embedding_matrix(entries, config.width) if has_own_output else target_VD
         self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        # All layers of a stack share its relative positions.
+        self.encoder_positions = self_positions(config, causal=False)
+        self.decoder_positions = self_positions(config, causal=True)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(config, self.encoder_positions) for _ in range(config.encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(config, self.decoder_positions) for _ in range(config.decoder_layers)
+        )
         # Pre-norm normalises the output of the last sub-layer of each stack too.
         self.encoder_norm, self.decoder_norm = (
-            nn.LayerNorm(config.width, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
-            for _ in range(2)
+            norm_of(config) if config.norm == "pre" else nn.Identity() for _ in range(2)
         )
         # `decoding.fast.packed.pack` sets these to translate faster.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
@@ -176,7 +186,9 @@ class Transformer(nn.Module):
         """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
         Add `tokens_R` to `cache`: the newest tokens, or any token for an empty hypothesis. `rows_R` are the
         slots in use, ascending. Each hypothesis in use has fewer than `longest` tokens before the step."""
-        step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
+        positions, window = self.decoder_positions, self.config.decoder_window
+        relative = positions if isinstance(positions, RelativeBias) else None
+        step = cache.step(rows_R, window, self.output_matrix.dtype, relative)
         if self.few_rows and self.few_rows.can_step(step):
             out = self.few_rows.step(tokens_R, cache, step, longest)
         else:
@@ -184,7 +196,10 @@ class Transformer(nn.Module):
             # `Rows` adds dummy rows. Their results are not used.
             tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
             # Hypotheses of finished sentences may be longer than `longest`.
-            x_RD = self._embed_inputs(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
+            positions_R = cache.ages[sentences_R].clamp(max=longest - 1)
+            x_RD = self._embed_inputs(tokens_R, positions_R, longest)
+            if isinstance(positions, Sinusoids):
+                step = replace(step, waves_RK=positions(positions_R, longest))
             for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
                 x_RD = layer.step(x_RD, layer_cache, step)
             out = self.decoder_norm(x_RD[: len(rows_R)])

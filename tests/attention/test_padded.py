@@ -52,6 +52,37 @@ def test_cross_attention_is_the_definitions(
     assert_same(random_ragged(queries, keys, d_k=8, d_v=4), differentiate, drop=drop)
 
 
+@pytest.mark.parametrize("options", [{}, {"causal": True, "drop": 0.3}], ids=str)
+@pytest.mark.parametrize("longest_with_weights", [padded.LONG, 0], ids=["short", "long"])
+def test_a_bias_by_distance_is_added_to_the_scores(
+    longest_with_weights: int,
+    options: dict[str, Any],
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(padded, "LONG", longest_with_weights)
+    batch, bias = random_ragged([3, 0, 6, 1]), torch.randn(2, 17, dtype=torch.float64, requires_grad=True)
+    assert_same(batch, differentiate, bias_HD=bias.detach(), **options)
+    layout, chosen = batch[1], Options(seed=torch.tensor(11), bias_HD=bias, **options)
+    gradients = []
+    for attend in (padded.attend, reference.attend):
+        out = attend(*batch[0], layout, layout, chosen)
+        gradients.append(torch.autograd.grad(out.pow(3).sum(), bias)[0])
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+    assert gradients[0].abs().max() > 0.1
+
+
+def test_a_bias_moves_attention_to_the_chosen_distance() -> None:
+    layout, bias = Layout.of([4]), torch.zeros(1, 7)
+    bias[0, 2] = 100.0  # the key just before the query
+    value = torch.arange(4.0)[:, None, None]
+    out = padded.attend(
+        torch.zeros(4, 1, 2), torch.zeros(4, 1, 2), value, layout, layout, Options(bias_HD=bias)
+    )
+    assert out.flatten().tolist() == pytest.approx([1.5, 0.0, 1.0, 2.0])
+
+
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": 3, "drop": 0.2}], ids=str)
 def test_a_layout_may_be_padded_to_more_than_its_longest_segment(
     options: dict[str, Any], random_ragged: MakeBatch, differentiate: Differentiate

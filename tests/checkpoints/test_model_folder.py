@@ -47,9 +47,9 @@ def layers_counted() -> Iterator[list[object]]:
     built: list[object] = []
     begin = EncoderLayer.__init__
 
-    def counted(layer: EncoderLayer, config: ModelConfig) -> None:
+    def counted(layer: EncoderLayer, config: ModelConfig, positions: None) -> None:
         built.append(layer)
-        begin(layer, config)
+        begin(layer, config, positions)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EncoderLayer, "__init__", counted)

@@ -127,6 +127,7 @@ def _history(history: SelfAttention | Ssru, x_BTD: Tensor) -> Tensor:
 
 def _added(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
     norm = residual.norm
+    assert isinstance(norm, nn.LayerNorm)
     if not residual.post:
         return x + sublayer(F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps))
     return F.layer_norm(x + sublayer(x), x.shape[-1:], norm.weight, norm.bias, norm.eps)
@@ -162,7 +163,7 @@ def _mixed(query: Tensor, key: Tensor, value: Tensor, allowed_BTS: Tensor, heads
 
 
 def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
-    return _linear(layer.outer, (layer.activation or F.relu)(_linear(layer.inner, x)))
+    return _linear(layer.outer, layer.activation(_linear(layer.inner, x)))
 
 
 def _linear(linear: nn.Linear, x: Tensor) -> Tensor:

@@ -133,6 +133,7 @@ def test_post_norm_normalises_the_sum_and_pre_norm_the_input_of_the_sub_layer(ep
     post = filled(Residual(replace(CONFIG, norm_epsilon=epsilon)))
     pre = filled(Residual(replace(CONFIG, norm="pre", norm_epsilon=epsilon)))
     assert isinstance(post, Residual) and isinstance(pre, Residual)
+    assert isinstance(post.norm, nn.LayerNorm) and isinstance(pre.norm, nn.LayerNorm)
     x = tokens()
     assert (post(x, torch.sin) - normalised(x + x.sin(), post.norm, epsilon)).abs().max() < 1e-12
     assert (pre(x, torch.sin) - (x + normalised(x, pre.norm, epsilon).sin())).abs().max() < 1e-12

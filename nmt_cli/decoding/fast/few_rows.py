@@ -21,6 +21,7 @@ from nmt_cli.attention.cached import ROUND, Paths, whole_segments
 from nmt_cli.attention.projections import Heads
 from nmt_cli.decoding.fast.int8 import InBytes, product_of_few
 from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.layer_cache import Step
 from nmt_cli.model.layers import Residual, SelfAttention
@@ -67,7 +68,7 @@ class Stack:
             return None
         first = matrices_of_layers[0][0]
         attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
-        norms = [one.norm for layer in layers for one in _residuals(layer)]
+        norms = [cast(nn.LayerNorm, one.norm) for layer in layers for one in _residuals(layer)]
         ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, last_norm)]
         weights = kernels.Weights(
             matrices_LM=np.array([[one.blocks for one in matrices] for matrices in matrices_of_layers]),
@@ -99,9 +100,8 @@ class Stack:
         kernels, (heads, key_width, value_width) = self.kernels, self.heads
         (own_keys, _, source_keys, _), addresses, _ = caches
         vectors = self.embedding.matrix.detach().numpy()
-        positions = (
-            self.embedding.positions.table_for(torch.from_numpy(positions_R), longest).detach().numpy()
-        )
+        assert self.embedding.positions  # `has_compiled_layers`
+        table = self.embedding.positions.table_for(torch.from_numpy(positions_R), longest)
         x, out, y = np.empty((3, len(tokens_R), vectors.shape[1]), np.float32)
         wide, mixed = (
             np.empty((len(tokens_R), columns), np.float32) for columns in (self.widest, heads * value_width)
@@ -111,7 +111,9 @@ class Stack:
             caches,
             kernels.step,
             np.zeros((2, PHASES * len(self.weights.matrices_LM) + 1), np.int64),
-            kernels.Tokens(tokens_R, positions_R, vectors, positions, np.float32(self.embedding.scale)),
+            kernels.Tokens(
+                tokens_R, positions_R, vectors, table.detach().numpy(), np.float32(self.embedding.scale)
+            ),
             self.weights,
             kernels.Cache(
                 addresses_L4=addresses,
@@ -148,8 +150,8 @@ class FewRows:
 
     @staticmethod
     def of(model: Transformer) -> FewRows | None:
-        """Return the compiled form of a CPU model, or None if activation, kernels or weights do not suit."""
-        if not _readable(output := model.packed_output) or model.config.activation != "relu":
+        """Return the compiled form of a CPU model, or None if layers, kernels or weights do not suit."""
+        if not _readable(output := model.packed_output) or not has_compiled_layers(model.config):
             return None
         if not (kernels := compiled_kernels("decoding.fast")):
             return None
@@ -202,6 +204,12 @@ class FewRows:
             return self.output(decoded_RD)
         bias, no_scale = _bias(self.output), _scale(self.output)
         return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, 0)
+
+
+def has_compiled_layers(config: ModelConfig) -> bool:
+    """Return whether `compiled.step` knows the norm, the activation and the positions of the layers."""
+    plain = config.norm_kind == "layer" and config.activation == "relu" and not config.gated
+    return plain and config.positions not in ("rotary", "relative")
 
 
 def _matrices(layer: Layer) -> list[Matrix]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from types import ModuleType
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +60,8 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         and (kernels := compiled_kernels(POINTWISE))
     ):
         model.few_rows = FewRows.of(model)
-        _compile_norms(model, kernels)
+        if model.config.norm_kind == "layer":  # the kernels know no other norm
+            _compile_norms(model, kernels)
 
 
 def _copy_unpacked(model: Transformer) -> None:
@@ -88,7 +90,7 @@ class PackedResidual(nn.Module):
     def __init__(self, residual: Residual, kernels: ModuleType) -> None:
         super().__init__()
         self.kernels, self.post = kernels, residual.post
-        self.norm = _parts(residual.norm)
+        self.norm = _parts(cast(nn.LayerNorm, residual.norm))
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return [T, D]: `x` plus the output of `sublayer`, with a norm after both or before `sublayer`."""

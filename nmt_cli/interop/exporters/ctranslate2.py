@@ -47,6 +47,8 @@ def losses(model: Model) -> list[str]:
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
     messages = exported.model_losses(model.identity.config, any_epsilon=True)
+    if model.identity.config.positions in ("rotary", "relative"):
+        messages.append(f"model.positions is {model.identity.config.positions}")
     return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 

@@ -59,11 +59,11 @@ Written by `nmt export`. `nmt import` restores the original model.
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that `transformers` lacks, or []. Check settings by
-    `model_losses`. Require "sinusoidal" positions from 0, and one matrix for both sides if pre-norm."""
+    `model_losses`. Require "sinusoidal" positions from 0, and a supported `tie`."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
-    if config.norm == "pre" and config.tie != "all":
-        messages.append(f"model.tie is {config.tie} in a pre-norm model, which --format ctranslate2 supports")
+    if config.tie == "embeddings" or (config.norm == "pre" and config.tie != "all"):
+        messages.append(f"model.tie is {config.tie}, which --format ctranslate2 supports")
     return messages
 
 
@@ -155,7 +155,7 @@ def _described(config: ModelConfig) -> dict[str, Any]:
         **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), config.heads),
         **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), config.feed_forward),
         "d_model": config.width,
-        "activation_function": config.activation,
+        "activation_function": config.activation.replace("gelu_tanh", "gelu_pytorch_tanh"),
         "dropout": config.residual_dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,

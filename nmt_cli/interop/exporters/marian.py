@@ -64,7 +64,9 @@ def losses(model: Model) -> list[str]:
     messages = exported.model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:
         messages.append("model.start is mark")
-    return messages + (["model.activation is gelu"] if config.activation == "gelu" else [])
+    if config.tie == "embeddings":
+        messages.append("model.tie is embeddings")
+    return messages + ([f"model.activation is {config.activation}"] if "gelu" in config.activation else [])
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:

@@ -8,8 +8,9 @@ from nmt_cli.runtime.kernels.families import usable
 
 
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` with a bias or a module that replaces it."""
-    if not (usable("pointwise", x.device) and isinstance(linear, nn.Linear)):
+    """Return [..., F]: the ReLU of `linear`, an `nn.Linear` or a module that replaces it."""
+    has_bias = isinstance(linear, nn.Linear) and linear.bias is not None
+    if not (usable("pointwise", x.device) and isinstance(linear, nn.Linear) and has_bias):
         # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
     from nmt_cli.model.pointwise import fused  # Triton is missing on machines without a GPU
