@@ -65,6 +65,7 @@ OWNERS = {
     "wandb": "nmt_cli.training.tracking.trackers",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
+    "huggingface_hub": "nmt_cli.interop.hub",
     "starlette": "nmt_cli.serving.*",
     "h11": "nmt_cli.serving.connections",
     "uvicorn": "nmt_cli.serving.*",

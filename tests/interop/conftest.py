@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
 from itertools import chain
@@ -23,6 +23,7 @@ from nmt_cli.interop.importers.importing import read
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from tests.interop.fake_hub import FakeHub, Repository, served, used
 
 if TYPE_CHECKING:  # transformers takes seconds to load, even if none of its tests runs
     from transformers import MarianMTModel
@@ -43,6 +44,13 @@ SHAPE: dict[str, Any] = {
     **{"decoder_layers": 2, "decoder_ffn_dim": 48, "decoder_attention_heads": 4},
 }
 """Settings of small models of transformers."""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[FakeHub]:
+    """Return a Hub on this machine that downloads and uploads use, without a token."""
+    with served() as hub, used(hub.address, tmp_path / "cache"):
+        yield hub
 
 
 @pytest.fixture(scope="session")
@@ -105,6 +113,12 @@ def generated(
     tokens, end = [ids[1:] for ids in out.sequences.tolist()], model.config.eos_token_id
     translations = [ids[: ids.index(end)] if end in ids else None for ids in tokens]
     return list(zip(translations, scores, strict=True))
+
+
+def repository(folder: Path, **options: Any) -> Repository:
+    """Return a repository with the files in `folder`."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return Repository(files, **options)
 
 
 def assert_refused(source: Path | str, message: str = ".", options: ImportOptions | None = None) -> None:

@@ -1,12 +1,12 @@
 """Detect the toolkit of a model, and read the model."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind, in_words, remedy
 from nmt_cli.errors import UserError
+from nmt_cli.interop import hub
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import fairseq, huggingface, marian
@@ -14,8 +14,7 @@ from nmt_cli.interop.importers import fairseq, huggingface, marian
 SUPPORTED = (
     "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz or .zip of Marian, or a checkpoint of fairseq"
 )
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-NEEDED = ["*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model"]
+NEEDED = ["*.json", "*.safetensors", "*.spm", "*.model", "nmt-tokenizer/*"]
 """Files to download from the Hub. The pickled weights are downloaded only if there are no others."""
 
 BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
@@ -33,7 +32,7 @@ def read(source: str, options: ImportOptions) -> Foreign:
     settings that depend on it, with a note. Raise `UserError` if the download fails, or if nmt cannot express
     the model."""
     path = Path(source)
-    foreign = _read(path if path.exists() else _from_hub(source), options)
+    foreign = _read(path if path.exists() else _downloaded(source), options)
     search, notes = dict(foreign.search), [*foreign.notes]
     for (name, *dependent), (low, high) in BOUNDS.items():
         if not low <= (value := foreign.search.get(name, low)) <= high:
@@ -63,32 +62,9 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     raise UserError(f"{path} is not a model that nmt import supports. It takes {SUPPORTED}.")
 
 
-def _from_hub(name: str) -> Path:
-    """Download the model `name`, and return its folder. Prefer weights that are not pickled. Raise
-    `UserError` if `name` is not OWNER/MODEL, the download fails, or huggingface_hub is not installed."""
-    if not HUB_NAME.fullmatch(name):
-        raise UserError(
-            f"{name} does not exist. Name a model file or folder, or a model on the Hub such as owner/model."
-        )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise UserError(
-            f"{name} does not exist here. To download it from the Hub: pip install huggingface_hub."
-        ) from error
-    try:
-        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=NEEDED))
-        if not (folder / huggingface.WEIGHTS).is_file():
-            patterns = [*NEEDED, huggingface.PICKLED]
-            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
+def _downloaded(name: str) -> Path:
+    """Download the model `name` from the Hub, and return its folder. Prefer weights that are not pickled."""
+    folder = hub.download(name, NEEDED)
+    if (folder / huggingface.WEIGHTS).is_file():
         return folder
-    except FileNotFoundError as error:  # neither the Hub nor a copy on this machine
-        raise UserError(
-            f"{name} does not exist here, and the Hugging Face Hub cannot be reached. Check the network, or "
-            "name a downloaded folder."
-        ) from error
-    except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{name} does not exist here, and downloading it from the Hub failed ({first})."
-        ) from error
+    return hub.download(name, [*NEEDED, huggingface.PICKLED])

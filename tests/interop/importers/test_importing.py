@@ -1,8 +1,11 @@
 """`nmt import` on the command line: its output, its errors, and the use of its models."""
 
+import errno
 import json
 import os
+import re
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +24,14 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.foreign_settings import ForeignSettings
 from nmt_cli.interop.importers.importing import read
-from tests.interop.conftest import assert_mutations_refused, assert_refused, marian_folder, sentences
+from tests.interop.conftest import (
+    assert_mutations_refused,
+    assert_refused,
+    marian_folder,
+    repository,
+    sentences,
+)
+from tests.interop.fake_hub import FakeHub, Repository, used
 
 Nmt = Callable[..., CompletedProcess[str]]
 
@@ -202,48 +212,74 @@ def test_an_average_of_imported_models_has_their_search_settings(theirs: Path, t
         assert common_search(parts) == {}
 
 
-class Hub:
-    """Replaces downloads from the Hub, and records the arguments."""
-
-    def __init__(self, folder: Path | None, error: type[OSError] = OSError) -> None:
-        self.folder, self.error, self.asked = folder, error, list[Any]()
-
-    def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
-        self.asked.append((name, allow_patterns))
-        if not self.folder:
-            raise self.error("no space left\nand more")
-        return str(self.folder)
-
-
 @pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickled"])
-def test_a_name_on_the_hub_gives_the_model_of_the_folder(
-    pickled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_on_the_hub_gives_the_model_of_the_folder(pickled: bool, tmp_path: Path, hub: FakeHub) -> None:
     """Pickled weights are downloaded only if there are no others."""
     marian_folder(tmp_path / "theirs", pickled=pickled)
-    hub = Hub(tmp_path / "theirs")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    hub.repositories["Helsinki-NLP/opus-mt-en-fr"] = repository(tmp_path / "theirs")
+    if not pickled:
+        hub.repositories["Helsinki-NLP/opus-mt-en-fr"].files["pytorch_model.bin"] = b"not needed"
     model = read("Helsinki-NLP/opus-mt-en-fr", ImportOptions())
     expected = read(str(tmp_path / "theirs"), ImportOptions())
     assert model.tokenizers.fingerprint == expected.tokenizers.fingerprint
-    assert {name for name, _ in hub.asked} == {"Helsinki-NLP/opus-mt-en-fr"}
-    assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True][: 1 + pickled]
+    downloaded = {line.rsplit("/", 1)[1] for line in hub.requests if line.startswith("GET /Helsinki")}
+    assert ("pytorch_model.bin" in downloaded) == pickled
+    assert {"config.json", "source.spm", "target.spm"} <= downloaded
 
 
 @pytest.mark.parametrize(
-    ("hub", "message"),
+    ("name", "token", "message"),
     [
-        (None, "pip install huggingface_hub"),
-        (Hub(None), r"downloading it .* failed \(no space left\)"),
-        (Hub(None, FileNotFoundError), r"Hub cannot be reached\. Check the network"),
+        (
+            "owner/none",
+            "",
+            "there is no {}/owner/none. Check the name. If it is private, log in: hf auth login.",
+        ),
+        ("owner/private", "", "there is no {}/owner/private. "),
+        (
+            "owner/gated",
+            "",
+            "it is gated. Accept its conditions at {}/owner/gated, then log in: hf auth login.",
+        ),
+        ("owner/none", "old", "the Hub does not accept the token. Log in again: hf auth login."),
+        ("owner/down", "", "{} cannot be reached. Check the network."),
     ],
-    ids=["not installed", "full disk", "offline"],
+    ids=["missing", "private", "gated", "old token", "down"],
 )
-def test_without_the_hub_the_error_names_the_remedy(
-    hub: Hub | None, message: str, monkeypatch: pytest.MonkeyPatch
+def test_a_model_that_the_hub_does_not_give_is_refused_with_the_remedy(
+    name: str, token: str, message: str, tmp_path: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert_refused("owner/model", message)
+    hub.repositories["owner/gated"] = Repository({"config.json": b"{}"}, gated=True)
+    hub.repositories["owner/private"] = Repository({"config.json": b"{}"}, private=True)
+    hub.failing["/api/models/owner/down"] = (503, {}, {})
+    monkeypatch.setenv("HF_TOKEN", token)
+    start = f"{name} does not exist here, and cannot be downloaded: "
+    assert_refused(name, re.escape(start + message.format(hub.address)))
+
+
+def test_without_the_network_or_the_client_the_error_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as bound:  # and not listening
+        bound.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with used(address, tmp_path):
+            message = (
+                f"owner/model does not exist here, and cannot be downloaded: {address} cannot be reached"
+            )
+            assert_refused("owner/model", message)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert_refused("owner/model", r"To download it from the Hub: pip install huggingface_hub\.")
+
+
+def test_a_full_disk_is_reported(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["owner/model"] = Repository({"config.json": b"{}"})
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.snapshot_download", full)
+    assert_refused("owner/model", r"cannot be downloaded: \[Errno 28\] No space left on device: 'model'\.")
 
 
 def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_path: Path) -> None:
