@@ -212,13 +212,13 @@ class Model:
         '1\\n00:00:01,000 --> 00:00:02,000\\nOne\\nis.\\n'
         """
         from nmt_cli.text.formats import blocks_of
-        from nmt_cli.translation.document import TranslatedSentence, cut
+        from nmt_cli.translation.document import cut
 
         document = cut(blocks_of(text, form), self.sentences)
         sentences, aligned, texts = document.sentences, document.has_tags, []
         for one in self.translations(sentences, search, aligned=aligned, glossary=glossary):
             report(one)
-            texts.append(TranslatedSentence(one.checked_text, one.shares_TS))
+            texts.append((one.checked_text, one.shares))
         return document.translated(texts, self.joined)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from nmt_cli.serving.texts.files import Files
 from nmt_cli.serving.texts.glossaries import Glossaries
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
+from nmt_cli.translation.text.unit_shares import composed
 from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
@@ -163,10 +164,8 @@ async def _translations(documents: Documents, models: Sequence[Model]) -> AsyncG
 
 def _through_pivot(first: Translation, last: Translation) -> Translation:
     """Return `last`, the translation of `first`, with the alignment and the confidence of both steps."""
-    shares_TS = last.shares_TS
-    if shares_TS is not None and first.shares_TS is not None:
-        shares_TS = shares_TS @ first.shares_TS
-    return replace(last, shares_TS=shares_TS, confidence=first.confidence * last.confidence)
+    shares = composed(first.shares, last.shares)
+    return replace(last, shares=shares, confidence=first.confidence * last.confidence)
 
 
 def _search(model: Model, alternatives: int) -> SearchConfig | None:

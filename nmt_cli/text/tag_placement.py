@@ -2,13 +2,10 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
 from operator import itemgetter
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nmt_cli.text.markup import Element
 
@@ -23,28 +20,15 @@ UNIT = re.compile(rf"[{SPACELESS}]|{WORD}(?:[-'’.,:/@&_]+{WORD})*|[^\s{SPACELE
 THRESHOLD = 0.6
 """A target unit belongs to an element if it attends to the element with more than this share."""
 
-MIN_SHARE = 0.05
-"""An element is empty in the translation if no unit there has this share in its source units."""
+MIN_SHARE = 0.01
+"""Smaller shares are left out."""
 
-Shares = NDArray[np.float32]
-"""[target units, source units]: the share of each source unit in the attention of each target unit. A row may
-sum to less than 1, since the model may attend to the end of the source."""
+Shares = Sequence[Mapping[int, float]]
+"""For each target unit, the shares of source units in its attention. They may sum to less than 1, since the
+model may attend to the end of the source."""
 
 Span = tuple[int, int]
 """The first index, and the last index + 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlignedPart:
-    """The alignment of a sentence, as part of a longer text."""
-
-    source: int
-    """Index of the sentence's first source unit in the text."""
-
-    target: int
-    """Index of the first unit of its translation."""
-
-    shares_TS: Shares
 
 
 def units(text: str) -> list[Span]:
@@ -57,22 +41,20 @@ def placed(
     source: str,
     elements: Sequence[Element],
     target: str,
-    parts: Sequence[AlignedPart],
+    shares: Shares,
     escape: Callable[[str], str] = str,
 ) -> str:
     """Return the translation `target` of `source` with the tags of all `elements` of `source`.
 
-    `parts` has the alignments of all sentences, in order. `escape` prepares text for markup. Each element
-    covers the run of target units with the highest sum of share - `THRESHOLD`, inside its parent and
-    outside its siblings. An element of all units of its parent covers all units of its parent. Tags
-    inside a word stay there if the translation has the same word. An element without units is before the
-    unit that follows it. The result without tags, and without elements whose content stays, is always
-    `target`.
+    `escape` prepares text for markup. Each element covers the run of target units with the highest sum of
+    share - `THRESHOLD`, inside its parent and outside its siblings. An element of all units of its parent
+    covers all units of its parent. Tags inside a word stay there if the translation has the same word. An
+    element without units is before the unit that follows it. The result without tags, and without elements
+    whose content stays, is always `target`.
     """
-    sides = _Side(source, units(source)), _Side(target, units(target))
     cuts = sorted({offset for one in elements for offset in _offsets(one)})
-    page = _Page(*_split_words(*sides, parts, cuts), escape)
-    return page.filled(elements, (0, len(page.source.spans)), (0, len(page.target.spans)), (0, len(target)))
+    page = _Page(source, target, *_split_words(source, target, shares, cuts), escape)
+    return page.filled(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
 
 
 def _offsets(element: Element) -> Iterator[int]:
@@ -82,178 +64,128 @@ def _offsets(element: Element) -> Iterator[int]:
         yield from _offsets(child)
 
 
-class _Side:
-    """A text and its units."""
-
-    def __init__(self, text: str, spans: Sequence[Span]) -> None:
-        self.text, self.spans = text, spans
-        self.starts = [start for start, _ in spans]
-        self.ends = [end for _, end in spans]
-        self.words = [text[start:end] for start, end in spans]
-
-    def covered(self, start: int, end: int) -> Span:
-        """Return the units of `text[start:end]`, also those only in part. Without units, return the next one
-        as an empty span."""
-        first = bisect_right(self.ends, start)
-        return first, max(first, bisect_left(self.starts, end)) if end > start else first
-
-    def split(self, inner: Mapping[int, Sequence[int]]) -> tuple["_Side", NDArray[np.int64]]:
-        """Return this text with each unit in `inner` split after its first n characters, for each n in the
-        value. Return also the new number of each old unit, and last the new count of units."""
-        pieces = []
-        for unit, (start, end) in enumerate(self.spans):
-            bounds = [start, *(start + offset for offset in inner.get(unit, ())), end]
-            pieces.append(list(pairwise(bounds)))
-        numbers = np.cumsum([0, *map(len, pieces)])
-        return _Side(self.text, [span for spans in pieces for span in spans]), numbers
-
-
 def _split_words(
-    source: _Side, target: _Side, parts: Sequence[AlignedPart], cuts: Sequence[int]
-) -> tuple[_Side, _Side, Sequence[AlignedPart]]:
-    """Split source words at the characters `cuts`, with the target words that repeat them. Each piece of such
-    a target word attends only to its piece of the source word. Return both sides and all alignments."""
-    inner: dict[int, list[int]] = {}  # the cuts inside each source unit to split, from its start
-    twins: list[dict[int, int]] = []  # for each part, source units by target unit
-    for part in parts:
-        twins.append({})
-        columns = range(part.source, part.source + part.shares_TS.shape[1])
-        for unit in columns if part.shares_TS.size else ():
-            start, end = source.spans[unit]
-            inside = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
-            twin = part.target + int(part.shares_TS[:, unit - part.source].argmax()) if inside else -1
-            if inside and twin not in twins[-1] and target.words[twin] == source.words[unit]:
-                twins[-1][twin], inner[unit] = unit, [cut - start for cut in inside]
-    if not inner:
-        return source, target, parts
-    new_source, new_S = source.split(inner)
-    new_target, new_T = target.split({twin: inner[unit] for own in twins for twin, unit in own.items()})
-    return new_source, new_target, [_split_part(*one, new_S, new_T) for one in zip(parts, twins, strict=True)]
+    source: str, target: str, shares: Shares, cuts: Sequence[int]
+) -> tuple[list[Span], list[Span], Shares]:
+    """Return the units of `source` and `target`, and their shares. A source word is split at the `cuts` in it
+    if a target word that attends to it most is equal. That word is split too, and its pieces correspond."""
+    pieces_S, pieces_T = ([[span] for span in units(text)] for text in (source, target))
+    twins: dict[int, int] = {}  # source units by target unit
+    for unit_T, row in enumerate(shares):
+        unit_S = max(row, key=row.__getitem__, default=0)
+        ((start, end), *split), ((begin, stop), *_) = pieces_S[unit_S], pieces_T[unit_T]
+        inside = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
+        if inside and not split and source[start:end] == target[begin:stop]:
+            twins[unit_T] = unit_S
+            pieces_S[unit_S] = [*pairwise([start, *inside, end])]
+            pieces_T[unit_T] = [
+                (begin + one - start, begin + other - start) for one, other in pieces_S[unit_S]
+            ]
+    first = [*accumulate(map(len, pieces_S), initial=0)]
+    rows: list[Mapping[int, float]] = []
+    for unit_T, row in enumerate(shares):
+        if unit_T in twins:
+            rows += [{first[twins[unit_T]] + n: 1.0} for n in range(len(pieces_T[unit_T]))]
+        else:
+            rows.append({first[unit_S]: share for unit_S, share in row.items()})
+    return [*chain(*pieces_S)], [*chain(*pieces_T)], rows
 
 
-def _split_part(
-    part: AlignedPart, twins: Mapping[int, int], new_S: NDArray[np.int64], new_T: NDArray[np.int64]
-) -> AlignedPart:
-    """Return the alignment after the split of words. `twins` has source units by equal target unit. `new_S`
-    and `new_T` have the new number of each old unit, and last the new count of units."""
-    rows, columns = part.shares_TS.shape
-    counts_S = np.diff(new_S[part.source : part.source + columns + 1])
-    counts_T = np.diff(new_T[part.target : part.target + rows + 1])
-    shares_TS: Shares = np.repeat(part.shares_TS / counts_S.astype(np.float32), counts_S, axis=1)
-    shares_TS = np.repeat(shares_TS, counts_T, axis=0)
-    source, target = int(new_S[part.source]), int(new_T[part.target])
-    for twin, unit in twins.items():
-        row, column, count = new_T[twin] - target, new_S[unit] - source, new_T[twin + 1] - new_T[twin]
-        shares_TS[row : row + count] = 0
-        shares_TS[row : row + count, column : column + count] = np.eye(count)
-    return AlignedPart(source, target, shares_TS)
-
-
-@dataclass(frozen=True, slots=True)
 class _Page:
     """A source text, its translation, and their alignment."""
 
-    source: _Side
-    target: _Side
-    parts: Sequence[AlignedPart]
-    escape: Callable[[str], str]
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        spans_S: Sequence[Span],
+        spans_T: Sequence[Span],
+        shares: Shares,
+        escape: Callable[[str], str],
+    ) -> None:
+        self.target, self.spans_S, self.spans_T, self.escape = target, spans_S, spans_T, escape
+        self.marks_S = [MARK.match(source, start) is not None for start, _ in spans_S]
+        self.marks_T = [MARK.match(target, start) is not None for start, _ in spans_T]
+        self.targets: list[dict[int, float]] = [{} for _ in spans_S]
+        for unit_T, row in zip(range(len(spans_T)), shares, strict=False):
+            for unit_S, share in row.items():
+                self.targets[unit_S][unit_T] = share
+        # For each source unit, the target unit that attends most to it, or else to a later source unit.
+        self.following = [len(spans_T)]
+        for own in reversed(self.targets):
+            self.following.append(max(own, key=own.__getitem__, default=self.following[-1]))
+        self.following.reverse()
 
     def filled(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> str:
         """Return these `characters` of the translation with `elements`: the children of an element that
         covers the source units `inside` and the target units `room`."""
-        spans: dict[int, Span] = {}  # the target units by number of the element
-        free = [room]
-        covered = [self.source.covered(one.start, one.end) for one in elements]
+        covered = [self._covered(one) for one in elements]
+        runs: dict[int, Span] = {}  # the target units of elements by number
+        free = set(range(*room))
         for number in sorted(range(len(elements)), key=lambda n: covered[n][1] - covered[n][0]):
-            whole = covered[number] == inside and free == [room]
-            first, last = room if whole else self._best_run(covered[number], free)
-            if covered[number][0] < covered[number][1] and first < last:
-                spans[number] = first, last
-                _remove(free, (first, last))
-        taken = sorted(spans.values())
+            is_whole = covered[number] == inside and not runs
+            run = room if is_whole else self._best_run(covered[number], free)
+            if run[0] < run[1]:
+                runs[number] = run
+                free.difference_update(range(*run))
+        starts = {unit: first for first, last in runs.values() for unit in range(first, last)}
         for number in range(len(elements)):
-            if number not in spans:
-                at = self._place(covered[number][0], inside, room, taken)
-                spans[number] = at, at
+            if number not in runs:
+                unit = covered[number][0]
+                at = self.following[unit] if unit < inside[1] else room[1]
+                at = starts.get(at, at) if room[0] <= at < room[1] else room[1]
+                runs[number] = at, at
         text, position = [], characters[0]
-        for number in sorted(spans, key=lambda n: (spans[n], n)):
-            first, last = spans[number]
-            start = self.target.starts[first] if first < room[1] else characters[1]
-            end = self.target.ends[last - 1] if first < last else start
-            element = elements[number]
+        for number in sorted(runs, key=lambda n: (runs[n], n)):
+            element, (first, last) = elements[number], runs[number]
+            start = self.spans_T[first][0] if first < room[1] else characters[1]
+            end = self.spans_T[last - 1][1] if first < last else start
             content = self.filled(element.children, covered[number], (first, last), (start, end))
-            between = self.escape(self.target.text[position:start])
-            around = (
-                self.target.text[start - 1 : start] if start else " ",
-                self.target.text[end : end + 1] or " ",
-            )
-            before, after = (
-                " " * (spaced and not character.isspace())
-                for spaced, character in zip(element.spaced, around, strict=True)
-            )
+            before = " " * (element.spaced[0] and not self._is_space(start - 1))
+            after = " " * (element.spaced[1] and not self._is_space(end))
+            between = self.escape(self.target[position:start])
             text += [between, before, element.opening, content, element.closing, after]
             position = end
-        return "".join([*text, self.escape(self.target.text[position : characters[1]])])
+        return "".join([*text, self.escape(self.target[position : characters[1]])])
 
-    def _shares(self, covered: Span) -> tuple[int, list[float]]:
-        """Return the share of these source units in the attention of each target unit of their sentences, and
-        the index of the first target unit."""
-        first = max(0, bisect_right(self.parts, covered[0], key=lambda part: part.source) - 1)
-        last = bisect_left(self.parts, max(covered[1], covered[0] + 1), key=lambda part: part.source)
-        shares: list[float] = []
-        for part in self.parts[first:last]:
-            columns = part.shares_TS[:, max(0, covered[0] - part.source) : covered[1] - part.source]
-            shares += columns.sum(1).tolist()
-        return self.parts[first].target if shares else 0, shares
+    def _covered(self, element: Element) -> Span:
+        """Return the source units of `element`, also those only in part. Without units, return the next one
+        as an empty span."""
+        first = bisect_right(self.spans_S, element.start, key=lambda span: span[1])
+        last = bisect_left(self.spans_S, element.end, key=lambda span: span[0])
+        return first, max(first, last) if element.start < element.end else first
 
-    def _best_run(self, covered: Span, free: Sequence[Span]) -> Span:
-        """Return the run of target units with the highest sum of share - `THRESHOLD`, inside one of the
-        `free` runs. It has no punctuation mark at an end where the source has none. Without a unit of at
-        least `MIN_SHARE`, return an empty run."""
-        offset, shares = self._shares(covered)
-        has_word = not all(MARK.fullmatch(word) for word in self.source.words[covered[0] : covered[1]])
-        best, run = MIN_SHARE - THRESHOLD, (0, 0)
-        index = max(0, bisect_right(free, (offset, len(self.target.spans))) - 1)
-        while index < len(free) and free[index][0] < offset + len(shares):
-            first, last = max(offset, free[index][0]), min(offset + len(shares), free[index][1])
-            total, begin = -1.0, first
-            for unit in range(first, last):
-                if total <= 0:
-                    total, begin = 0.0, unit
-                # A mark between two words belongs to both or neither, whatever it attends to.
-                if not has_word or not MARK.fullmatch(self.target.words[unit]):
-                    total += shares[unit - offset] - THRESHOLD
-                    best, run = max((best, run), (total, (begin, unit + 1)), key=itemgetter(0))
-            index += 1
-        return self._without_marks(run, covered)
+    def _best_run(self, covered: Span, free: Collection[int]) -> Span:
+        """Return the run of target units in `free` with the highest sum of share - `THRESHOLD`. At an end, it
+        has punctuation marks only if the source units `covered` have. Without shares, it is empty."""
+        shares: dict[int, float] = defaultdict(float)
+        for unit in range(*covered):
+            for target, share in self.targets[unit].items():
+                if target in free:
+                    shares[target] += share
+        only_marks = all(self.marks_S[slice(*covered)])
+        best, run = -THRESHOLD, (0, 0)
+        total, begin = 0.0, 0
+        for unit in range(min(shares), max(shares) + 1) if shares else ():
+            if unit not in free:
+                total = 0.0
+            # A mark between two words belongs to both or neither, whatever it attends to.
+            elif only_marks or not self.marks_T[unit]:
+                total, begin = (total, begin) if total > 0 else (0.0, unit)
+                total += shares[unit] - THRESHOLD
+                best, run = max((best, run), (total, (begin, unit + 1)), key=itemgetter(0))
+        return run if only_marks or run == (0, 0) else self._with_marks(run, covered, free)
 
-    def _without_marks(self, run: Span, covered: Span) -> Span:
-        """Return the target units `run` without punctuation marks at an end where the source units `covered`
-        have none. At least one unit stays."""
+    def _with_marks(self, run: Span, covered: Span, free: Collection[int]) -> Span:
+        """Return `run` with the marks in `free` beside it, if marks are at that end of the source units
+        `covered`."""
         first, last = run
-        if first < last:
-            marks = [bool(MARK.fullmatch(self.source.words[unit])) for unit in (covered[0], covered[1] - 1)]
-            while last - first > 1 and not marks[1] and MARK.fullmatch(self.target.words[last - 1]):
-                last -= 1
-            while last - first > 1 and not marks[0] and MARK.fullmatch(self.target.words[first]):
-                first += 1
+        while self.marks_S[covered[0]] and first - 1 in free and self.marks_T[first - 1]:
+            first -= 1
+        while self.marks_S[covered[1] - 1] and last in free and self.marks_T[last]:
+            last += 1
         return first, last
 
-    def _place(self, unit: int, inside: Span, room: Span, taken: Sequence[Span]) -> int:
-        """Return the target unit before which an element belongs that is before source unit `unit`. It is the
-        unit with the highest share, or the end of `room` if no unit of the parent follows. A run in `taken`
-        is not divided."""
-        offset, shares = self._shares((unit, unit + 1)) if unit < inside[1] else (0, [])
-        inner = range(max(room[0], offset), min(room[1], offset + len(shares)))
-        if not inner:
-            return room[1]
-        at = max(inner, key=lambda one: shares[one - offset])
-        before = bisect_right(taken, (at, at)) - 1
-        return taken[before][0] if before >= 0 and at < taken[before][1] else at
-
-
-def _remove(free: list[Span], span: Span) -> None:
-    """Remove `span` from the sorted runs `free`, one of which contains it."""
-    index = bisect_right(free, span[0], key=lambda run: run[0]) - 1
-    first, last = free[index]
-    free[index : index + 1] = [run for run in ((first, span[0]), (span[1], last)) if run[0] < run[1]]
+    def _is_space(self, index: int) -> bool:
+        """Return whether the character at `index` of the target is a space or outside of the text."""
+        return not 0 <= index < len(self.target) or self.target[index].isspace()

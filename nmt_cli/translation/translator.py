@@ -106,7 +106,7 @@ class Translation:
     failed: bool
     """Whether some sentence of the line did not fit into memory, even alone. Then there are no candidates."""
 
-    shares_TS: Shares | None = None
+    shares: Shares = ()
     """The alignment of the best candidate, if requested."""
 
     confidence: float = 0.0
@@ -225,11 +225,11 @@ class Translator:
         # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
         best = [] if failed or not ranked else list(zip(*ranked, strict=False))
         candidates = [self._candidate(line, parts) for parts in best]
-        shares_TS = None
+        shares: Shares = ()
         if candidates and line.sentences[0].aligned:
-            shares_TS = _shares(self.tokenizers, line, candidates[0])
+            shares = _shares(self.tokenizers, line, candidates[0])
             if not self._placeholders and not line.too_long:
-                text, shares_TS = with_placeholders(line.raw, candidates[0].text, shares_TS)
+                text, shares = with_placeholders(line.raw, candidates[0].text, shares)
                 candidates[0] = replace(candidates[0], text=text)
         raised: Sequence[Flag] = ()
         if hypotheses and not failed:
@@ -242,7 +242,7 @@ class Translator:
             confidence = self._calibration(confidence)
         if candidates and confidence < self.config.input.least_confidence:
             raised = (*raised, "unsure")
-        return Translation(line, candidates, raised, failed, shares_TS, confidence)
+        return Translation(line, candidates, raised, failed, shares, confidence)
 
     def _decoded(self, hypothesis: Hypothesis) -> str:
         return self.tokenizers.target.decode(hypothesis.tokens)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.text.formats import Format, blocks_of
-from nmt_cli.translation.document import TranslatedSentence, cut
+from nmt_cli.text.tag_placement import Shares
+from nmt_cli.translation.document import cut
 
 PO = """# a comment
 msgid ""
@@ -71,7 +72,7 @@ XLIFF = """<xliff version="1.2"><file source-language="en"><body>
 def upper(text: str, form: Format) -> str:
     """The translation into capital letters."""
     document = cut(blocks_of(text, form), lambda text: ([text], [""]))
-    texts = [TranslatedSentence(sentence.upper()) for sentence in document.sentences]
+    texts: list[tuple[str, Shares]] = [(sentence.upper(), []) for sentence in document.sentences]
     return document.translated(texts, lambda texts, spaces: "".join(texts))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from nmt_cli.text.markup import blocks
-from nmt_cli.text.tag_placement import AlignedPart, placed, units
+from nmt_cli.text.tag_placement import Shares, placed, units
 
 TAG = re.compile("<[^>]*>")
 
@@ -19,10 +19,9 @@ def words(text: str) -> list[str]:
     return [text[start:end] for start, end in units(text)]
 
 
-def aligned_by_spelling(source: str, target: str) -> list[AlignedPart]:
+def aligned_by_spelling(source: str, target: str) -> Shares:
     """Each target unit attends to the equal source units."""
-    shares = [[float(one == other) for other in words(source)] for one in words(target)]
-    return [AlignedPart(0, 0, np.array(shares, np.float32).reshape(len(shares), len(words(source))))]
+    return [{n: 1.0 for n, other in enumerate(words(source)) if one == other} for one in words(target)]
 
 
 def translated(document: str, target: str) -> str:
@@ -38,6 +37,8 @@ def translated(document: str, target: str) -> str:
         ("one <img> two three", "three two one", "three <img>two one"),
         ("one two <img>", "two one", "two one<img>"),
         ("<b>one</b>, two", "two, one.", "two, <b>one</b>."),
+        ("<b>one:</b> two", "one: two", "<b>one:</b> two"),
+        ("one <b>(two)</b> three", "(two) one three", "<b>(two)</b> one three"),
         ("H<sub>2</sub>O<sub>3</sub> is", "is H2O3", "is H<sub>2</sub>O<sub>3</sub>"),
         ("un<b>do</b>ne one", "one undone", "one un<b>do</b>ne"),
         ("<b>one</b> <i>two</i> three", "two three one", "<i>two</i> three <b>one</b>"),
@@ -59,8 +60,8 @@ def test_tags_follow_their_words(document: str, target: str, expected: str) -> N
 
 def test_a_word_is_not_placed_on_a_punctuation_mark() -> None:
     (block,) = blocks("<b>one</b> two")
-    shares = np.array([[0.9, 0.1], [0.3, 0.2]], np.float32)
-    assert placed(block.text, block.elements, ", zwei", [AlignedPart(0, 0, shares)]) == ", <b>zwei</b>"
+    shares = [{0: 0.9, 1: 0.1}, {0: 0.3, 1: 0.2}]
+    assert placed(block.text, block.elements, ", zwei", shares) == ", <b>zwei</b>"
 
 
 def test_a_text_without_tags_is_escaped() -> None:
@@ -69,10 +70,9 @@ def test_a_text_without_tags_is_escaped() -> None:
 
 def test_elements_of_several_sentences() -> None:
     (block,) = blocks("One <b>two. Three</b> four.")
-    parts = [AlignedPart(0, 0, np.eye(3, dtype=np.float32)), AlignedPart(3, 3, np.eye(3, dtype=np.float32))]
-    assert (
-        placed(block.text, block.elements, "Eins zwei. Drei vier.", parts) == "Eins <b>zwei. Drei</b> vier."
-    )
+    shares = [{n: 1.0} for n in range(6)]
+    expected = "Eins <b>zwei. Drei</b> vier."
+    assert placed(block.text, block.elements, "Eins zwei. Drei vier.", shares) == expected
 
 
 fragments = st.recursive(
@@ -91,9 +91,13 @@ def test_the_result_has_the_same_tags_and_the_same_text(document: str, target: s
     for block in blocks(document):
         if block.text:
             rows, columns = len(units(target)), len(units(block.text))
-            shares = random.dirichlet(np.full(columns + 1, 0.2), rows)[:, :columns].astype(np.float32)
-            parts = [AlignedPart(0, 0, shares)]
-            result = placed(block.text, block.elements, target, parts, lambda text: escape(text, quote=False))
+            shares = [
+                dict(enumerate(row[:-1]))
+                for row in random.dirichlet(np.full(columns + 1, 0.2), rows).tolist()
+            ]
+            result = placed(
+                block.text, block.elements, target, shares, lambda text: escape(text, quote=False)
+            )
             assert unescape(TAG.sub("", result)) == target
             assert sorted(TAG.findall(result)) == sorted(TAG.findall(block.raw))
             etree.fromstring(f"<root>{result}</root>")
@@ -103,6 +107,5 @@ def test_many_tags_take_linear_time() -> None:
     document = "<b>a</b> " * 20_000
     target = "b " * 20_000
     (block,) = blocks(document)
-    shares = np.eye(100, dtype=np.float32)
-    parts = [AlignedPart(n, n, shares) for n in range(0, 20_000, 100)]
-    assert placed(block.text, block.elements, target, parts).count("<b>") == 20_000
+    shares = [{n: 1.0} for n in range(20_000)]
+    assert placed(block.text, block.elements, target, shares).count("<b>") == 20_000

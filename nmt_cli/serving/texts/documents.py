@@ -11,8 +11,8 @@ from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.formats import Format, blocks_of
 from nmt_cli.text.markup import Block, blocks
-from nmt_cli.text.tag_placement import UNIT
-from nmt_cli.translation.document import Document, Join, TranslatedSentence
+from nmt_cli.text.tag_placement import UNIT, Shares
+from nmt_cli.translation.document import Document, Join
 from nmt_cli.translation.document import cut as cut_document
 from nmt_cli.translation.text.unit_shares import links
 from nmt_cli.translation.translator import Translation
@@ -108,8 +108,7 @@ class Documents:
     def alignment(self, number: int, translation: Translation) -> Alignment:
         """Return the alignment of sentence `number` with its `translation`, for a job with `alignment`."""
         source, target = UNIT.findall(self.sentences[number]), UNIT.findall(translation.text)
-        shares_TS = translation.shares_TS
-        return Alignment(source, target, [] if shares_TS is None else links(shares_TS))
+        return Alignment(source, target, links(translation.shares))
 
     def added(self, translations: Sequence[str]) -> str:
         """Return the text that the last of `translations` adds: separator and translation. The last sentence
@@ -128,7 +127,7 @@ class Documents:
             return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
         return self.join(translations, spaces)
 
-    def _texts(self, translations: Sequence[TranslatedSentence]) -> list[str]:
+    def _texts(self, translations: Sequence[tuple[str, Shares]]) -> list[str]:
         """Return the translated texts, given one translation for each sentence of all texts."""
         by_text = zip(self.texts, self._by_text(translations), strict=True)
         return [text.translated(own, self._joined) for text, own in by_text]
@@ -167,12 +166,11 @@ def _lines(text: str) -> tuple[list[str], list[str]]:
     return parts[::2], parts[1::2]
 
 
-def _ranked(translation: Translation, rank: int) -> TranslatedSentence:
-    """Return candidate `rank`, from 0, or the last candidate, or an empty text without candidates. Only the
-    best candidate has an alignment."""
+def _ranked(translation: Translation, rank: int) -> tuple[str, Shares]:
+    """Return candidate `rank`, from 0, or the last candidate, or an empty text without candidates, and the
+    alignment of the best candidate."""
     candidates = translation.candidates
-    text = candidates[min(rank, len(candidates) - 1)].text if candidates else ""
-    return TranslatedSentence(text, None if rank else translation.shares_TS)
+    return candidates[min(rank, len(candidates) - 1)].text if candidates else "", translation.shares
 
 
 def _mean_confidence(translations: Sequence[Translation]) -> float:

@@ -1,13 +1,14 @@
 """The alignment of the words of a line, from the attention of its subword tokens."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.text.placeholders import Values, restored
-from nmt_cli.text.tag_placement import Shares, units
+from nmt_cli.text.tag_placement import MIN_SHARE, Shares, units
 from nmt_cli.text.tokenizers import Tokenizers
 
 TINY = 1e-6
@@ -28,36 +29,58 @@ def unit_shares(
 
     `sentences` and `hypotheses` are their parts, and `values` has the placeholders of each. A target unit has
     the attention of its first token, which aligns better than its other tokens. A source unit has the sum
-    over its tokens, in relation to its sum over the translation. Without attention, all shares are 0.
+    over its tokens, in relation to its sum over the translation. Without attention, there are no shares.
     """
     spans_S, spans_T = units(line), units(translation)
-    shares_TS = np.zeros((len(spans_T), len(spans_S)), np.float32)
-    attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
-    if not shares_TS.size or len(attention) < len(hypotheses):
-        return shares_TS
     target = tokenizers.target
     sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
     ends_S = _ends(line, sources, values, tokenizers.source.decode)
     ends_T = _ends(translation, targets, values, lambda ids: target.restore(target.decode(ids)))
-    if not len(ends_S) or not len(ends_T):
-        return shares_TS
+    attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
+    if len(attention) < len(hypotheses) or not spans_S or not len(ends_S) or not len(ends_T):
+        return [{} for _ in spans_T]
     units_S = np.searchsorted(_starts(line, spans_S), [0, *ends_S[:-1]], "right") - 1
-    first_T = np.searchsorted(ends_T, _starts(translation, spans_T), "right")
-    rows_TS = _joined(attention)[np.minimum(first_T, len(ends_T) - 1)]
-    np.add.at(shares_TS.T, np.maximum(units_S, 0), rows_TS.T)
-    # Divided by the sum over the target, a unit that attracts attention everywhere counts less.
-    balanced_TS = shares_TS / np.maximum(shares_TS.sum(0), TINY)
-    scales_T = shares_TS.sum(1) / np.maximum(balanced_TS.sum(1), TINY)
-    scaled_TS: Shares = balanced_TS * scales_T[:, None]
-    return scaled_TS
+    first_T = np.searchsorted(ends_T[:-1], _starts(translation, spans_T), "right")
+    starts_S, starts_T = (np.cumsum([0, *map(len, parts)])[:-1] for parts in (sources, targets))
+    parts_S = np.split(np.maximum(units_S, 0), starts_S[1:])
+    parts_T = np.split(first_T, np.searchsorted(first_T, starts_T[1:]))
+    rows: list[Mapping[int, float]] = []
+    for part_TS, own_S, own_T, start in zip(attention, parts_S, parts_T, starts_T, strict=True):
+        numbers, columns = np.unique(own_S, return_inverse=True)
+        shares_TS = np.zeros((len(own_T), len(numbers)), np.float32)
+        np.add.at(shares_TS.T, columns, part_TS[own_T - start, :-1].T)
+        # Divided by the sum over the target, a unit that attracts attention everywhere counts less.
+        balanced_TS = shares_TS / np.maximum(shares_TS.sum(0), TINY)
+        balanced_TS *= (shares_TS.sum(1) / np.maximum(balanced_TS.sum(1), TINY))[:, None]
+        names = numbers.tolist()
+        rows += [
+            {unit: share for unit, share in zip(names, row, strict=True) if share >= MIN_SHARE}
+            for row in balanced_TS.tolist()
+        ]
+    return rows
 
 
-def links(shares_TS: Shares) -> list[list[int]]:
+def composed(first: Shares, second: Shares) -> Shares:
+    """Return the alignment of a source and the translation of its translation."""
+    rows = []
+    for row in second:
+        shares: dict[int, float] = defaultdict(float)
+        for unit, share in row.items():
+            for source, own in first[unit].items():
+                shares[source] += share * own
+        rows.append(shares)
+    return rows
+
+
+def links(shares: Shares) -> list[tuple[int, int]]:
     """Return the sorted pairs of a source unit and a target unit that are linked. A target unit is linked to
-    the source units of at least `MIN_LINKED`, or else to those of the highest share, unless it is 0."""
-    least_T = np.clip(shares_TS.max(1, initial=0.0), TINY, MIN_LINKED)
-    pairs: list[list[int]] = np.argwhere(np.greater_equal(shares_TS.T, least_T)).tolist()
-    return pairs
+    the source units of at least `MIN_LINKED`, or else to those of the highest share."""
+    return sorted(
+        (unit_S, unit_T)
+        for unit_T, row in enumerate(shares)
+        for unit_S, share in row.items()
+        if share >= min(MIN_LINKED, max(row.values()))
+    )
 
 
 def _ends(
@@ -88,14 +111,3 @@ def _starts(text: str, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     """Return the number of characters before each of `spans` in `text`, without spaces."""
     counts = np.cumsum([0, *(not character.isspace() for character in text)])
     return counts[[start for start, _ in spans]]
-
-
-def _joined(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return the attention of consecutive parts as one matrix, without the columns of the end marks."""
-    inner = [part[:, :-1] for part in parts]
-    joined = np.zeros((sum(len(part) for part in inner), sum(part.shape[1] for part in inner)), np.float32)
-    row = column = 0
-    for part in inner:
-        joined[row : row + len(part), column : column + part.shape[1]] = part
-        row, column = row + len(part), column + part.shape[1]
-    return joined
