@@ -14,14 +14,15 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import REAL
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.self_positions import BUCKETS
 from nmt_cli.text.tokenizers import Tokenizers
 
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
 
-TIED_BY = {TARGET: ("all", "decoder"), SOURCE: ("all",)}
-"""Values of `model.tie` that make an embedding equal to the output matrix."""
+TIED_BY = {TARGET: ("all", "decoder", "embeddings"), SOURCE: ("all",)}
+"""Values of `model.tie` that make an embedding equal to the output matrix, or to the source embedding."""
 
 MAX_ROWS = 1 << 24  # no vocabulary has more entries
 
@@ -81,7 +82,7 @@ def import_tensors(
 ) -> dict[str, Tensor]:
     """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
 
-    `tensors` have common names. Ignore embeddings that `config.tie` makes equal to the output matrix. Raise
+    `tensors` have common names. Ignore embeddings that `config.tie` makes equal to another matrix. Raise
     `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or of
     another shape.
     """
@@ -150,7 +151,7 @@ def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[Correspondence]:
     """Yield, for each tensor of our model, the other toolkits' tensors that form our tensor, with shapes.
-    Leave out embeddings tied to the output matrix. `source` and `target` are vocabulary sizes."""
+    Leave out tied embeddings. `source` and `target` are vocabulary sizes."""
     width = config.width
     yield Correspondence("output_matrix", {OUTPUT: (target, width)}, [1])
     if config.output_bias:
@@ -159,22 +160,33 @@ def correspondences(config: ModelConfig, source: int, target: int) -> Iterator[C
         yield Correspondence("source_embedding.matrix", {SOURCE: (source, width)}, [1])
     if config.tie == "none":
         yield Correspondence("target_embedding.matrix", {TARGET: (target, width)}, [1])
-    if config.positions == "learned":
-        for module, name in POSITIONS.items():
-            table = {f"{name}.weight": (config.longest, width)}
-            yield Correspondence(f"{module}.positions.table", table, [1])
+    yield from _of_positions(config)
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(layers):
             yield from _of_layer(config, stack, number)
     for stack in ("encoder", "decoder") if config.norm == "pre" else ():
-        for kind in ("weight", "bias"):
+        for kind in ("weight", "bias") if config.norm_kind == "layer" else ("weight",):
             yield Correspondence(f"{stack}_norm.{kind}", {f"{stack}.layer_norm.{kind}": (width,)}, [0])
+
+
+def _of_positions(config: ModelConfig) -> Iterator[Correspondence]:
+    """Yield the `Correspondence` of each tensor of learned or relative positions."""
+    if config.positions == "learned":
+        for module, name in POSITIONS.items():
+            table = {f"{name}.weight": (config.longest, config.width)}
+            yield Correspondence(f"{module}.positions.table", table, [1])
+    if config.positions == "relative":
+        for stack in ("encoder", "decoder"):
+            biases = {f"{stack}.relative_bias": (BUCKETS, config.heads)}
+            yield Correspondence(f"{stack}_positions.table", biases)
 
 
 def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspondence]:
     """Yield the `Correspondence` of each tensor in layer `number` of `stack`, "encoder" or "decoder". A bias
-    has an element per row of the weight."""
+    has an element per row of the weight. The activation applies to "fc1". If gated, "fc1_value" is the other
+    factor."""
     width, inner, biased = config.width, config.feed_forward, config.attention_bias
+    centred, fc_biased = config.norm_kind == "layer", config.feed_forward_bias
     keys, values = config.heads * config.d_k, config.heads * config.d_v
     modules: list[tuple[str, dict[str, list[int]], list[int], bool]] = []
     if stack == "decoder" and config.decoder_history == "ssru":  # instead of attention
@@ -185,16 +197,17 @@ def _of_layer(config: ModelConfig, stack: str, number: int) -> Iterator[Correspo
         joined |= {"self_attn.v_proj": [values, width]}
         modules.append(("attention.query_key_value", joined, [1], biased))
         modules.append(("attention.output", {"self_attn.out_proj": [width, values]}, [0], biased))
-    modules.append(("after_attention.norm", {"self_attn_layer_norm": [width]}, [0], True))
+    modules.append(("after_attention.norm", {"self_attn_layer_norm": [width]}, [0], centred))
     if stack == "decoder":
         joined = {"encoder_attn.k_proj": [keys, width], "encoder_attn.v_proj": [values, width]}
         modules.append(("cross.query", {"encoder_attn.q_proj": [keys, width]}, [1], biased))
         modules.append(("cross.key_value", joined, [1], biased))
         modules.append(("cross.output", {"encoder_attn.out_proj": [width, values]}, [0], biased))
-        modules.append(("after_cross.norm", {"encoder_attn_layer_norm": [width]}, [0], True))
-    modules.append(("feed_forward.inner", {"fc1": [inner, width]}, [1], True))
-    modules.append(("feed_forward.outer", {"fc2": [width, inner]}, [0], True))
-    modules.append(("after_feed_forward.norm", {"final_layer_norm": [width]}, [0], True))
+        modules.append(("after_cross.norm", {"encoder_attn_layer_norm": [width]}, [0], centred))
+    joined = {"fc1": [inner, width], "fc1_value": [inner, width]} if config.gated else {"fc1": [inner, width]}
+    modules.append(("feed_forward.inner", joined, [1], fc_biased))
+    modules.append(("feed_forward.outer", {"fc2": [width, inner]}, [0], fc_biased))
+    modules.append(("after_feed_forward.norm", {"final_layer_norm": [width]}, [0], centred))
     for ours, theirs, channel_axes, has_bias in modules:
         for kind, axes in (("weight", 2), ("bias", 1)) if has_bias else (("weight", 2),):
             prefix, used = f"{stack}.layers.{number}", [axis for axis in channel_axes if axis < axes]

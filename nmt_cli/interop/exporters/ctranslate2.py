@@ -12,6 +12,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import exported
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
+from nmt_cli.model.self_positions import FARTHEST
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 
@@ -26,6 +27,9 @@ KINDS: Mapping[Precision, str | None] = {"fp32": None, "fp16": "float16", "int8"
 """CTranslate2's name of each precision. None keeps the weights as they are."""
 
 PRECISIONS: Sequence[Precision] = (*KINDS,)
+ACTIVATIONS = {"gelu_tanh": "GELUTanh"}
+"""CTranslate2's names of activations that are not ours in capital letters."""
+
 README = """# A translation model for CTranslate2
 
     import ctranslate2, sentencepiece
@@ -42,13 +46,12 @@ entries of the vocabulary, but nmt does, so scores may differ by about 0.001 per
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that CTranslate2 lacks, or []. Check settings by
-    `model_losses`, except epsilon. Check that both sides have the same end token."""
+    `model_losses`. Check that values are as wide as keys, and that both sides have the same end token."""
     tokenizers = model.identity.tokenizers
     vocabularies = (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
     ends = {exported.named_entries(vocabulary)[vocabulary.end] for vocabulary in vocabularies}
-    messages = exported.model_losses(model.identity.config, any_epsilon=True)
-    if model.identity.config.positions in ("rotary", "relative"):
-        messages.append(f"model.positions is {model.identity.config.positions}")
+    config = model.identity.config
+    messages = exported.model_losses(config, modern=True, d_v=config.d_k)
     return messages + (["the two sides have different end tokens"] if len(ends) > 1 else [])
 
 
@@ -78,21 +81,35 @@ def filled(model: Transformer) -> Any:
     search never produces the bias `EXCLUDED_BIAS`. Raise `UserError` if CTranslate2 is not installed."""
     specs = _package().specs
     config = model.config
-    activation = getattr(specs.common_spec.Activation, config.activation.upper())
-    layers, pre = (config.encoder_layers, config.decoder_layers), config.norm == "pre"
-    spec = specs.TransformerSpec.from_config(layers, config.heads, pre_norm=pre, activation=activation)
+    options: dict[str, Any] = {
+        "pre_norm": config.norm == "pre",
+        "activation": specs.common_spec.Activation[
+            ACTIVATIONS.get(config.activation, config.activation.upper())
+        ],
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm_kind == "rms",
+        "relative_attention_bias": config.positions == "relative",
+        "rotary_dim": 0 if config.positions == "rotary" else None,  # 0 is all channels of a head
+        "rotary_interleave": False,
+        "head_dim": config.d_k if config.d_k * config.heads != config.width else None,
+    }
+    encoder = specs.transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options)
+    decoder = specs.transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options)
+    spec = specs.TransformerSpec(encoder, decoder)
     # CTranslate2 quantises the arrays in place, so it gets copies.
     tensors_by_name = {name: tensor.detach().numpy().copy() for name, tensor in weights(model).items()}
     output = tensors_by_name["output_matrix"]
-    target = tensors_by_name.get("target_embedding.matrix", output)
-    spec.encoder.embeddings[0].weight = tensors_by_name.get("source_embedding.matrix", target)
-    spec.decoder.embeddings.weight, spec.decoder.projection.weight = target, output
+    source = tensors_by_name.get("source_embedding.matrix", output)
+    tied = source if config.tie == "embeddings" else output
+    spec.encoder.embeddings[0].weight, spec.decoder.projection.weight = source, output
+    spec.decoder.embeddings.weight = tensors_by_name.get("target_embedding.matrix", tied)
     excluded = list(model.target_vocabulary.never)
     if excluded or "output_bias" in tensors_by_name:
         bias = tensors_by_name.get("output_bias", numpy.zeros(len(output), numpy.float32)).copy()
         bias[excluded] = exported.EXCLUDED_BIAS
         spec.decoder.projection.bias = bias
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        stack.scale_embeddings = config.scale_embeddings
         _fill_stack(stack, name, tensors_by_name, config)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
@@ -108,10 +125,20 @@ def _package() -> Any:
 def _fill_stack(stack: Any, name: str, tensors_by_name: dict[str, Any], config: ModelConfig) -> None:
     """Copy the weights of our stack `name`, "encoder" or "decoder", into `stack`, part of a specification.
     Include positions and, in a pre-norm model, the final norm."""
-    table = tensors_by_name.get(f"{'source' if name == 'encoder' else 'target'}_embedding.positions.table")
-    if table is None:
-        table = sinusoids(POSITIONS, config.width, config.positions, config.first_position).numpy()
-    stack.position_encodings.encodings = table
+    if config.positions == "learned":
+        side = "source" if name == "encoder" else "target"
+        stack.position_encodings.encodings = tensors_by_name[f"{side}_embedding.positions.table"]
+    elif config.positions not in ("rotary", "relative"):
+        table = sinusoids(POSITIONS, config.width, config.positions, config.first_position)
+        stack.position_encodings.encodings = table.numpy()
+    for layer in stack.layer if config.positions == "relative" else ():
+        layer.self_attention.relative_attention_bias = tensors_by_name[f"{name}_positions.table"]
+        layer.self_attention.relative_attention_max_distance = numpy.int32(FARTHEST)
+    for number, layer in enumerate(stack.layer if config.gated else ()):
+        for part in ("weight", "bias") if config.feed_forward_bias else ("weight",):
+            inner = f"{name}.{number}.feed_forward.inner.{part}"
+            tensors_by_name[inner], gated_part = numpy.split(tensors_by_name[inner], 2)
+            setattr(layer.ffn.linear_0_noact, part, gated_part)
     modules = {f"{name}_norm": stack.layer_norm} if config.norm == "pre" else {}
     for number, layer in enumerate(stack.layer):
         modules |= {f"{name}.{number}.{ours}": theirs for ours, theirs in _layer_modules(layer).items()}

@@ -43,17 +43,22 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
     return messages
 
 
-def model_losses(config: ModelConfig, *, any_epsilon: bool = False, **supported: object) -> list[str]:
-    """Return a message for each setting that another toolkit's models cannot have, or []. Require `d_k` and
-    `d_v` of width / heads, windows of 0, `decoder_history` "attention", and the paper's norms, feed-forward
-    layers and scale of embeddings. `supported` maps more settings to required values. Without `any_epsilon`,
-    allow layer norm's epsilon up to `LARGEST_EPSILON`."""
-    usual = config.width // config.heads
-    required: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
-    required |= {"decoder_history": "attention", "norm_kind": "layer", "gated": False}
-    required |= {"feed_forward_bias": True, "scale_embeddings": True, **supported}
-    if config.norm_epsilon > LARGEST_EPSILON and not any_epsilon:
-        required["norm_epsilon"] = LARGEST_EPSILON
+def model_losses(config: ModelConfig, *, modern: bool = False, **supported: object) -> list[str]:
+    """Return a message for each setting that another toolkit's models cannot have, or []. Require windows of
+    0 and `decoder_history` "attention". `supported` maps more settings to required values. Without `modern`,
+    require `d_k` and `d_v` of width / heads, and the paper's norms, feed-forward layers and scale of
+    embeddings, but allow an epsilon up to `LARGEST_EPSILON`."""
+    required: dict[str, object] = {}
+    if not modern:
+        required |= dict.fromkeys(("d_k", "d_v"), config.width // config.heads)
+        required |= {
+            "norm_kind": "layer",
+            "gated": False,
+            "feed_forward_bias": True,
+            "scale_embeddings": True,
+        }
+        required["norm_epsilon"] = min(config.norm_epsilon, LARGEST_EPSILON)
+    required |= {"encoder_window": 0, "decoder_window": 0, "decoder_history": "attention", **supported}
     values = {name: getattr(config, name) for name in required}
     return [f"model.{name} is {value}" for name, value in values.items() if value != required[name]]
 

@@ -62,8 +62,10 @@ def losses(model: Model) -> list[str]:
     `model_losses`. Require "sinusoidal" positions from 0, and a supported `tie`."""
     config = model.identity.config
     messages = exported.model_losses(config, positions="sinusoidal", first_position=0)
-    if config.tie == "embeddings" or (config.norm == "pre" and config.tie != "all"):
-        messages.append(f"model.tie is {config.tie}, which --format ctranslate2 supports")
+    if config.tie == "embeddings":
+        messages.append("model.tie is embeddings, which --format ctranslate2 supports")
+    elif config.norm == "pre" and config.tie != "all":
+        messages.append(f"model.tie is {config.tie} in a pre-norm model, which --format ctranslate2 supports")
     return messages
 
 
