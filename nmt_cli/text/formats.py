@@ -1,7 +1,7 @@
 """File formats with text to translate: HTML, XML, XLIFF, PO, SRT and WebVTT."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -21,9 +21,22 @@ UNIT = re.compile(
 )
 """A source text of XLIFF, and its translation, if there is one. A match never passes another start."""
 
-STRING = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*')
-KEYWORD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)(?=[\s\"])")
-ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\\\": "\\"}
+STRINGS = r'(?:[ \t]*+"(?:[^"\\\n]|\\.)*+"[ \t\r]*+(?:\n|\Z))++'
+MESSAGE = re.compile(
+    rf"^msgid(?P<one>{STRINGS})(?:msgid_plural(?P<many>{STRINGS}))?"
+    rf"(?P<targets>(?:msgstr(?:\[\d+\])?{STRINGS})++)",
+    re.MULTILINE,
+)
+"""A message of PO: source texts and their translations."""
+
+STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+EMPTY = re.compile(r'^msgstr(\[\d+\])?[ \t]*"(?="[ \t\r]*$(?!\n[ \t]*"))', re.MULTILINE)
+ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+UNESCAPED = {escape: chr(character) for character, escape in ESCAPES.items()}
+
+CUE = re.compile(r"^.*-->.*\n(?P<text>(?:[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILINE)
+"""The time of a subtitle, and its text up to a blank line."""
+
 DIALOGUE = re.compile(r"\s*(?:<[^>]*>\s*)*[-–—]")
 
 
@@ -61,75 +74,42 @@ def _xliff(text: str) -> Iterator[Block]:
 def _po(text: str) -> Iterator[Block]:
     """Yield the parts of a PO file, with a translation for each empty `msgstr`. A `msgstr[0]` translates the
     singular, and all others the plural."""
-    texts: dict[str, list[str]] = {}
-    keyword = ""
-    lines = text.splitlines(keepends=True)
-    for number, line in enumerate(lines):
-        if (match := KEYWORD.match(line)) and (string := STRING.fullmatch(line, match.end())):
-            keyword = match[0]
-            if keyword in ("msgid", "msgctxt"):
-                texts = {} if keyword == "msgctxt" or "msgid" in texts else texts
-            texts[keyword] = [string[1]]
-            following = STRING.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
-            source = ""
-            if keyword.startswith("msgstr") and not string[1] and not following:
-                source = "".join(
-                    texts.get("msgid" if keyword in ("msgstr", "msgstr[0]") else "msgid_plural", ())
-                )
-            if source:
-                yield Block(f'{match[0]} "')
-                yield from _po_text(source)
-                yield Block('"' + line[len(line.rstrip()) :])
-                continue
-        elif keyword and (string := STRING.fullmatch(line)):
-            texts[keyword].append(string[1])
-        yield Block(line)
+    position = 0
+    for message in MESSAGE.finditer(text):
+        for empty in EMPTY.finditer(text, *message.span("targets")):
+            source = message["one" if empty[1] in (None, "[0]") else "many"] or ""
+            yield Block(text[position : empty.end()])
+            yield from _po_text("".join(STRING.findall(source)))
+            position = empty.end()
+    yield Block(text[position:])
 
 
 def _po_text(source: str) -> Iterator[Block]:
     """Yield the lines of a text of a PO file, with the ends of lines in between."""
-    for part in re.split(r"(\\n)", source):
-        line = re.sub(r"\\.", lambda found: ESCAPES.get(found[0], found[0]), part)
-        if part == "\\n" or not WORDS.search(line):
-            yield Block(part)
-        elif TAG.search(line):
-            for block in blocks(line):
-                yield replace(block, raw=_po_escaped(block.raw), escape=_po_escaped_markup)
-        else:
-            yield Block(line, line, escape=_po_escaped)
+    text = re.sub(r"\\.", lambda found: UNESCAPED.get(found[0], found[0]), source)
+    for line in re.split(r"(\n)", text):
+        has_tags = TAG.search(line) is not None
+        for block in blocks(line) if has_tags else [Block(line, line if WORDS.search(line) else "")]:
+            yield replace(block, raw=_po_escaped(block.raw), escape=_po_markup if has_tags else _po_escaped)
 
 
 def _po_escaped(text: str) -> str:
-    for escape, character in reversed(ESCAPES.items()):
-        text = text.replace(character, escape)
-    return text
+    return text.translate(ESCAPES)
 
 
-def _po_escaped_markup(text: str) -> str:
+def _po_markup(text: str) -> str:
     return _po_escaped(escaped(text))
 
 
 def _subtitles(text: str, escape: Callable[[str], str]) -> Iterator[Block]:
-    """Yield the parts of an SRT or WebVTT file. A text is between a line with "-->" and a blank line."""
-    lines: list[str] = []
-    in_text = False
-    for line in [*text.splitlines(keepends=True), ""]:
-        if in_text and line.strip():
-            lines.append(line)
-            continue
-        if lines:
-            yield from _subtitle(lines, escape)
-            lines = []
-        in_text = "-->" in line
-        yield Block(line)
-
-
-def _subtitle(lines: Sequence[str], escape: Callable[[str], str]) -> Iterator[Block]:
-    """Yield the blocks of the text of a subtitle."""
-    if len(lines) > 1 and all(DIALOGUE.match(line) for line in lines):
-        texts = [[line] for line in lines]
-    else:
-        texts = [list(lines)]
-    for own in texts:
-        for block in blocks("".join(own)):
-            yield replace(block, escape=escape, lines=block.raw.strip().count("\n") + 1)
+    """Yield the parts of an SRT or WebVTT file."""
+    position = 0
+    for cue in CUE.finditer(text):
+        yield Block(text[position : cue.start("text")])
+        lines = cue["text"].splitlines(keepends=True)
+        is_dialogue = len(lines) > 1 and all(map(DIALOGUE.match, lines))
+        for part in lines if is_dialogue else [cue["text"]]:
+            for block in blocks(part):
+                yield replace(block, escape=escape, lines=block.raw.count("\n") + 1)
+        position = cue.end()
+    yield Block(text[position:])

@@ -8,22 +8,35 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
-from itertools import groupby
+from io import StringIO
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Literal
 
 Dialect = Literal["html", "xml"]
 
-TAG = re.compile(
-    r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*+)"
-    r"(?:[^=>]|=\s*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])))*+>"
-)
+ATTRIBUTES = r"""(?:[^=>]|=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])))*+"""
+TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*+){ATTRIBUTES}>")
 """A complete tag. Its quoted values may contain any characters."""
 
-UNTRANSLATED = frozenset("code kbd math pre samp script style svg template textarea var".split())
-"""HTML elements whose content is not translated."""
+XML = (
+    r"(?P<void><!--.*?(?:-->|\Z)|<\?[^>]*+(?:>|\Z))"
+    r"|(?P<declaration><!\[CDATA\[.*?(?:\]\]>|\Z)|<![^>]*+(?:>|\Z))"
+    rf"|{TAG.pattern}|(?P<unfinished></?[a-z].*)"
+)
+RAW = (
+    rf"(?P<raw><(?P<element>script|style|textarea)(?=[\s/>]){ATTRIBUTES}>"
+    r".*?(?:</(?P=element)(?=[\s/>])[^>]*+(?:>|\Z)|\Z))"
+)
+MARKUP = {
+    dialect: re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for dialect, pattern in (("xml", XML), ("html", f"{RAW}|{XML}"))
+}
+"""A tag, comment or declaration, or in HTML an element with raw text. Without its end, it extends to the end
+of the document. Every other "<" is text."""
 
-RAW = frozenset({"script", "style", "textarea"})
-"""HTML elements whose content is raw text, even if it looks like markup."""
+UNTRANSLATED = frozenset("code kbd math pre samp svg template var".split())
+"""HTML elements whose content is not translated."""
 
 VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 """HTML elements without an end tag."""
@@ -37,11 +50,8 @@ BLOCK_LEVEL = frozenset(
 """HTML elements that end the text before them, and the text inside them. All others are inline."""
 
 NOT_TRANSLATED = re.compile(r"""(?i)\s(?:translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b)""")
-BEGIN = re.compile("</?[A-Za-z]")
-UNTIL = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">"}
-"""The ends of comments and declarations by their beginnings, the most specific beginnings first."""
-
-SPACES = re.compile(r"[ \t\n\r\f]+")
+WHITESPACE = " \t\n\r\f"
+SPACES = re.compile(f"[{WHITESPACE}]+")
 WORDS = re.compile(r"[^\W_]")
 
 MAX_DEPTH = 64
@@ -56,7 +66,7 @@ class Element:
     """The start tag, or the complete element if it is void or its content stays as it is."""
 
     start: int
-    end: int = 0
+    end: int
     """The element covers `text[start:end]` of its block."""
 
     closing: str = ""
@@ -83,15 +93,6 @@ class Block:
     lines: int = 1
     """Number of lines of the translation."""
 
-    @property
-    def spaces(self) -> tuple[str, str]:
-        """The whitespace at the start and at the end of `raw` that `text` does not have."""
-        if self.text == self.raw:
-            return "", ""
-        content = self.raw.strip(" \t\n\r\f")
-        before, _, after = self.raw.partition(content)
-        return before, after
-
 
 def escaped(text: str) -> str:
     """Return `text` for HTML and XML: with character references for &, < and >."""
@@ -100,10 +101,10 @@ def escaped(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A tag, a text, a comment or a declaration, or a complete element that stays as it is."""
+    """A tag, a text, a comment, or a complete element or other part that stays as it is."""
 
     raw: str
-    kind: Literal["text", "open", "close", "void", "fixed", "break"] = "void"
+    kind: Literal["text", "open", "close", "void", "fixed", "break"]
     name: str = ""
     """The name of the element in lower case."""
 
@@ -112,157 +113,124 @@ def blocks(document: str, dialect: Dialect = "html", ignored: Collection[str] = 
     """Cut a `document` into blocks, in order. Their joined `raw` parts are the document.
 
     A text without letter or digit stays untranslated. Elements stay if their names are in `ignored`, or if
-    they are marked by `translate="no"` or the class `notranslate`. In HTML, elements in `UNTRANSLATED` also
-    stay. In HTML, the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline if its parent also
-    has text of its own. Tags that are not nested correctly, and inline elements with blocks, delimit blocks.
+    they are marked by `translate="no"` or the class `notranslate`. In HTML, scripts, styles and elements in
+    `UNTRANSLATED` also stay. In HTML, the names in `BLOCK_LEVEL` delimit blocks. In XML, an element is inline
+    if its parent also has text of its own. Tags that are not nested correctly, and inline elements with
+    blocks, delimit blocks.
     """
-    tokens = _without_fixed(_tokens(document, dialect), dialect, ignored)
-    breaks = _breaks(tokens, _block_level(tokens, dialect))
-    parts = []
-    for is_break, run in groupby(zip(tokens, breaks, strict=True), key=lambda one: one[1]):
-        inside = [token for token, _ in run]
-        parts.append(Block("".join(token.raw for token in inside)) if is_break else _block(inside))
+    tokens = [*_tokens(document, dialect, ignored)]
+    parts: list[Block] = []
+    for is_break, run in groupby(zip(_breaks(tokens, dialect), tokens, strict=True), key=itemgetter(0)):
+        inside = [token for _, token in run]
+        raw = "".join(token.raw for token in inside)
+        content = "" if is_break else raw.strip(WHITESPACE)
+        before, _, after = raw.partition(content) if content else (raw, "", "")
+        parts += [Block(before)] if before else []
+        parts += [_block(content, inside)] if content else []
+        parts += [Block(after)] if after else []
     return parts
 
 
-def _block(tokens: Sequence[_Token]) -> Block:
+def _block(raw: str, tokens: Sequence[_Token]) -> Block:
     """Return the block of `tokens`, whose tags are nested correctly. It stays raw without words."""
-    raw = "".join(token.raw for token in tokens)
-    try:
-        texts = [SPACES.sub(" ", unescape(one.raw)) if one.kind == "text" else "" for one in tokens]
-    except ValueError:  # a character reference with a number that is too long
-        return Block(raw)
-    text, length = [""], 0
-    root = last_fixed = Element("", 0)
+    text, spaced = StringIO(), True
+    root = Element("", 0, 0)
     opened = [root]
-    for token, words in zip(tokens, texts, strict=True):
-        spaced = not length or text[-1].endswith(" ")
-        match token.kind:
-            case "text":
-                if last_fixed.end == length:
-                    last_fixed.spaced = last_fixed.spaced[0], words.startswith(" ")
-                # Whitespace between words is one space, also if it is divided by tags.
-                words = words.removeprefix(" ") if spaced else words
-                text += [words] if words else []
-                length += len(words)
-            case "open":
-                opened.append(Element(token.raw, length))
-                opened[-2].children.append(opened[-1])
-            case "close":
-                opened[-1].closing, opened[-1].end = token.raw, length
-                opened.pop()
-            case "fixed":
-                last_fixed = Element(token.raw, length, length, spaced=(spaced, False))
-                opened[-1].children.append(last_fixed)
-            case _:
-                opened[-1].children.append(Element(token.raw, length, length))
-    if not WORDS.search(joined := "".join(text)):
+    for token, following in pairwise([*tokens, _Token("", "break")]):
+        position = text.tell()
+        if token.kind == "text":
+            try:
+                words = SPACES.sub(" ", unescape(token.raw))
+            except ValueError:  # a character reference with a number that is too long
+                return Block(raw)
+            # Whitespace between words is one space, also if it is divided by tags.
+            words = words.removeprefix(" ") if spaced else words
+            text.write(words)
+            spaced = words.endswith(" ") if words else spaced
+        elif token.kind == "close":
+            opened[-1].closing, opened[-1].end = token.raw, position
+            opened.pop()
+        else:
+            opened[-1].children.append(element := Element(token.raw, position, position))
+            if token.kind == "open":
+                opened.append(element)
+            elif token.kind == "fixed":
+                element.spaced = spaced, SPACES.match(following.raw) is not None
+    if not WORDS.search(text.getvalue()):
         return Block(raw)
-    return Block(raw, joined.rstrip(" "), root.children, escaped)
+    return Block(raw, text.getvalue().rstrip(" "), root.children, escaped)
 
 
-def _breaks(tokens: Sequence[_Token], block_level: Sequence[bool]) -> list[bool]:
+def _breaks(tokens: Sequence[_Token], dialect: Dialect) -> list[bool]:
     """Return for each token whether it delimits blocks. Other tags are nested correctly between them."""
-    breaks = list(block_level)
+    if dialect == "html":
+        breaks = [token.kind == "break" or token.name in BLOCK_LEVEL for token in tokens]
+    else:
+        breaks = _breaks_by_parent(tokens)
     opened: list[int] = []  # the indices of open inline elements
-
-    def interrupt(index: int) -> None:
-        for one in (*opened, index):
-            breaks[one] = True
-        opened.clear()
-
     for index, token in enumerate(tokens):
-        if breaks[index] or (token.kind == "open" and len(opened) == MAX_DEPTH):
-            interrupt(index)
+        is_nested = bool(opened) and tokens[opened[-1]].name == token.name
+        wrong = len(opened) == MAX_DEPTH if token.kind == "open" else token.kind == "close" and not is_nested
+        if breaks[index] or wrong:
+            for one in (*opened, index):
+                breaks[one] = True
+            opened.clear()
         elif token.kind == "open":
             opened.append(index)
         elif token.kind == "close":
-            if opened and tokens[opened[-1]].name == token.name:
-                opened.pop()
-            else:
-                interrupt(index)
+            opened.pop()
     for index in opened:
         breaks[index] = True
     return breaks
 
 
-def _block_level(tokens: Sequence[_Token], dialect: Dialect) -> list[bool]:
-    """Return for each token whether it is a tag or element that delimits blocks by its name or its parent."""
-    if dialect == "html":
-        return [token.kind == "break" or token.name in BLOCK_LEVEL for token in tokens]
-    parents, with_text, opened = [], {-1: False}, [-1]
+def _breaks_by_parent(tokens: Sequence[_Token]) -> list[bool]:
+    """Return for each token of XML whether it is no text and its parent has no text of its own."""
+    parents, opened = list[int](), [-1]  # indices of start tags
     for index, token in enumerate(tokens):
         if token.kind == "close" and len(opened) > 1 and tokens[opened[-1]].name == token.name:
             opened.pop()
         parents.append(opened[-1])
-        if token.kind == "text":
-            with_text[opened[-1]] |= bool(WORDS.search(token.raw))
         if token.kind == "open":
             opened.append(index)
-            with_text[index] = False
+    both = list(zip(tokens, parents, strict=True))
+    with_text = {parent for token, parent in both if token.kind == "text" and WORDS.search(token.raw)}
     return [
-        token.kind == "break" or (token.kind != "text" and not with_text[parent])
-        for token, parent in zip(tokens, parents, strict=True)
+        token.kind == "break" or (token.kind != "text" and parent not in with_text) for token, parent in both
     ]
 
 
-def _without_fixed(tokens: Iterator[_Token], dialect: Dialect, ignored: Collection[str]) -> list[_Token]:
-    """Return `tokens` with one token of kind "fixed" in place of each element that stays as it is."""
-    result: list[_Token] = []
-    fixed, name, depth = [""], "", 0
-    for token in tokens:
+def _tokens(document: str, dialect: Dialect, ignored: Collection[str]) -> Iterator[_Token]:
+    """Yield all tokens in order, without gaps. An element that stays as it is, is one token."""
+    start, name, depth = 0, "", 0  # of a text, or of an element that stays
+    for found in MARKUP[dialect].finditer(document):
+        token = _token(found, dialect)
         if depth:
-            fixed.append(token.raw)
-            depth += (token.kind == "open" and token.name == name) - (
-                token.kind == "close" and token.name == name
-            )
+            depth += (token.name == name) * ((token.kind == "open") - (token.kind == "close"))
             if not depth:
-                result.append(_Token("".join(fixed), "fixed", name))
-        elif token.kind == "open" and (
-            token.name in ignored
-            or (dialect == "html" and token.name in UNTRANSLATED)
-            or NOT_TRANSLATED.search(token.raw)
-        ):
-            fixed, name, depth = [token.raw], token.name, 1
-        else:
-            result.append(token)
-    return [*result, _Token("".join(fixed), "break")] if depth else result
-
-
-def _tokens(document: str, dialect: Dialect) -> Iterator[_Token]:
-    """Yield all tokens in order, without gaps. The content of a `RAW` element is one token."""
-    start = position = 0
-    while (position := document.find("<", position)) >= 0:
-        token = _markup(document, position, dialect)
-        if token is None:  # a lone "<" is text
-            position += 1
+                yield _Token(document[start : found.end()], "fixed", name)
+                start = found.end()
             continue
-        if start < position:
-            yield _Token(document[start:position], "text")
-        yield token
-        start = position = position + len(token.raw)
-        if dialect == "html" and token.kind == "open" and token.name in RAW:
-            close = re.compile(rf"(?i)</{token.name}[\s/>]").search(document, position)
-            position = close.start() if close else len(document)
-            if start < position:
-                yield _Token(document[start:position])
-            start = position
+        if start < found.start():
+            yield _Token(document[start : found.start()], "text")
+        start = found.start()
+        is_named = token.name in ignored or (dialect == "html" and token.name in UNTRANSLATED)
+        if token.kind == "open" and (is_named or NOT_TRANSLATED.search(token.raw)):
+            name, depth = token.name, 1
+        else:
+            yield token
+            start = found.end()
     if start < len(document):
-        yield _Token(document[start:], "text")
+        yield _Token(document[start:], "break" if depth else "text")
 
 
-def _markup(document: str, start: int, dialect: Dialect) -> _Token | None:
-    """Return the tag, comment or declaration that begins at `start`. Return None if the "<" there is text. A
-    comment, declaration or tag without an end extends to the end of the document."""
-    for begin, end in UNTIL.items():
-        if document.startswith(begin, start):
-            stop = document.find(end, start + len(begin))
-            raw = document[start : stop + len(end) if stop >= 0 else len(document)]
-            return _Token(raw, "void" if begin in ("<!--", "<?") else "break")
-    if tag := TAG.match(document, start):
-        name, raw = tag["name"].lower(), tag[0]
-        if tag["close"]:
-            return _Token(raw, "close", name)
-        void = (name in VOID and dialect == "html") or (raw.endswith("/>") and name not in RAW)
-        return _Token(raw, "void" if void else "open", name)
-    return _Token(document[start:], "break") if BEGIN.match(document, start) else None
+def _token(found: re.Match[str], dialect: Dialect) -> _Token:
+    """Return the token of a match of `MARKUP`."""
+    if found.lastgroup == "void":
+        return _Token(found[0], "void")
+    if found.lastgroup != "name":
+        return _Token(found[0], "break")
+    name, raw = found["name"].lower(), found[0]
+    if found["close"]:
+        return _Token(raw, "close", name)
+    return _Token(raw, "void" if raw.endswith("/>") or (dialect == "html" and name in VOID) else "open", name)

@@ -51,8 +51,7 @@ class Document:
                 content = block.escape(text)
             if block.lines > 1:
                 content = _wrapped(content, block.lines, "\r\n" if "\r\n" in block.raw else "\n")
-            before, after = block.spaces
-            parts += [before, content, after]
+            parts.append(content)
         return "".join(parts)
 
 

@@ -95,7 +95,7 @@ def test_an_element_of_xml_is_inline_if_its_parent_has_text(document: str, expec
 
 
 def test_elements_cover_their_text() -> None:
-    (block,) = blocks("  A <b>big <i>old</i></b>\n <img src=x>dog &amp; <code>cat</code>!")
+    space, block = blocks("  A <b>big <i>old</i></b>\n <img src=x>dog &amp; <code>cat</code>!")
     assert block.text == "A big old dog & !"
     assert spans(block) == [
         ("<b>", "big old"),
@@ -103,7 +103,7 @@ def test_elements_cover_their_text() -> None:
         ("<img src=x>", ""),
         ("<code>cat</code>", ""),
     ]
-    assert block.spaces == ("  ", "")
+    assert space == Block("  ")
 
 
 def test_deep_elements_end_the_block() -> None:
