@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from nmt_cli.checkpoints.card import CARD, About, card
+from nmt_cli.checkpoints.card import CARD, NO_FACTS, About, card
 from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
 from nmt_cli.checkpoints.model_folder import (
@@ -28,7 +28,6 @@ from nmt_cli.runtime.foreign_text import ordinary, parsed_json, read_ordinary
 
 AVERAGED = "averaged"
 PIECE = 1 << 20
-NO_FACTS = About()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def average(folders: Sequence[Path], out: Path, file: str = WEIGHTS, about: Abou
     identity = replace(identity, trained_on=trained_on)
     with folder_written_whole(out) as folder:
         origin: dict[str, Any] = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
-        origin |= common_search(parts)
+        origin |= common_search(parts) | about.recorded
         tensors = mean(parts)
         write_model(folder, identity, tensors, origin)
         count = sum(tensor.numel() for tensor in tensors.values())

@@ -1,17 +1,26 @@
 """Write the model card, the README.md of a model folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from nmt_cli import __version__
-from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.errors import printable
+from nmt_cli.checkpoints.files import damaged
+from nmt_cli.checkpoints.finding import CONFIG
+from nmt_cli.checkpoints.model_folder import Identity, Model
+from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.errors import UserError, printable
 from nmt_cli.scoring.confidence import Calibration
+from nmt_cli.scoring.config import Metric
 from nmt_cli.scoring.metrics import Score
+from nmt_cli.setting_values import converted
 
 CARD = "README.md"
+SCORES, LICENCE = "scores", "licence"
+"""Keys of `config.json`."""
+
 UNSCORED = (
     "Not scored yet. `nmt average-checkpoints --select` adds scores to this card. "
     "`nmt score` computes them for any set."
@@ -34,13 +43,39 @@ class About:
     calibration: Calibration | None = None
     """The confidence of translations, learnt from a validation set."""
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The scores and the licence as entries of `config.json`, from which `facts_of` reads them."""
+        scores = {name: [asdict(score) for score in scores] for name, scores in self.scores.items()}
+        entries = {SCORES: scores, LICENCE: self.licence}
+        return {key: value for key, value in entries.items() if value}
+
+
+NO_FACTS = About()
+
+
+def facts_of(folder: Path, model: Model) -> About:
+    """Return the recorded scores and licence of the model in `folder`. For a checkpoint, the scores are those
+    of its validation. Raise `UserError` if the record is damaged."""
+    try:
+        scores = converted(model.description.get(SCORES, {}), Mapping[str, tuple[Score, ...]])
+    except UserError:
+        scores = None
+    if not isinstance(scores, Mapping):
+        raise damaged(folder / CONFIG, "its scores are not valid")
+    if not scores and (folder / STATE).is_file():
+        state = read_state(folder)
+        latest = state.get("judged", {}).get(str(state["step"]), {})
+        metrics = [metric for metric in get_args(Metric) if metric in latest]
+        scores = {"validation": [Score(metric, metric, "", latest[metric], "", "") for metric in metrics]}
+    return About(scores, str(model.description.get(LICENCE, "")))
+
 
 def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
     """Return a model card in Markdown. `origin` describes the weights, and `parameters` is their number."""
     recipe, config = identity.tokenizers.recipe, identity.config
     sizes = [len(side.vocabulary) for side in (identity.tokenizers.source, identity.tokenizers.target)]
     entries = f"{sizes[0]:,} joint entries" if recipe.joint else f"{sizes[0]:,} and {sizes[1]:,} entries"
-    data, limits = _data_and_limits(identity.trained_on, about.licence)
     facts = {
         "Languages": f"{recipe.source_lang} to {recipe.target_lang}",
         "Architecture": f"Transformer, {config.encoder_layers}+{config.decoder_layers} layers, "
@@ -54,18 +89,20 @@ def card(identity: Identity, parameters: int, origin: str, about: About) -> str:
         f"# {_text(recipe.source_lang)} to {_text(recipe.target_lang)}",
         "    nmt translate THIS_FOLDER < lines",
         _table(("", ""), [(name, _text(value)) for name, value in facts.items()]),
-        "## Scores",
-        _scores(about.scores),
-        "## Data",
-        data,
-        "## Limits",
-        limits,
+        quality(identity, about),
     ]
     if about.settings:
         # An indented block, which no line of the settings can end.
         lines = "\n".join(f"    {printable(line)}" for line in about.settings.splitlines())
         parts += ["## Settings of the training", lines]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def quality(identity: Identity, about: About) -> str:
+    """Return the sections of a model card about scores, data and limits, in Markdown."""
+    data, limits = _data_and_limits(identity.trained_on, about.licence)
+    sections = {"Scores": _scores(about.scores), "Data": data, "Limits": limits}
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
 
 
 def _scores(scores: Mapping[str, Sequence[Score]]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt_cli.errors import UserError
 
+PUSH, MESSAGE = "--push needs a client of the Hub", "Export by nmt"
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -21,6 +22,44 @@ def download(name: str, patterns: Sequence[str]) -> Path:
     api = _api(f"{name} does not exist here. To download it from the Hub")
     with _explained(f"{name} does not exist here, and cannot be downloaded", name, api):
         return Path(api.snapshot_download(name, allow_patterns=patterns))
+
+
+def check_pushable(name: str) -> None:
+    """Raise `UserError` unless `name` is OWNER/NAME, huggingface_hub is installed, and the user has a token.
+    Send nothing to the Hub."""
+    api = _api(PUSH)
+    from huggingface_hub import get_token
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    if not NAME.fullmatch(name):
+        raise UserError(f"--push must be OWNER/NAME (got {name}).")
+    with _explained(f"--push can't be {name}", name, api):
+        validate_repo_id(name)
+    if not get_token():
+        raise UserError("--push needs a token of the Hub. Log in with hf auth login, or set HF_TOKEN.")
+
+
+def push(folder: Path, name: str, *, private: bool) -> str:
+    """Upload the files in `folder` to the repository `name` in one commit, and return its address. Create a
+    missing repository, public or `private`. Raise `UserError` without a commit if uploading fails, or if the
+    repository has other files or, with `private`, is public."""
+    api, files = _api(PUSH), {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    failure = f"{folder} is complete, but not pushed"
+    remedy = f" Then push it: hf upload {name} {folder}"
+    with _explained(failure, name, api, remedy):
+        api.create_repo(name, private=private or None, exist_ok=True)
+        there = api.model_info(name)
+    address = f"{api.endpoint}/{name}"
+    others = {file.rfilename for file in there.siblings} - files - {".gitattributes"}
+    if others:
+        raise UserError(
+            f"{failure}: {address} has other files, such as {min(others)}. Name a new repository."
+        )
+    if private and not there.private:
+        raise UserError(f"{failure}: {address} is public. Name a new repository, or omit --private.")
+    with _explained(failure, name, api, remedy):
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=MESSAGE, parent_commit=there.sha)
+    return address
 
 
 def _api(purpose: str) -> Any:
@@ -38,7 +77,7 @@ def _explained(failure: str, name: str, api: Any, remedy: str = "") -> Iterator[
     repository."""
     try:
         yield
-    except Exception as error:  # the library's HTTP client, which changes, has errors of its own
+    except Exception as error:  # the library's HTTP client has errors of its own
         raise UserError(f"{failure}: {_cause(error, name, api.endpoint)}{remedy}") from error
 
 
@@ -46,6 +85,8 @@ def _cause(error: Exception, name: str, endpoint: str) -> str:
     """Return sentences about an error of the Hub at `endpoint` for the repository `name`, with a remedy."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # the error only names the file
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, GatedRepoError):
         return f"it is gated. Accept its conditions at {endpoint}/{name}, then log in: hf auth login."
@@ -54,11 +95,8 @@ def _cause(error: Exception, name: str, endpoint: str) -> str:
     if status == 401:
         return "the Hub does not accept the token. Log in again: hf auth login."
     if status == 403:
-        return (
-            f"the token may not write to {name}. Name a repository of your own, or use a token with write "
-            f"access: {endpoint}/settings/tokens."
-        )
-    known = isinstance(error, OSError | ValueError | RuntimeError)
-    if isinstance(error, FileNotFoundError) or not known:  # or an error of the HTTP client
+        return f"the token has no permission for {name}. Change it at {endpoint}/settings/tokens."
+    of_network = type(error).__module__.startswith("httpx")  # httpx2 in newer versions
+    if of_network or isinstance(error, FileNotFoundError):  # neither on the Hub nor in the cache
         return f"{endpoint} cannot be reached. Check the network."
-    return " ".join([line for line in str(error).splitlines() if line][:2]) + "."
+    return " ".join([line for line in str(error).splitlines() if line][:2]).rstrip(".:") + "."

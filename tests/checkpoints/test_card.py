@@ -1,13 +1,19 @@
 """The model card: it lists data, scores and settings, and escapes all names."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
-from nmt_cli.checkpoints.card import About, card
-from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.checkpoints.average import average
+from nmt_cli.checkpoints.card import About, card, facts_of
+from nmt_cli.checkpoints.model_folder import Identity, Model, read_model
 from nmt_cli.scoring.metrics import Score
+from tests.checks import refusal
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+OTHER = ("TER", "", 51.0, "nrefs:1", "")
 
 HASHES = ["0a" * 32, "1b" * 32]
 
@@ -35,6 +41,27 @@ def test_a_card_lists_scores_with_their_signatures(identity: Identity) -> None:
     assert "41.56" in page
     assert "<code>nrefs:1|case:mixed|tok:13a</code>" in page
     assert "Not scored yet" not in page
+
+
+def test_scores_and_licence_of_an_average_are_read_back(made_models: Path, tmp_path: Path) -> None:
+    scores = {"valid": [Score("bleu", "BLEU", "13a", 41.5649, "nrefs:1", "60/40"), Score("ter", *OTHER)]}
+    about = About(scores=scores, licence="CC BY 4.0")
+    average([made_models / "copies"], tmp_path / "mean", about=about)
+    facts = facts_of(tmp_path / "mean", read_model(tmp_path / "mean"))
+    assert {name: [*each] for name, each in facts.scores.items()} == scores
+    assert facts.licence == "CC BY 4.0"
+
+
+def test_scores_of_a_checkpoint_are_those_of_its_validation() -> None:
+    best = GOLDEN / "run" / "best"
+    (scores,) = facts_of(best, read_model(best)).scores.values()
+    assert [(score.metric, round(score.value, 2)) for score in scores] == [("bleu", 1.72), ("chrf", 11.89)]
+
+
+@pytest.mark.parametrize("scores", [[], {"valid": 1}, {"valid": [{"metric": "bleu"}]}, {"valid": [None]}])
+def test_a_damaged_record_of_scores_is_refused(identity: Identity, tmp_path: Path, scores: object) -> None:
+    model = Model(identity, identity.build(), {"scores": scores})
+    assert "config.json is damaged" in refusal(facts_of, tmp_path, model)
 
 
 def test_missing_facts_are_marked(identity: Identity) -> None:

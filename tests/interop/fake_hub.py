@@ -71,7 +71,7 @@ class FakeHub:
 
     def _routes(self) -> Mapping[str, Callable[..., Answer]]:
         return {
-            r"PUT /lfs/(\w+)": self._store,
+            r"PUT /lfs/(\w+)": self.store,
             r"POST /api/validate-yaml": self._validate,
             r"POST /api/repos/create": self._create,
             rf"GET /api/models/{NAME}(?:/revision/main)?": self._describe,
@@ -131,7 +131,7 @@ class FakeHub:
         ]
         return 200, {"transfer": "basic", "objects": objects}, {}
 
-    def _store(self, sha256: str, token: str, body: bytes) -> Answer:
+    def store(self, sha256: str, token: str, body: bytes) -> Answer:
         if sha256 != hashlib.sha256(body).hexdigest():
             return 400, {}, {}
         self.stored[sha256] = body
@@ -189,7 +189,7 @@ def served() -> Iterator[FakeHub]:
         protocol_version = "HTTP/1.1"
 
         def _handle(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self._chunks() if self.headers.get("Transfer-Encoding") else self._sized()
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             status, content, more = hub.answer(f"{self.command} {urlsplit(self.path).path}", token, body)
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -199,6 +199,17 @@ def served() -> Iterator[FakeHub]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(data)
+
+        def _sized(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+        def _chunks(self) -> bytes:
+            chunks = []
+            while size := int(self.rfile.readline(), 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
 
         do_GET = do_HEAD = do_POST = do_PUT = _handle
 

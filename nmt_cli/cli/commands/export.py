@@ -28,8 +28,21 @@ EXAMPLES = 3
     help="Numeric precision.",
 )
 @click.option("--check", is_flag=True, help="Compare translations with both toolkits.")
+@click.option("--licence", default="", help="Licence of the model, for README.md.")
+@click.option("--push", metavar="OWNER/NAME", help="Upload to this repository on the Hub.")
+@click.option("--private", is_flag=True, help="Make the repository private if it is new.")
 @common
-def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet: bool) -> None:
+def export(
+    model: Path,
+    form: str,
+    out: Path,
+    precision: str,
+    check: bool,
+    licence: str,
+    push: str | None,
+    private: bool,
+    quiet: bool,
+) -> None:
     """Convert a model to another toolkit's format.
 
     MODEL is a model, checkpoint or run folder. If the other toolkit lacks a
@@ -37,21 +50,37 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
 
     --check translates generated lines with nmt and with the other toolkit, and
     prints how many translations differ.
+
+    README.md is a model card of the Hugging Face Hub, with the scores that the
+    model records. --push uploads the finished export with the token of
+    hf auth login or HF_TOKEN.
     """
+    if private and not push:
+        raise click.UsageError("--private has no effect without --push. Add --push OWNER/NAME.")
+    from nmt_cli.checkpoints.card import facts_of
     from nmt_cli.checkpoints.finding import find_model
     from nmt_cli.checkpoints.model_folder import read_model
+    from nmt_cli.interop import hub
     from nmt_cli.interop.exporters.exporting import export as write
     from nmt_cli.interop.foreign import check_free
 
     # Before the model is read, which can take minutes.
     check_free(out)
-    read = read_model(find_model(model))
-    notes = write(read, form, out, precision)  # type: ignore[arg-type]
-    printer(quiet)(f"{out}: {model} for {form}, {precision}")
+    if push:
+        hub.check_pushable(push)
+    folder = find_model(model)
+    read = read_model(folder)
+    notes = write(read, form, out, precision, facts_of(folder, read), licence)  # type: ignore[arg-type]
+    show = printer(quiet)
+    show(f"{out}: {model} for {form}, {precision}")
     for note in notes:
         warn(note)
     if check:
         _check(model, form, out)
+    if push:
+        if not licence:
+            warn(f"the card of {push} states no licence: add --licence, or edit README.md")
+        show(f"pushed to {hub.push(out, push, private=private)}")
 
 
 def _check(model: Path, form: str, out: Path) -> None:

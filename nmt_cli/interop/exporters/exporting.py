@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from nmt_cli.checkpoints.card import NO_FACTS, About
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import argos, ctranslate2, huggingface, marian
+from nmt_cli.interop.exporters import argos, card, ctranslate2, huggingface, marian
 from nmt_cli.interop.exporters.exported import text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
@@ -48,9 +49,17 @@ def losses(model: Model, form: str) -> list[str]:
     return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
-def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
+def export(
+    model: Model,
+    form: str,
+    out: Path,
+    precision: Precision = "fp32",
+    about: About = NO_FACTS,
+    licence: str = "",
+) -> Sequence[str]:
     """Write an export as `form`, a key of `TOOLKITS`, into the folder `out`, completely or not at all. Return
-    notes for the user. Raise `UserError` if the toolkit lacks `precision` or a feature of the model."""
+    notes for the user. `about` and `licence`, that of the model, are for README.md. Raise `UserError` if the
+    toolkit lacks `precision` or a feature of the model."""
     toolkit = TOOLKITS[form]
     if lost := losses(model, form):
         raise UserError(f"{toolkit.NAME} does not support this model: {', '.join(lost)}.")
@@ -58,7 +67,9 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
         supported = " or ".join(toolkit.PRECISIONS)
         raise UserError(f"--precision for {toolkit.NAME} must be {supported} (got {precision}).")
     with folder_written_whole(out) as folder:
-        return toolkit.write(model, folder, precision)
+        notes = toolkit.write(model, folder, precision)
+        card.complete(folder, form, model.identity, about, licence)
+    return notes
 
 
 def made_up(source: Tokenizer, count: int = 50) -> list[str]:
