@@ -27,7 +27,7 @@ PRECISIONS: Sequence[Precision] = ("fp32",)
 WEIGHTS, DECODER = "model.npz", "decoder.yml"
 JOINT, SIDES = "vocab.spm", ("vocab.source.spm", "vocab.target.spm")
 BACK = {ours: name for name, ours in (IN_LAYER | OUTSIDE_LAYERS).items()}
-"""Marian's names of tensors, by common names. Those of a layer are without the layer, and without `_pre`."""
+"""Marian's names of tensors, by common names. Those of a layer are without the layer."""
 
 COMMON_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 
@@ -59,9 +59,10 @@ UNUSED = (
 
 def losses(model: Model) -> list[str]:
     """Return a message for each feature of the model that Marian lacks, or []. Check settings by
-    `model_losses`. Require "marian" positions from 0. Refuse a start token and gelu."""
+    `model_losses`. Require "marian" positions from 0 and post-norm. Refuse a start token and gelu. Marian's
+    pre-norm differs: it normalises the queries of self-attention, but not its keys and values."""
     config = model.identity.config
-    messages = exported.model_losses(config, positions="marian", first_position=0)
+    messages = exported.model_losses(config, positions="marian", first_position=0, norm="post")
     if model.transformer.start is not None:
         messages.append("model.start is mark")
     if config.tie == "embeddings":
@@ -122,11 +123,7 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
         if match := COMMON_LAYER.fullmatch(name):
-            inner = BACK[match[3]]
-            suffix = "_pre" if config.norm == "pre" and "_ln_" in inner else ""
-            yield f"{match[1]}_l{int(match[2]) + 1}_{inner}{suffix}", laid_out
-        elif ".layer_norm." in name:
-            yield BACK[name], laid_out
+            yield f"{match[1]}_l{int(match[2]) + 1}_{BACK[match[3]]}", laid_out
     yield "decoder_ff_logit_out_b", common[BIAS][None]
     if config.tie == "all":
         yield "Wemb", common[OUTPUT]
@@ -140,7 +137,6 @@ def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[
 def _settings(config: ModelConfig, rows: list[int]) -> str:
     """Return the settings that Marian stores in a model, as YAML. `rows` has the vocabulary sizes, source
     first."""
-    norm, steps = ("n", "da") if config.norm == "pre" else ('""', "dan")
     tied, all_tied = (str(config.tie == tie).lower() for tie in ("decoder", "all"))
     lines = [
         *UNUSED.replace(" []", "\n  []").split(", "),
@@ -154,9 +150,9 @@ def _settings(config: ModelConfig, rows: list[int]) -> str:
         f"transformer-dim-ffn: {config.feed_forward}",
         f"transformer-ffn-activation: {config.activation}",
         f"transformer-heads: {config.heads}",
-        f"transformer-preprocess: {norm}",
-        f"transformer-postprocess: {steps}",
-        f"transformer-postprocess-top: {norm}",
+        'transformer-preprocess: ""',
+        "transformer-postprocess: dan",
+        'transformer-postprocess-top: ""',
     ]
     return "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split(":")[0]))
 

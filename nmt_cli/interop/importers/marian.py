@@ -66,13 +66,12 @@ IN_LAYER = {
         for which in "qkvo"
     },
     **{
-        f"{name}_ln_{kind}{pre}": f"{module}.{ours}"
-        for pre in ("_pre", "")
+        f"{name}_ln_{kind}": f"{module}.{ours}"
         for name, module in NORMS.items()
         for kind, ours in NORM_KINDS.items()
     },
 }
-"""Common names of the tensors of a layer, by Marian's. With pre-norm, the names of norms end in `_pre`."""
+"""Common names of the tensors of a layer, by Marian's."""
 
 OUTSIDE_LAYERS = {
     "encoder_Wemb": SOURCE,
@@ -80,16 +79,8 @@ OUTSIDE_LAYERS = {
     "decoder_ff_logit_out_b": BIAS,
     "decoder_ff_logit_out_W": OUTPUT,
     "decoder_ff_logit_out_Wt": OUTPUT,
-    **{
-        f"{stack}_top_ln_{kind}": f"{stack}.layer_norm.{ours}"
-        for stack in ("encoder", "decoder")
-        for kind, ours in NORM_KINDS.items()
-    },
 }
 """Common names of other tensors, by Marian's."""
-
-POST, PRE = ("", "d"), ("n", "nd")
-"""Marian's steps before a sublayer: the values for post-norm, then those for pre-norm."""
 
 OFF = (
     *("transformer-train-position-embeddings", "transformer-no-projection", "transformer-pool"),
@@ -209,10 +200,10 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
     settings.demand("transformer-decoder-autoreg", "self-attention", "rnn")
     settings.demand("transformer-ffn-depth", 2)
     settings.demand("lemma-dim-emb", 0)
-    pre = settings.text("transformer-preprocess", "") in PRE
-    settings.demand("transformer-preprocess", *(PRE if pre else POST))
-    settings.demand("transformer-postprocess", *(("da", "a") if pre else ("dan", "an")))
-    settings.demand("transformer-postprocess-top", *(("n", "nd") if pre else ("", "d")))
+    # Marian's pre-norm normalises the queries of self-attention, but not its keys and values.
+    settings.demand("transformer-preprocess", "", "d")
+    settings.demand("transformer-postprocess", "dan", "an")
+    settings.demand("transformer-postprocess-top", "", "d")
     settings.demand("transformer-postprocess-emb", "d", "")
     settings.demand("transformer-ffn-activation", "swish", "relu")
     feed_forward = settings.integer("transformer-dim-ffn")
@@ -227,7 +218,6 @@ def _config(settings: ForeignSettings, tensors: Mapping[str, Tensor], options: I
         width=settings.integer("dim-emb"),
         feed_forward=feed_forward,
         heads=settings.integer("transformer-heads"),
-        norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
         activation=ACTIVATIONS[settings.text("transformer-ffn-activation", "swish")],
         positions=POSITIONS[options.positions or "marian"],

@@ -273,6 +273,13 @@ def test_an_unsupported_feature_is_named_and_nothing_is_written(
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 
 
+def test_pre_norm_is_refused_for_marian_which_normalises_only_queries(
+    tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    model = random_model(tmp_path / "ours", replace(EXPRESSIBLE["marian"], norm="pre"), tokenizers)
+    assert losses(model, "marian") == ["model.norm is pre"]
+
+
 def test_a_model_of_characters_cannot_be_exported(toy_dataset: Path, tmp_path: Path) -> None:
     model = random_model(tmp_path / "ours", SMALL, load_tokenizers(toy_dataset / TOKENIZERS))
     with pytest.raises(UserError, match="tokeniser is char, not SentencePiece"):

@@ -163,6 +163,7 @@ def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, messa
         ("transformer-tied-layers", "x", "transformer-tied-layers is 'x', not a list"),
         ("type", "amun", "type is 'amun'"),
         ("transformer-ffn-activation", "gelu", "transformer-ffn-activation is 'gelu'"),
+        ("transformer-preprocess", "n", "transformer-preprocess is 'n', but nmt supports only '' or 'd'"),
         ("enc-depth", "many", "enc-depth is 'many', not a whole number"),
     ],
 )
