@@ -16,7 +16,7 @@ EXAMPLES = 3
     "--format",
     "form",
     required=True,
-    type=click.Choice(["huggingface", "ctranslate2", "marian", "argos"]),
+    type=click.Choice(["huggingface", "ctranslate2", "marian", "argos", "bergamot"]),
     help="Toolkit to convert to.",
 )
 @click.option("--out", required=True, type=PATH, help="File or folder to write.")
@@ -87,7 +87,8 @@ def _check(model: Path, form: str, out: Path) -> None:
     """Translate generated lines with `model` and with the exported model `out` of format `form`. Print the
     number of differences, BLEU and the first `EXAMPLES` differing translations to stdout."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
-    from nmt_cli.interop.exporters.exporting import TOOLKITS, made_up
+    from nmt_cli.interop.exporters.exported import made_up
+    from nmt_cli.interop.exporters.exporting import TOOLKITS
     from nmt_cli.scoring.metrics import score
 
     search = SearchConfig(max_length=60, **TOOLKITS[form].SEARCH)

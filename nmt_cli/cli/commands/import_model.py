@@ -33,7 +33,8 @@ def import_model(
     \b
     Hugging Face  a folder of a Marian (OPUS-MT), M2M100 or NLLB model, or
                   its name on the Hub
-    Marian        an .npz file, or a .zip of OPUS-MT
+    Marian        an .npz file, a .zip of OPUS-MT, or a .bin of Bergamot
+                  and Firefox
     fairseq       a checkpoint in one folder with its dictionaries
 
     No code in SOURCE is executed. If nmt lacks a feature of the model, an

@@ -18,6 +18,7 @@ LIBRARIES = {
     "ctranslate2": "ctranslate2",
     "marian": "marian",
     "argos": "argostranslate",
+    "bergamot": "bergamot",
 }
 """The Hub's name of the library that loads each format."""
 

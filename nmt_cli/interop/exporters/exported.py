@@ -1,6 +1,7 @@
 """Provide what all exports need: checks for unsupported features, SentencePiece models and named entries."""
 
 import json
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,10 @@ def write_sentencepiece(tokenizers: Tokenizers, folder: Path) -> None:
 def named_entries(vocabulary: Vocabulary) -> list[str]:
     """Return the entries in the order of their ids. An empty entry with id 5 becomes `<unused5>`."""
     return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]
+
+
+def made_up(source: Tokenizer, count: int = 50) -> list[str]:
+    """Return `count` random texts of 2 to 13 pieces to compare models on, the same texts each time."""
+    generator = random.Random(count)
+    pieces = sorted(source.numbering.pieces)
+    return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

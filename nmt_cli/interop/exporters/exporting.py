@@ -1,6 +1,5 @@
 """Export our models to the formats of other toolkits. Refuse models with unsupported features."""
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,11 +7,10 @@ from typing import Any, Protocol
 from nmt_cli.checkpoints.card import NO_FACTS, About
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporters import argos, card, ctranslate2, huggingface, marian
+from nmt_cli.interop.exporters import argos, bergamot, card, ctranslate2, huggingface, marian
 from nmt_cli.interop.exporters.exported import text_losses
 from nmt_cli.runtime.atomic import folder_written_whole
 from nmt_cli.runtime.devices import Precision
-from nmt_cli.text.tokenizer import Tokenizer
 
 
 class Toolkit(Protocol):
@@ -40,6 +38,7 @@ TOOLKITS: Mapping[str, Toolkit] = {
     "ctranslate2": ctranslate2,
     "marian": marian,
     "argos": argos,
+    "bergamot": bergamot,
 }
 
 
@@ -70,10 +69,3 @@ def export(
         notes = toolkit.write(model, folder, precision)
         card.complete(folder, form, model.identity, about, licence)
     return notes
-
-
-def made_up(source: Tokenizer, count: int = 50) -> list[str]:
-    """Return `count` random texts of 2 to 13 pieces to compare models on, the same texts each time."""
-    generator = random.Random(count)
-    pieces = sorted(source.numbering.pieces)
-    return [source.decode(generator.choices(pieces, k=2 + i % 12)) for i in range(count)]

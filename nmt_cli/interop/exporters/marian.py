@@ -7,7 +7,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
@@ -43,12 +45,12 @@ max-length-factor: 3
 """
 
 UNUSED = (
-    "bert-train-type-embeddings: true, bert-type-vocab-size: 2, dec-cell: gru, dec-cell-base-depth: 2, "
+    "bert-train-type-embeddings: true, bert-type-vocab-size: 2, dec-cell-base-depth: 2, "
     "dec-cell-high-depth: 1, dim-rnn: 1024, enc-cell: gru, enc-cell-depth: 1, enc-type: bidirectional, "
     "factors-combine: sum, factors-dim-emb: 0, input-types: [], layer-normalization: false, "
     'lemma-dependency: "", lemma-dim-emb: 0, right-left: false, skip: false, '
     "transformer-aan-activation: swish, transformer-aan-depth: 2, transformer-aan-nogate: false, "
-    "transformer-decoder-autoreg: self-attention, transformer-depth-scaling: false, "
+    "transformer-depth-scaling: false, "
     "transformer-dim-aan: 2048, transformer-ffn-depth: 2, transformer-guided-alignment-layer: last, "
     "transformer-no-projection: false, transformer-pool: false, transformer-postprocess-emb: d, "
     "transformer-tied-layers: [], transformer-train-position-embeddings: false, type: transformer, "
@@ -62,7 +64,10 @@ def losses(model: Model) -> list[str]:
     `model_losses`. Require "marian" positions from 0 and post-norm. Refuse a start token and gelu. Marian's
     pre-norm differs: it normalises the queries of self-attention, but not its keys and values."""
     config = model.identity.config
-    messages = exported.model_losses(config, positions="marian", first_position=0, norm="post")
+    history = config.decoder_history  # attention and SSRUs
+    messages = exported.model_losses(
+        config, positions="marian", first_position=0, norm="post", decoder_history=history
+    )
     if model.transformer.start is not None:
         messages.append("model.start is mark")
     if config.tie == "embeddings":
@@ -72,28 +77,38 @@ def losses(model: Model) -> list[str]:
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
     """Write weights, vocabularies and `decoder.yml`. Leave out matrix rows without a vocabulary entry."""
-    config, tokenizers = model.identity.config, model.identity.tokenizers
-    files, rows = _vocabularies(tokenizers, folder)
-    common = export_tensors(weights(model.transformer), config)
-    common[SOURCE], common[TARGET] = common[SOURCE][: rows[0]], common[TARGET][: rows[1]]
-    common[OUTPUT] = common[OUTPUT][: rows[1]]
-    common[BIAS] = common.get(BIAS, common[OUTPUT].new_zeros(rows[1]))[: rows[1]]
-    # Marian reads arrays in row-major order only.
-    arrays = {name: numpy.ascontiguousarray(tensor.numpy()) for name, tensor in _named(common, config)}
-    arrays[SETTINGS] = numpy.frombuffer(_settings(config, rows).encode() + b"\0", dtype=numpy.int8)
-    numpy.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]  # they are all arrays
+    files, rows = write_vocabularies(model.identity.tokenizers, folder, JOINT, SIDES)
+    numpy.savez(folder / WEIGHTS, **arrays(model, rows))  # type: ignore[arg-type]  # they are all arrays
     decoder = DECODER_TEXT.format(weights=WEIGHTS, source=files[0], target=files[1])
     (folder / DECODER).write_text(decoder, encoding="utf-8")
     return []
 
 
-def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
+def arrays(model: Model, rows: Sequence[int], multiple: int = 1) -> dict[str, NDArray[Any]]:
+    """Return the weights and settings by Marian's names. `rows` are the vocabulary sizes, source first: leave
+    out further rows of matrices. Then add rows of zeros up to a multiple of `multiple`, with a bias that
+    excludes them from search."""
+    config = model.identity.config
+    common = export_tensors(weights(model.transformer), config)
+    common.setdefault(BIAS, common[OUTPUT].new_zeros(len(common[OUTPUT])))
+    for name, size in ((SOURCE, rows[0]), (TARGET, rows[1]), (OUTPUT, rows[1]), (BIAS, rows[1])):
+        used, value = common[name][:size], exported.EXCLUDED_BIAS if name == BIAS else 0.0
+        common[name] = functional.pad(used, (*[0] * (2 * used.dim() - 1), -size % multiple), value=value)
+    # Marian reads arrays in row-major order only.
+    named = {name: numpy.ascontiguousarray(tensor.numpy()) for name, tensor in _named(common, config)}
+    settings = _settings(config, [len(common[SOURCE]), len(common[TARGET])]).encode() + b"\0"
+    return named | {SETTINGS: numpy.frombuffer(settings, dtype=numpy.int8)}
+
+
+def write_vocabularies(
+    tokenizers: Tokenizers, folder: Path, joint: str, names: Sequence[str]
+) -> tuple[list[str], list[int]]:
     """Write each side's vocabulary into `folder`. Return the file names and the sizes, source first. Write
     SentencePiece models if SentencePiece's ids equal ours. Otherwise write YAML files, with the SentencePiece
-    models beside the YAML files. A joint vocabulary is one file, named twice."""
+    models beside the YAML files. A joint vocabulary is one file, `joint`, named twice."""
     sides, recipe = (tokenizers.source, tokenizers.target), tokenizers.recipe
-    if all(map(_numbered_alike, sides)):
-        files = [JOINT, JOINT] if recipe.joint else [*SIDES]
+    if numbered_alike(tokenizers):
+        files = [joint, joint] if recipe.joint else [*names]
         for file, side in zip(files, sides, strict=True):
             (folder / file).write_bytes(exported.sentencepiece_with_rules(side, recipe))
         return files, [len(Pieces(side.subwords.files()["model"]).written) for side in sides]
@@ -106,8 +121,12 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     return files, [len(side.vocabulary) for side in sides]
 
 
+def numbered_alike(tokenizers: Tokenizers) -> bool:
+    """Return whether each piece and special token has the same id in our vocabularies as in SentencePiece."""
+    return all(map(_numbered_alike, (tokenizers.source, tokenizers.target)))
+
+
 def _numbered_alike(side: Tokenizer) -> bool:
-    """Return whether each piece and special token has the same id in our vocabulary and in SentencePiece."""
     vocabulary = side.vocabulary
     same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
     written = Pieces(side.subwords.files()["model"]).written
@@ -117,13 +136,21 @@ def _numbered_alike(side: Tokenizer) -> bool:
     )
 
 
+def marian_name(name: str, config: ModelConfig) -> str:
+    """Return Marian's name of a tensor in a layer, by the common name `name`."""
+    match = COMMON_LAYER.fullmatch(name)
+    assert match is not None
+    history = "rnn_ffn" if match[1] == "decoder" and config.decoder_history == "ssru" else "self_Wo"
+    return f"{match[1]}_l{int(match[2]) + 1}_{BACK[match[3]].replace('self_Wo_ln', f'{history}_ln')}"
+
+
 def _named(common: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
     """Yield (name, tensor) for each tensor of `common` in Marian's names and layout. Transpose matrices,
     except embeddings and the output matrix. Make vectors one row. Yield tied matrices once."""
     for name, tensor in common.items():
         laid_out = tensor.T if tensor.dim() == 2 else tensor[None]
-        if match := COMMON_LAYER.fullmatch(name):
-            yield f"{match[1]}_l{int(match[2]) + 1}_{BACK[match[3]]}", laid_out
+        if COMMON_LAYER.fullmatch(name):
+            yield marian_name(name, config), laid_out
     yield "decoder_ff_logit_out_b", common[BIAS][None]
     if config.tie == "all":
         yield "Wemb", common[OUTPUT]
@@ -138,15 +165,18 @@ def _settings(config: ModelConfig, rows: list[int]) -> str:
     """Return the settings that Marian stores in a model, as YAML. `rows` has the vocabulary sizes, source
     first."""
     tied, all_tied = (str(config.tie == tie).lower() for tie in ("decoder", "all"))
+    recurrent = config.decoder_history == "ssru"
     lines = [
         *UNUSED.replace(" []", "\n  []").split(", "),
         f"enc-depth: {config.encoder_layers}",
         f"dec-depth: {config.decoder_layers}",
+        f"dec-cell: {'ssru' if recurrent else 'gru'}",
         f"dim-emb: {config.width}",
         f"dim-vocabs:\n  - {rows[0]}\n  - {rows[1]}",
         f"tied-embeddings: {tied}",
         f"tied-embeddings-all: {all_tied}",
         "tied-embeddings-src: false",
+        f"transformer-decoder-autoreg: {'rnn' if recurrent else 'self-attention'}",
         f"transformer-dim-ffn: {config.feed_forward}",
         f"transformer-ffn-activation: {config.activation}",
         f"transformer-heads: {config.heads}",

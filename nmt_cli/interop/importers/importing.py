@@ -12,7 +12,8 @@ from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import fairseq, huggingface, marian
 
 SUPPORTED = (
-    "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz or .zip of Marian, or a checkpoint of fairseq"
+    "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz, .bin or .zip of Marian, or a checkpoint "
+    "of fairseq"
 )
 NEEDED = ["*.json", "*.safetensors", "*.spm", "*.model", "nmt-tokenizer/*"]
 """Files to download from the Hub. The pickled weights are downloaded only if there are no others."""

@@ -1,4 +1,4 @@
-"""Read Marian's models: an `.npz` with vocabularies, and OPUS-MT's zips and folders."""
+"""Read Marian's models: an `.npz` or `.bin` with vocabularies, and OPUS-MT's zips and folders."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
+from nmt_cli.interop import marian_binary
 from nmt_cli.interop.foreign import ACTIVATIONS, POSITIONS, Foreign, ImportOptions, sentencepiece_tokenizers
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
 from nmt_cli.interop.importers import marian_yaml
@@ -34,8 +35,17 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 SETTINGS = "special:model.yml"
-DECODER = ("decoder.yml", "config.yml")
+DECODER = ("decoder.yml", "config.yml", "config.intgemm8bitalpha.yml")
 """Names of the decoder's settings. `MODEL.npz.decoder.yml` comes before them."""
+
+BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
+"""Settings with which Firefox decodes a `.bin`."""
+
+SCALE = "_QuantMultA"
+"""End of the name of an activation scale, which belongs to an int8 matrix."""
+
+LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\..*bin")
+"""Source and target language in the name of a `.bin`."""
 
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
@@ -92,8 +102,8 @@ settings, most of which change nothing here."""
 
 
 def read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in a folder, a zip, or an `.npz`. Raise `UserError` for Marian's binary form, or for a
-    model that nmt cannot express."""
+    """Return the model in a folder, a zip, an `.npz` or a `.bin`. Raise `UserError` if nmt cannot express
+    it."""
     if path.suffix != ".zip" or path.is_dir():
         return _read(path, options)
     with tempfile.TemporaryDirectory() as unpacked:
@@ -105,52 +115,74 @@ def read(path: Path, options: ImportOptions) -> Foreign:
 
 
 def _read(path: Path, options: ImportOptions) -> Foreign:
-    """Return the model in an `.npz`, or in a folder with one `.npz`. Vocabularies and the decoder's settings,
-    if any, must be beside the `.npz`. Raise `UserError` if nmt cannot express the model."""
+    """Return the model in an `.npz` or `.bin`, or in a folder with one of them. Vocabularies and the
+    decoder's settings, if any, must be beside it. Raise `UserError` if nmt cannot express the model."""
     file = _weights(path)
+    binary = file.suffix == ".bin"
     arrays, settings = _loaded(file)
+    scales = [name for name in arrays if name.endswith(SCALE)]
+    notes = _left_out(file, len(scales)) if binary else []
+    arrays = {name: array for name, array in arrays.items() if name not in scales}
     tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)
     config = _config(settings, tensors, options)
     candidates = (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER))
-    decoder: dict[str, Any] = {}
+    decoder: dict[str, Any] = dict(BROWSER) if binary else {}
     if found := next(filter(Path.is_file, candidates), None):
-        decoder = marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
-    tokenizers = _tokenizers(file.parent, decoder, options, tensors)
+        decoder |= marian_yaml.settings(read_ordinary(found).decode(errors="replace"), str(found))
+    named = LANGUAGES.fullmatch(file.name)
+    languages = options.languages(named[1] if named else "", named[2] if named else "", file.parent)
+    tokenizers = _tokenizers(file.parent, decoder, languages, tensors)
     imported = import_tensors(tensors, str(file), config, tokenizers)
-    return Foreign("Marian", config, tokenizers, imported, _search(decoder))
+    return Foreign("Marian", config, tokenizers, imported, _search(decoder), notes=notes)
 
 
 def _weights(path: Path) -> Path:
-    """Return `path`, or the only `.npz` file in the folder `path`. Ignore files of optimisers. Raise
-    `UserError` for none or several, or if there is only Marian's binary form."""
+    """Return `path`, or the only file of a model in the folder `path`: an `.npz`, or a `.bin` if there is no
+    `.npz`. Ignore files of optimisers. Raise `UserError` for none or several."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     arrays = [file for file in files if file.suffix == ".npz" and not file.name.endswith(OPTIMIZER)]
+    arrays = arrays or [*filter(is_marian_binary, files)]
     if len(arrays) == 1:
         return arrays[0]
-    if not arrays and (binaries := [*filter(is_marian_binary, files)]):
-        raise UserError(
-            f"{binaries[0]} is a binary of marian-conv for browsers and small machines, which nmt cannot "
-            "read. Import the .npz that it was made from (final.model.npz.best-*.npz in Mozilla's pipeline)."
-        )
-    listed = ", ".join(file.name for file in arrays) or "no .npz of a model"
+    listed = ", ".join(file.name for file in arrays) or "no .npz or .bin of a model"
     raise UserError(f"{path} has {listed}. Name the one to import.")
 
 
+def _left_out(file: Path, scales: int) -> list[str]:
+    """Return a note for each part of a `.bin` model that nmt does not use: `scales` activation scales, and
+    the lexical shortlists beside `file`."""
+    notes = [
+        f"{shortlist.name} is left out: nmt scores the whole vocabulary, so a few translations may differ"
+        for shortlist in sorted(file.parent.glob("lex.*"))
+    ]
+    if scales:
+        notes.append(f"{scales} activation scales are left out: nmt does not need them")
+    return notes
+
+
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:
-    """Return the tensors of an `.npz` by Marian's names, and its settings. Raise `UserError` if the file is
-    damaged or not of Marian."""
-    check_whole(file)
+    """Return the tensors of an `.npz` or `.bin` by Marian's names, and its settings. Raise `UserError` if the
+    file is damaged or not of Marian."""
     try:
-        with numpy.load(file, allow_pickle=False) as arrays:
-            text = bytes(arrays[SETTINGS].astype(numpy.uint8)).rstrip(b"\0").decode()
-            numbers = {
-                name: torch.from_numpy(arrays[name].astype(arrays[name].dtype.newbyteorder("=")))
-                for name in arrays.files
-                if not name.startswith("special:")
-            }
+        arrays = marian_binary.read(file) if file.suffix == ".bin" else _unpacked(file)
+        text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
+        numbers = {
+            name: torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+            for name, array in arrays.items()
+            if not name.startswith("special:")
+        }
+    except UserError:
+        raise
     except Exception as error:  # the bytes are arbitrary, so the error may be of any kind
         raise UserError(f"{file} is damaged or not a model of Marian ({str(error)[:80]!r}).") from error
     return numbers, ForeignSettings(marian_yaml.settings(text, f"{file}: {SETTINGS}"), str(file))
+
+
+def _unpacked(file: Path) -> dict[str, Any]:
+    """Return the arrays of an `.npz` by name. Raise `UserError` if the file is damaged."""
+    check_whole(file)
+    with numpy.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -244,10 +276,10 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizers(
-    folder: Path, decoder: Mapping[str, Any], options: ImportOptions, tensors: Mapping[str, Tensor]
+    folder: Path, decoder: Mapping[str, Any], languages: tuple[str, str], tensors: Mapping[str, Tensor]
 ) -> Tokenizers:
     """Return tokenisers with the vocabularies in `folder`, cut or padded to the embedding rows in `tensors`.
-    Sides share equal vocabularies. Raise `UserError` for bad files, or a language missing in `options`."""
+    Sides share equal vocabularies. Raise `UserError` for bad files."""
     files = _vocabulary_files(folder, decoder)
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms: dict[Side, bytes] = {}
@@ -257,7 +289,6 @@ def _tokenizers(
             raise UserError(f"{spm} is missing, and {file.name} cannot segment text. Copy it there.")
         spms[side] = read_ordinary(spm)
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
-    languages = options.languages("", "", folder)
     if sides["source"].entries == sides["target"].entries:  # also in two files
         sides["target"] = sides["source"]
     return sentencepiece_tokenizers(languages, spms, sides)

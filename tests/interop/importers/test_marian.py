@@ -219,16 +219,6 @@ def test_each_layer_gets_a_copy_of_shared_weights(npz: Path) -> None:
     assert all(torch.equal(tensor, tensors[name.replace(".0.", ".1.")]) for name, tensor in first.items())
 
 
-def test_a_binary_for_browsers_is_refused_by_name(tmp_path: Path) -> None:
-    """The file has a version, the number of arrays, four numbers for each, and then all names."""
-    names = b"decoder_ff_logit_out_b\0decoder_l1_context_Wq\0special:model.yml\0"
-    numbers = [1, 3, *(len(names) // 3, 0x0801, 2, 4096) * 3]
-    content = b"".join(number.to_bytes(8, "little") for number in numbers) + names + bytes(4096)
-    (tmp_path / "model.enfr.intgemm.alphas.bin").write_bytes(content)
-    for path in (tmp_path, tmp_path / "model.enfr.intgemm.alphas.bin"):
-        assert_refused(path, r"binary of marian-conv.*Import the \.npz")
-
-
 def test_mutated_files_are_refused_in_a_line(npz: Path) -> None:
     names = ("model.npz", "vocab.yml", "decoder.yml")
     assert_mutations_refused(npz, names, 40, ImportOptions("en", "fr"))

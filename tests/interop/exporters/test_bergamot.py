@@ -1,0 +1,303 @@
+"""Bergamot's models: the bytes of a file, the way there and back, damaged files, and Bergamot itself."""
+
+import os
+import re
+import struct
+import subprocess
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from nmt_cli.api import SearchConfig, TranslateConfig, load
+from nmt_cli.checkpoints.finding import own_search
+from nmt_cli.checkpoints.model_folder import Model, read_model, weights
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters import bergamot, marian
+from nmt_cli.interop.exporters.exported import made_up
+from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.foreign import ImportOptions, write
+from nmt_cli.interop.importers.importing import read
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizers import Tokenizers
+from tests.interop.conftest import assert_mutations_refused, assert_refused
+from tests.interop.exporters.test_exporting import random_model
+
+BERGAMOT = os.environ.get("NMT_BERGAMOT_PYTHON", "")
+NEEDS_BERGAMOT = pytest.mark.skipif(
+    not BERGAMOT,
+    reason="needs Bergamot: python3.10 -m venv old, old/bin/pip install --no-deps bergamot==0.4.5, "
+    "and NMT_BERGAMOT_PYTHON=old/bin/python",
+)
+TRANSLATE = Path(__file__).with_name("bergamot_translate.py")
+
+STUDENT = ModelConfig(
+    encoder_layers=1,
+    decoder_layers=2,
+    width=64,
+    feed_forward=128,
+    heads=4,
+    norm_epsilon=1e-6,
+    decoder_history="ssru",
+    positions="marian",
+    start="zeros",
+    attention_bias=True,
+    output_bias=True,
+)
+MODELS = {
+    "ssru": STUDENT,
+    "attention": replace(STUDENT, decoder_history="attention", attention_bias=False, output_bias=False),
+    "ssru, tied decoder": replace(STUDENT, tie="decoder", activation="swish"),
+    "attention, untied": replace(STUDENT, decoder_history="attention", tie="none"),
+}
+INT8_NAME = "model.ende.intgemm.alphas.bin"
+FLOAT32, INT8, INTGEMM8, INTGEMM16 = 0x0404, 0x0101, 0x4101, 0x4102
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest, tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+    joint = MODELS[request.param].tie == "all"
+    return random_model(tmp_path / "ours", MODELS[request.param], toy_tokenizers(joint=joint))
+
+
+@pytest.fixture
+def student(tmp_path: Path, toy_tokenizers: Callable[..., Tokenizers]) -> Model:
+    return random_model(tmp_path / "ours", STUDENT, toy_tokenizers())
+
+
+def items_of(path: Path) -> dict[str, tuple[int, tuple[int, ...], bytes, int]]:
+    """Return (type, shape, data, offset) of each item, as Marian reads a file."""
+    content = path.read_bytes()
+    version, count = struct.unpack_from("<QQ", content)
+    assert version == 1
+    headers = [struct.unpack_from("<4Q", content, 16 + 32 * i) for i in range(count)]
+    at, names, shapes = 16 + 32 * count, [], []
+    for length, *_ in headers:
+        names.append(content[at : at + length - 1].decode())
+        assert content[at + length - 1] == 0
+        at += length
+    for _, _, dimensions, _ in headers:
+        shapes.append(struct.unpack_from(f"<{dimensions}i", content, at))
+        at += 4 * dimensions
+    at += 8 + struct.unpack_from("<Q", content, at)[0]
+    items = {}
+    for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
+        items[name] = (kind, shape, content[at : at + length], at)
+        at += length
+    assert at == len(content)
+    return items
+
+
+def matrix(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Any:
+    """Return the values of an item, of a rounded matrix those that its integers stand for."""
+    size = int(numpy.prod(shape))
+    if kind == FLOAT32:
+        return numpy.frombuffer(data, "<f4", size).reshape(shape)
+    levels = numpy.frombuffer(data, "i1", size)
+    values = levels / numpy.frombuffer(data, "<f4", 1, size)[0]
+    return values.reshape(shape) if "Wemb" in name else values.reshape(shape[::-1]).T
+
+
+def test_a_rounded_matrix_is_the_nearest_int8_with_its_multiplier_behind_it(
+    model: Model, tmp_path: Path
+) -> None:
+    for precision in bergamot.PRECISIONS:
+        export(model, "bergamot", tmp_path / precision, precision)
+    exact, rounded = items_of(tmp_path / "fp32/model.ende.bin"), items_of(tmp_path / "int8" / INT8_NAME)
+    assert all(offset % 256 == 0 for items in (exact, rounded) for _, _, _, offset in items.values())
+    counts = {INTGEMM8: 0, FLOAT32: 0}
+    for name, (kind, shape, data, _) in exact.items():
+        if name == "special:model.yml":
+            assert (kind, data) == (INT8, rounded[name][2])
+            continue
+        assert (kind, rounded[name][1]) == (FLOAT32, shape)
+        values, counts[rounded[name][0]] = matrix(name, kind, shape, data), counts[rounded[name][0]] + 1
+        assert (rounded[name][0] == INTGEMM8) == (shape[0] > 1)
+        if shape[0] > 1:
+            step = abs(values).max() / 127
+            difference = abs(matrix(name, *rounded[name][:3]) - values).max()
+            assert 0 < difference <= step / 2 * 1.001
+    assert min(counts.values()) > 10
+    scales = {name.removesuffix("_QuantMultA"): item for name, item in rounded.items() if name not in exact}
+    matrices = {name for name, (kind, *_) in rounded.items() if kind == INTGEMM8}
+    inputs_only = {"encoder_Wemb"} | ({"decoder_Wemb"} if model.identity.config.tie == "none" else set())
+    assert {*scales} == matrices - inputs_only | {"none"}
+    assert all(0 < matrix(name, *scale[:3])[0] < 1000 for name, scale in scales.items())
+
+
+def test_a_model_comes_back_from_fp32_bit_for_bit(model: Model, tmp_path: Path) -> None:
+    assert "no lexical shortlist" in export(model, "bergamot", tmp_path / "theirs")[0]
+    write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
+    back = read_model(tmp_path / "back")
+    assert replace(back.identity.config, start="zeros") == model.identity.config
+    assert (back.identity.tokenizers.recipe.source_lang, own_search(tmp_path / "back")["beam"]) == ("en", 1)
+    before, after = weights(model.transformer), weights(back.transformer)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(model: Model, tmp_path: Path) -> None:
+    export(model, "bergamot", tmp_path / "int8", "int8")
+    imported = read(str(tmp_path / "int8" / INT8_NAME), ImportOptions())
+    assert re.fullmatch(r"\d+ activation scales are left out.*", imported.notes[0])
+    write(imported, tmp_path / "back")
+    export(read_model(tmp_path / "back"), "bergamot", tmp_path / "again", "int8")
+    first, again = (items_of(tmp_path / folder / INT8_NAME) for folder in ("int8", "again"))
+    size = {name: int(numpy.prod(shape)) for name, (_, shape, _, _) in first.items()}
+    for name in [name for name, (kind, *_) in first.items() if kind == INTGEMM8]:
+        assert first[name][2][: size[name]] == again[name][2][: size[name]]
+
+
+def test_marian_gets_an_ssru_as_well(student: Model, tmp_path: Path) -> None:
+    export(student, "marian", tmp_path / "npz")
+    back = read(str(tmp_path / "npz"), ImportOptions("en", "de"))
+    assert replace(back.config, start="zeros") == student.identity.config
+    assert all(
+        torch.equal(tensor, back.tensors[name]) for name, tensor in weights(student.transformer).items()
+    )
+
+
+def test_unused_entries_fill_the_vocabulary_up_to_a_multiple_of_8(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    tokenizers = toy_tokenizers()
+    student = random_model(tmp_path / "ours", STUDENT, tokenizers)
+    pieces = [61, 61]
+    padded = marian.arrays(student, pieces, 8)
+    assert padded["Wemb"].shape == (64, 64)
+    assert not padded["Wemb"][61:].any()
+    assert (padded["decoder_ff_logit_out_b"][0, 61:] == -1e4).all()
+    assert b"  - 64\n  - 64\n" in bytes(padded["special:model.yml"])
+
+
+def test_a_shortlist_and_other_settings_beside_a_model_are_reported_and_used(
+    student: Model, tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+) -> None:
+    export(student, "bergamot", tmp_path / "theirs", "int8")
+    (tmp_path / "theirs" / "lex.50.50.ende.s2t.bin").write_bytes(
+        bytes.fromhex("f5173401d5481af1") + bytes(64)
+    )
+    settings = tmp_path / "theirs" / "config.intgemm8bitalpha.yml"
+    settings.write_text(settings.read_text().replace("beam-size: 1", "beam-size: 3"))
+    result = nmt("import", tmp_path / "theirs", "--out", tmp_path / "back")
+    assert result.returncode == 0, result.stderr
+    assert "Marian, en-de" in result.stderr
+    assert "beam 3, length_rule power, length_penalty 1.0, cap_ratio 2.0" in result.stderr
+    assert "note: lex.50.50.ende.s2t.bin is left out: nmt scores the whole vocabulary" in result.stderr
+    assert "activation scales are left out" in result.stderr
+    (tmp_path / "theirs" / INT8_NAME).rename(tmp_path / "theirs" / "model.bin")
+    assert_refused(tmp_path / "theirs", "does not record its languages")
+
+
+def test_a_size_that_int8_products_cannot_have_is_refused(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    odd = random_model(tmp_path / "ours", replace(STUDENT, width=32), toy_tokenizers())
+    message = r"--precision int8 for Bergamot needs multiples of 64.*got 32 and 128.*--precision fp32"
+    with pytest.raises(UserError, match=message):
+        export(odd, "bergamot", tmp_path / "theirs", "int8")
+    assert not (tmp_path / "theirs").exists()
+    with pytest.raises(UserError, match=r"must be fp32 or int8 \(got fp16\)"):
+        export(odd, "bergamot", tmp_path / "theirs", "fp16")
+    export(odd, "bergamot", tmp_path / "theirs")
+
+
+def file_of(items: dict[str, tuple[int, list[int], bytes]], **changed: Any) -> bytes:
+    """Return a file with `items`, (type, shape, data) by name. `changed` replaces numbers of the first."""
+    headers = [[len(name) + 1, kind, len(shape), len(data)] for name, (kind, shape, data) in items.items()]
+    for i, field in enumerate(("name", "kind", "dimensions", "length")):
+        headers[0][i] = changed.get(field, headers[0][i])
+    numbers = [changed.get("version", 1), changed.get("count", len(items)), *chain(*headers)]
+    names = b"".join(name.encode() + b"\0" for name in items)
+    shapes = b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, shape, _ in items.values())
+    padding = struct.pack("<Q", changed.get("padding", 0))
+    data = b"".join(data for _, _, data in items.values())
+    return struct.pack(f"<{len(numbers)}Q", *numbers) + names + shapes + padding + data
+
+
+HUGE = (1 << 64) - 1
+VALID: tuple[int, list[int], bytes] = (INTGEMM8, [2, 2], bytes(4) + struct.pack("<f", 1.0))
+HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "version": ("Wemb", {"version": 2}, "its version is 2, not 1|not a model"),
+    "items": ("Wemb", {"count": HUGE}, "it has 18,446,744,073,709,551,615 items"),
+    "more items": ("Wemb", {"count": 60_000}, "it is cut"),
+    "name": ("Wemb", {"name": HUGE}, "too long"),
+    "dimensions": ("Wemb", {"dimensions": HUGE}, "too long"),
+    "data": ("Wemb", {"length": HUGE}, "it is cut"),
+    "much data": ("Wemb", {"length": 1 << 33}, "it is cut"),
+    "padding": ("Wemb", {"padding": HUGE}, "it is cut"),
+    "type": ("Wemb", {"kind": 0x1801}, "'Wemb' is of type 0x1801.*Import the .npz"),
+    "line break": ("We\nmb", {}, "a name is not text"),
+}
+SHAPES: dict[str, tuple[int, list[int], bytes]] = {
+    "huge": (FLOAT32, [2**31 - 1, 2**31 - 1], bytes(64)),
+    "negative": (FLOAT32, [-4, -4], bytes(64)),
+    "empty": (FLOAT32, [0, 4], bytes(64)),
+    "no multiplier": (INTGEMM8, [4, 4], bytes(16)),
+    "zero": (INTGEMM8, [2, 2], bytes(8)),
+    "not a number": (INTGEMM8, [2, 2], bytes(4) + struct.pack("<f", float("nan"))),
+    "infinite": (INTGEMM16, [2, 2], bytes(8) + struct.pack("<f", float("inf"))),
+    "a vector": (INTGEMM8, [4], bytes(4) + struct.pack("<f", 1.0)),
+}
+
+
+def assert_file_refused(folder: Path, content: bytes, message: str) -> None:
+    """Check that a file is refused within 32 MB of memory."""
+    (folder / "model.bin").write_bytes(content + b"decoder_l1_context_Wq")
+    tracemalloc.start()
+    assert_refused(folder / "model.bin", message)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 25
+
+
+@pytest.mark.parametrize(("name", "changed", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_headers_are_refused(tmp_path: Path, name: str, changed: Any, message: str) -> None:
+    assert_file_refused(tmp_path, file_of({name: VALID, "other": VALID}, **changed), message)
+
+
+@pytest.mark.parametrize("item", SHAPES.values(), ids=SHAPES)
+def test_hostile_shapes_are_refused(tmp_path: Path, item: tuple[int, list[int], bytes]) -> None:
+    assert_file_refused(tmp_path, file_of({"Wemb": item}), "is damaged.*'Wemb' has")
+
+
+def test_a_name_may_not_appear_twice(tmp_path: Path) -> None:
+    content = file_of({"Wemb": VALID, "Wemc": VALID}).replace(b"Wemc", b"Wemb")
+    assert_file_refused(tmp_path, content, "has 'Wemb' twice")
+
+
+def test_a_thousand_mutated_files_are_read_or_refused_in_a_line(student: Model, tmp_path: Path) -> None:
+    export(student, "bergamot", tmp_path / "theirs", "int8")
+    assert_mutations_refused(tmp_path / "theirs", [INT8_NAME], 1000, ImportOptions("en", "de"), most=6000)
+
+
+def by_bergamot(folder: Path, lines: Sequence[str]) -> list[str]:
+    command = [BERGAMOT, str(TRANSLATE), str(folder / bergamot.SETTINGS)]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")[:-1]
+
+
+@pytest.mark.slow
+@NEEDS_BERGAMOT
+def test_bergamot_itself_translates_alike(model: Model, tmp_path: Path) -> None:
+    """The weights are random, so choices are close. A first word follows from fewer choices than a line.
+    Bergamot aborts at an empty translation."""
+    for precision in bergamot.PRECISIONS:
+        export(model, "bergamot", tmp_path / precision, precision)
+    search = SearchConfig(**bergamot.SEARCH)
+    with load(tmp_path / "ours", device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
+        generated = [line.strip() for line in made_up(loaded.tokenizers.source, 500)]
+        pairs = zip(generated, loaded.translate(generated), strict=True)
+        lines, ours = zip(*[pair for pair in pairs if all(pair)][:200], strict=True)
+    assert len({*ours}) > 20
+    exact, rounded = (by_bergamot(tmp_path / precision, lines) for precision in bergamot.PRECISIONS)
+    assert sum(map(str.__eq__, exact, ours)) >= 196
+    first_words = [[line.split()[:1] for line in lines] for lines in (rounded, ours)]
+    assert sum(map(list.__eq__, *first_words)) >= 120
