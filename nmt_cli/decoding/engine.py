@@ -10,6 +10,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
 from nmt_cli.decoding.search.terms import progress
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
 
@@ -44,6 +45,7 @@ class Queue(Protocol):
         """Put sentences back into the queue: the batch did not fit into memory, or lacks required terms."""
 
 
+Finished = tuple[Sentence, list[Hypothesis]]
 Found = tuple[Sentence, list[Hypothesis] | None]
 """A sentence and its hypotheses, best first. None means that the sentence alone does not fit into memory."""
 
@@ -64,7 +66,7 @@ def translated(
     on_gpu = is_gpu(ensemble.device)
     max_rows, look_every = (ROWS_ON_GPU, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
     slots = max(1, (config.rows or max_rows) // config.slots)
-    search, aligner = Search(ensemble, config, look_every), _Aligner(ensemble)
+    search, waiting = Search(ensemble, config, look_every), list[Finished]()
     while True:
         joining: list[Sentence] = []
         try:
@@ -84,7 +86,7 @@ def translated(
             found, again = _with_terms(search.step(), ensemble.vocabulary.entries)
             if again:
                 queue.put_back(again)
-            yield from aligner.aligned(found, search.sentences)
+            yield from _aligned(ensemble.models[0], waiting, found, search.sentences)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
@@ -99,9 +101,7 @@ def translated(
                 queue.put_back(batch)
 
 
-def _with_terms(
-    finished: Sequence[tuple[Sentence, list[Hypothesis]]], entries: Sequence[str]
-) -> tuple[list[Found], list[Sentence]]:
+def _with_terms(finished: Sequence[Finished], entries: Sequence[str]) -> tuple[list[Found], list[Sentence]]:
     """Return sentences whose hypotheses have all terms, and the others, to search again with required terms.
 
     Most translations have their terms anyway, and are the best ones that have them. The usual search is
@@ -118,40 +118,31 @@ def _with_terms(
     return found, again
 
 
-class _Aligner:
-    """Adds the attention of the first model to the best hypotheses of aligned sentences, several at once."""
-
-    def __init__(self, ensemble: Ensemble) -> None:
-        self._model = ensemble.models[0]
-        self._waiting: list[Found] = []
-
-    def aligned(self, finished: Iterable[Found], running: Sequence[Sentence]) -> Iterator[Found]:
-        """Yield the `finished` sentences of a step. Hold aligned ones back until there are `ALIGNED_AT_ONCE`,
-        or until no other aligned sentence is `running`."""
-        for found in finished:
-            if found[0].aligned and found[1]:
-                self._waiting.append(found)
-            else:
-                yield found
-        if not self._waiting:
-            return
-        if len(self._waiting) >= ALIGNED_AT_ONCE or not any(one.aligned for one in running):
-            waiting, self._waiting = self._waiting, []
-            yield from self._with_attention(waiting)
-
-    def _with_attention(self, waiting: Sequence[Found]) -> Iterator[Found]:
-        """Yield the sentences with attention, or without if memory is too small."""
-        pairs = [(sentence.tokens, hypotheses[0].tokens) for sentence, hypotheses in waiting if hypotheses]
-        try:
-            attention = source_attention(self._model, pairs)
-        except MEMORY_ERRORS as error:
-            if not out_of_memory(error):
-                raise
-            yield from waiting
-            return
-        for (sentence, hypotheses), attention_TS in zip(waiting, attention, strict=True):
-            best, *others = hypotheses or []
-            yield sentence, [replace(best, attention_TS=attention_TS), *others]
+def _aligned(
+    model: Transformer, waiting: list[Finished], finished: Iterable[Found], running: Sequence[Sentence]
+) -> Iterator[Found]:
+    """Yield the `finished` sentences of a step. Those to align are `waiting` until there are
+    `ALIGNED_AT_ONCE`, or none is `running`. Yield them with attention, or without if memory is too small."""
+    for sentence, hypotheses in finished:
+        if sentence.aligned and hypotheses:
+            waiting.append((sentence, hypotheses))
+        else:
+            yield sentence, hypotheses
+    if not waiting or (len(waiting) < ALIGNED_AT_ONCE and any(one.aligned for one in running)):
+        return
+    ready = [*waiting]
+    waiting.clear()
+    try:
+        attention = source_attention(
+            model, [(sentence.tokens, best.tokens) for sentence, (best, *_) in ready]
+        )
+    except MEMORY_ERRORS as error:
+        if not out_of_memory(error):
+            raise
+        yield from ready
+        return
+    for (sentence, (best, *others)), attention_TS in zip(ready, attention, strict=True):
+        yield sentence, [replace(best, attention_TS=attention_TS), *others]
 
 
 class ListQueue:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 GOOD_CHRF = 50.0
 """A translation is good if its chrF2 against the reference is at least this."""
@@ -32,14 +33,12 @@ class Calibration:
     def read(values: Mapping[str, Any]) -> "Calibration":
         """Return the calibration with these fields. Raise `ValueError` if they are not valid."""
         points = values.get("probabilities"), values.get("confidences")
-        if not all(isinstance(one, list) and one and all(type(x) is float for x in one) for one in points):
-            raise ValueError("the calibration has no lists of numbers")
-        calibration = Calibration(*points)  # type: ignore[arg-type]  # checked above
-        for numbers in (calibration.probabilities, calibration.confidences):
-            ascends = sorted(numbers) == numbers and numbers[0] >= 0 and numbers[-1] <= 1
-            if not ascends or len(numbers) != len(calibration.confidences):
+        for one in points:
+            if not isinstance(one, list) or not one or not all(type(number) is float for number in one):
+                raise ValueError("the calibration has no lists of numbers")
+            if sorted(one) != one or one[0] < 0 or not one[-1] <= 1 or len(one) != len(points[0] or ()):
                 raise ValueError("the numbers of the calibration must ascend from 0 to 1, as two equal lists")
-        return calibration
+        return Calibration(*points)  # type: ignore[arg-type]  # checked above
 
 
 def calibrated(
@@ -53,20 +52,14 @@ def calibrated(
     from sacrebleu.metrics.chrf import CHRF  # not needed to translate
 
     metric = CHRF()
-    good = np.array(
-        [
-            metric.sentence_score(translation, [reference]).score >= GOOD_CHRF
-            for translation, reference in zip(translations, references, strict=True)
-        ],
-        float,
-    )
+    pairs = zip(translations, references, strict=True)
+    scores = [metric.sentence_score(translation, [reference]).score for translation, reference in pairs]
+    sums = np.stack([probabilities, np.array(scores) >= GOOD_CHRF, np.ones(len(scores))])
     order = np.argsort(probabilities, kind="stable")
-    values, good = np.array(probabilities)[order], good[order]
-    bins = min(BINS, len(values) // 10)
-    merged: list[tuple[float, float, int]] = []  # sums of probabilities and of good ones, and the count
-    for part in np.array_split(np.arange(len(values)), bins):
-        merged.append((float(values[part].sum()), float(good[part].sum()), len(part)))
-        while len(merged) > 1 and merged[-2][1] * merged[-1][2] >= merged[-1][1] * merged[-2][2]:
-            last = merged.pop()
-            merged[-1] = (merged[-1][0] + last[0], merged[-1][1] + last[1], merged[-1][2] + last[2])
-    return Calibration([p / n for p, _, n in merged], [g / n for _, g, n in merged])
+    merged: list[NDArray[np.float64]] = []  # of each bin: the sum of probabilities, of good ones, the count
+    for part in np.array_split(sums[:, order], min(BINS, len(order) // 10), axis=1):
+        merged.append(part.sum(1))
+        while len(merged) > 1 and merged[-2][1] / merged[-2][2] >= merged[-1][1] / merged[-1][2]:
+            merged[-2:] = [merged[-2] + merged[-1]]
+    probability_B, good_B, count_B = np.transpose(merged)
+    return Calibration((probability_B / count_B).tolist(), (good_B / count_B).tolist())
