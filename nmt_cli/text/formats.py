@@ -16,7 +16,7 @@ SUFFIXES: dict[str, Format] = {
 }
 
 UNIT = re.compile(
-    r"(?P<source><source\b[^<>]*+>(?P<content>(?:[^<]|<(?!/?source\b))*+)</source\s*>)(?P<space>\s*+)"
+    r"<source\b[^<>]*+>(?P<content>(?:[^<]|<(?!/?source\b))*+)</source\s*>(?P<space>\s*+)"
     r"(?:(?P<open><target\b[^<>]*?)(?:/>|>(?P<old>(?:[^<]|<(?!/?target\b))*+)</target\s*>))?"
 )
 """A source text of XLIFF, and its translation, if there is one. A match never passes another start."""
@@ -63,8 +63,8 @@ def _xliff(text: str) -> Iterator[Block]:
     for unit in UNIT.finditer(text):
         if (unit["old"] or "").strip() or not WORDS.search(TAG.sub("", unit["content"])):
             continue
-        yield Block(text[position : unit.end("source")] + unit["space"])
-        yield Block(f"{unit['open'].rstrip() if unit['open'] else '<target'}>")
+        yield Block(text[position : unit.end("space")])
+        yield Block((unit["open"] or "<target").rstrip() + ">")
         yield from blocks(unit["content"], "xml")
         yield Block("</target>" + ("" if unit["open"] else unit["space"]))
         position = unit.end()

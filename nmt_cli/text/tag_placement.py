@@ -53,7 +53,7 @@ def placed(
     whose content stays, is always `target`.
     """
     cuts = sorted({offset for one in elements for offset in _offsets(one)})
-    page = _Page(source, target, *_split_words(source, target, shares, cuts), escape)
+    page = _Page(source, target, shares, cuts, escape)
     return page.filled(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
 
 
@@ -66,52 +66,49 @@ def _offsets(element: Element) -> Iterator[int]:
 
 def _split_words(
     source: str, target: str, shares: Shares, cuts: Sequence[int]
-) -> tuple[list[Span], list[Span], Shares]:
-    """Return the units of `source` and `target`, and their shares. A source word is split at the `cuts` in it
-    if a target word that attends to it most is equal. That word is split too, and its pieces correspond."""
+) -> tuple[list[Span], list[Span], list[dict[int, float]]]:
+    """Return the units of `source` and of `target`, and for each source unit its share of target units.
+
+    A source word is split at the `cuts` in it if a target word that attends to it most is equal. That word is
+    split too, and each piece attends to its equal.
+    """
     pieces_S, pieces_T = ([[span] for span in units(text)] for text in (source, target))
-    twins: dict[int, int] = {}  # source units by target unit
-    for unit_T, row in enumerate(shares):
+    twins: dict[int, int] = {}  # source units by equal target unit
+    for unit_T, row in enumerate(shares[: len(pieces_T)]):
         unit_S = max(row, key=row.__getitem__, default=0)
-        ((start, end), *split), ((begin, stop), *_) = pieces_S[unit_S], pieces_T[unit_T]
-        inside = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
-        if inside and not split and source[start:end] == target[begin:stop]:
+        (start, end), (begin, stop) = pieces_S[unit_S][0], pieces_T[unit_T][0]
+        if len(pieces_S[unit_S]) > 1 or source[start:end] != target[begin:stop]:
+            continue
+        if inside := cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]:
             twins[unit_T] = unit_S
-            pieces_S[unit_S] = [*pairwise([start, *inside, end])]
-            pieces_T[unit_T] = [
-                (begin + one - start, begin + other - start) for one, other in pieces_S[unit_S]
-            ]
-    first = [*accumulate(map(len, pieces_S), initial=0)]
-    rows: list[Mapping[int, float]] = []
-    for unit_T, row in enumerate(shares):
+            bounds = [0, *(cut - start for cut in inside), end - start]
+            pieces_S[unit_S], pieces_T[unit_T] = (
+                [(at + one, at + other) for one, other in pairwise(bounds)] for at in (start, begin)
+            )
+    first_S, first_T = ([*accumulate(map(len, pieces), initial=0)] for pieces in (pieces_S, pieces_T))
+    targets: list[dict[int, float]] = [{} for _ in range(first_S[-1])]
+    for unit_T, row in enumerate(shares[: len(pieces_T)]):
         if unit_T in twins:
-            rows += [{first[twins[unit_T]] + n: 1.0} for n in range(len(pieces_T[unit_T]))]
+            for n in range(len(pieces_T[unit_T])):
+                targets[first_S[twins[unit_T]] + n][first_T[unit_T] + n] = 1.0
         else:
-            rows.append({first[unit_S]: share for unit_S, share in row.items()})
-    return [*chain(*pieces_S)], [*chain(*pieces_T)], rows
+            for unit_S, share in row.items():
+                targets[first_S[unit_S]][first_T[unit_T]] = share
+    return [*chain(*pieces_S)], [*chain(*pieces_T)], targets
 
 
 class _Page:
     """A source text, its translation, and their alignment."""
 
     def __init__(
-        self,
-        source: str,
-        target: str,
-        spans_S: Sequence[Span],
-        spans_T: Sequence[Span],
-        shares: Shares,
-        escape: Callable[[str], str],
+        self, source: str, target: str, shares: Shares, cuts: Sequence[int], escape: Callable[[str], str]
     ) -> None:
-        self.target, self.spans_S, self.spans_T, self.escape = target, spans_S, spans_T, escape
-        self.marks_S = [MARK.match(source, start) is not None for start, _ in spans_S]
-        self.marks_T = [MARK.match(target, start) is not None for start, _ in spans_T]
-        self.targets: list[dict[int, float]] = [{} for _ in spans_S]
-        for unit_T, row in zip(range(len(spans_T)), shares, strict=False):
-            for unit_S, share in row.items():
-                self.targets[unit_S][unit_T] = share
+        self.target, self.escape = target, escape
+        self.spans_S, self.spans_T, self.targets = _split_words(source, target, shares, cuts)
+        self.marks_S = [MARK.match(source, start) is not None for start, _ in self.spans_S]
+        self.marks_T = [MARK.match(target, start) is not None for start, _ in self.spans_T]
         # For each source unit, the target unit that attends most to it, or else to a later source unit.
-        self.following = [len(spans_T)]
+        self.following = [len(self.spans_T)]
         for own in reversed(self.targets):
             self.following.append(max(own, key=own.__getitem__, default=self.following[-1]))
         self.following.reverse()

@@ -109,3 +109,11 @@ def test_many_tags_take_linear_time() -> None:
     (block,) = blocks(document)
     shares = [{n: 1.0} for n in range(20_000)]
     assert placed(block.text, block.elements, target, shares).count("<b>") == 20_000
+
+
+def test_many_tags_in_a_word_take_linear_time() -> None:
+    (block,) = blocks("a<b>b</b>" * 20_000)
+    target = f"{block.text} " + "x " * 20_000
+    shares = [{0: 1.0}] * 20_001
+    result = placed(block.text, block.elements, target, shares)
+    assert result.startswith(block.raw) and TAG.sub("", result) == target
