@@ -31,6 +31,9 @@ MAX_ITEMS, MAX_NAME, MAX_DIMENSIONS = 1 << 16, 1 << 10, 4
 EMBEDDING = "Wemb"
 """Part of the names of embeddings, whose rounded data are not transposed."""
 
+SCALE = "_QuantMultA"
+"""End of the name of an activation scale, which belongs to an int8 matrix."""
+
 LARGEST = 127
 """The largest int8 of a rounded matrix. -128 is not used."""
 
@@ -70,8 +73,9 @@ def write(path: Path, items: Mapping[str, Array | Rounded]) -> None:
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Return the items by name: floats as stored, int8, and rounded matrices as fp32. Raise `UserError` for a
-    file that is damaged, cut, not of version 1, or laid out for one kind of processor."""
+    """Return the items by name: floats as stored, int8, and rounded matrices as fp32. Activation scales are
+    empty arrays, because some files contain them rounded or without a value. Raise `UserError` for a file
+    that is damaged, cut, not of version 1, or laid out for one kind of processor."""
     refuse_special(path)
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -84,7 +88,9 @@ def read(path: Path) -> dict[str, Array]:
                     f"{path}: {name!r} is of type {kind:#x}, which nmt import does not support. "
                     "Import the .npz of the model."
                 )
-            items[name] = _array(file.read(length), name, kind, shape, path)
+            data = file.read(length)
+            is_scale = name.endswith(SCALE)
+            items[name] = numpy.empty(0) if is_scale else _array(data, name, kind, shape, path)
     return items
 
 
@@ -129,8 +135,8 @@ def _array(data: bytes, name: str, kind: int, shape: tuple[int, ...], path: Path
     if kind in FLOATS:
         return values.reshape(shape)
     multiplier = numpy.frombuffer(data, "<f4", 1, end)[0]
-    if not 0 < multiplier < numpy.inf or len(shape) != 2:
-        raise _damaged(path, f"{name!r} has the multiplier {multiplier} and the shape {list(shape)}")
+    if not 0 < multiplier < numpy.inf:
+        raise _damaged(path, f"{name!r} has the multiplier {multiplier}")
     with numpy.errstate(over="ignore"):  # the caller refuses values that are not finite
         floats: Array = values * (numpy.float32(1) / multiplier)
     return floats.reshape(shape) if EMBEDDING in name else floats.reshape(shape[::-1]).T

@@ -15,7 +15,6 @@ from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_binary
 from nmt_cli.interop.exporters import exported, marian
-from nmt_cli.interop.importers.marian import SCALE
 from nmt_cli.interop.weights import correspondences
 from nmt_cli.language import without_region
 from nmt_cli.model.transformer import Transformer
@@ -120,7 +119,9 @@ def _scales(model: Model) -> dict[str, Any]:
     items |= {output: tops[""], SHORTLISTED: tops[""]}
     top = {name: numpy.mean(values) + DEVIATIONS * numpy.std(values) for name, values in items.items()}
     scales = {name: marian_binary.LARGEST / (top[name] or 1.0) for name in items}
-    return {f"{name}{SCALE}": numpy.array([scale], numpy.float32) for name, scale in scales.items()}
+    return {
+        f"{name}{marian_binary.SCALE}": numpy.array([scale], numpy.float32) for name, scale in scales.items()
+    }
 
 
 @torch.no_grad()

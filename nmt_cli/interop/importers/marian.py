@@ -41,9 +41,6 @@ DECODER = ("decoder.yml", "config.yml", "config.intgemm8bitalpha.yml")
 BROWSER: Mapping[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 """Settings with which Firefox decodes a `.bin`."""
 
-SCALE = "_QuantMultA"
-"""End of the name of an activation scale, which belongs to an int8 matrix."""
-
 LANGUAGES = re.compile(r"model\.([a-z]{2})([a-z]{2})\..*bin")
 """Source and target language in the name of a `.bin`."""
 
@@ -120,7 +117,7 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
     file = _weights(path)
     binary = file.suffix == ".bin"
     arrays, settings = _loaded(file)
-    scales = [name for name in arrays if name.endswith(SCALE)]
+    scales = [name for name in arrays if name.endswith(marian_binary.SCALE)]
     notes = _left_out(file, len(scales)) if binary else []
     arrays = {name: array for name, array in arrays.items() if name not in scales}
     tensors = _unshared(common_tensors(arrays, _usual_names, str(file)), settings)

@@ -244,8 +244,18 @@ SHAPES: dict[str, tuple[int, list[int], bytes]] = {
     "zero": (INTGEMM8, [2, 2], bytes(8)),
     "not a number": (INTGEMM8, [2, 2], bytes(4) + struct.pack("<f", float("nan"))),
     "infinite": (INTGEMM16, [2, 2], bytes(8) + struct.pack("<f", float("inf"))),
-    "a vector": (INTGEMM8, [4], bytes(4) + struct.pack("<f", 1.0)),
 }
+
+
+def test_an_activation_scale_may_be_rounded_without_a_value(student: Model, tmp_path: Path) -> None:
+    """marian-conv rounds it if its name contains "Wemb", as in models with two vocabularies."""
+    export(student, "bergamot", tmp_path / "theirs", "int8")
+    path = tmp_path / "theirs" / INT8_NAME
+    items = {name: (kind, [*shape], data) for name, (kind, shape, data, _) in items_of(path).items()}
+    before = read(str(path), ImportOptions())
+    path.write_bytes(file_of(items | {"Wemb_QuantMultA": (INTGEMM8, [1, 1], bytes(256))}))
+    after = read(str(path), ImportOptions())
+    assert all(torch.equal(tensor, after.tensors[name]) for name, tensor in before.tensors.items())
 
 
 def assert_file_refused(folder: Path, content: bytes, message: str) -> None:
