@@ -3,8 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 
 from nmt_cli.text.markup import Element
@@ -52,98 +51,81 @@ def placed(
     element without units is before the unit that follows it. The result without tags, and without elements
     whose content stays, is always `target`.
     """
-    cuts = sorted({offset for one in elements for offset in _offsets(one)})
-    page = _Page(source, target, shares, cuts, escape)
+    page = _Page(source, target, shares, escape)
     return page.filled(elements, (0, len(page.spans_S)), (0, len(page.spans_T)), (0, len(target)))
-
-
-def _offsets(element: Element) -> Iterator[int]:
-    """Yield the characters of the source at which `element` and the elements inside it start and end."""
-    yield from (element.start, element.end)
-    for child in element.children:
-        yield from _offsets(child)
-
-
-def _split_words(
-    source: str, target: str, shares: Shares, cuts: Sequence[int]
-) -> tuple[list[Span], list[Span], list[dict[int, float]]]:
-    """Return the units of `source` and of `target`, and for each source unit its share of target units.
-
-    A source word is split at the `cuts` in it if a target word that attends to it most is equal. That word is
-    split too, and each piece attends to its equal.
-    """
-    pieces_S, pieces_T = ([[span] for span in units(text)] for text in (source, target))
-    twins: dict[int, int] = {}  # source units by equal target unit
-    for unit_T, row in enumerate(shares[: len(pieces_T)]):
-        unit_S = max(row, key=row.__getitem__, default=0)
-        (start, end), (begin, stop) = pieces_S[unit_S][0], pieces_T[unit_T][0]
-        if len(pieces_S[unit_S]) > 1 or source[start:end] != target[begin:stop]:
-            continue
-        if inside := cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]:
-            twins[unit_T] = unit_S
-            bounds = [0, *(cut - start for cut in inside), end - start]
-            pieces_S[unit_S], pieces_T[unit_T] = (
-                [(at + one, at + other) for one, other in pairwise(bounds)] for at in (start, begin)
-            )
-    first_S, first_T = ([*accumulate(map(len, pieces), initial=0)] for pieces in (pieces_S, pieces_T))
-    targets: list[dict[int, float]] = [{} for _ in range(first_S[-1])]
-    for unit_T, row in enumerate(shares[: len(pieces_T)]):
-        if unit_T in twins:
-            for n in range(len(pieces_T[unit_T])):
-                targets[first_S[twins[unit_T]] + n][first_T[unit_T] + n] = 1.0
-        else:
-            for unit_S, share in row.items():
-                targets[first_S[unit_S]][first_T[unit_T]] = share
-    return [*chain(*pieces_S)], [*chain(*pieces_T)], targets
 
 
 class _Page:
     """A source text, its translation, and their alignment."""
 
-    def __init__(
-        self, source: str, target: str, shares: Shares, cuts: Sequence[int], escape: Callable[[str], str]
-    ) -> None:
+    def __init__(self, source: str, target: str, shares: Shares, escape: Callable[[str], str]) -> None:
         self.target, self.escape = target, escape
-        self.spans_S, self.spans_T, self.targets = _split_words(source, target, shares, cuts)
+        self.spans_S, self.spans_T = units(source), units(target)
         self.marks_S = [MARK.match(source, start) is not None for start, _ in self.spans_S]
         self.marks_T = [MARK.match(target, start) is not None for start, _ in self.spans_T]
+        self.targets: list[dict[int, float]] = [{} for _ in self.spans_S]
+        for unit_T, row in zip(range(len(self.spans_T)), shares, strict=False):
+            for unit_S, share in row.items():
+                self.targets[unit_S][unit_T] = share
         # For each source unit, the target unit that attends most to it, or else to a later source unit.
         self.following = [len(self.spans_T)]
         for own in reversed(self.targets):
             self.following.append(max(own, key=own.__getitem__, default=self.following[-1]))
         self.following.reverse()
+        # For each source word that the translation repeats, the equal target word that attends to it.
+        nearest = {unit_T: unit_S for unit_S, unit_T in enumerate(self.following[:-1])}
+        self.copies = {
+            unit_S: unit_T
+            for unit_T, unit_S in nearest.items()
+            if unit_T < len(self.spans_T)
+            and source[slice(*self.spans_S[unit_S])] == target[slice(*self.spans_T[unit_T])]
+        }
 
     def filled(self, elements: Sequence[Element], inside: Span, room: Span, characters: Span) -> str:
         """Return these `characters` of the translation with `elements`: the children of an element that
         covers the source units `inside` and the target units `room`."""
         covered = [self._covered(one) for one in elements]
-        runs: dict[int, Span] = {}  # the target units of elements by number
         free = set(range(*room))
-        for number in sorted(range(len(elements)), key=lambda n: covered[n][1] - covered[n][0]):
+        runs: dict[int, Span] = {}  # the target units of elements by number
+        places: dict[int, Span] = {}  # the characters of elements by number
+        for number, element in enumerate(elements):
+            copy = self.copies.get(covered[number][0], room[1])
+            if copy in free and (place := self._place_in(copy, element, covered[number][0])):
+                places[number], runs[number] = place, (copy, copy + 1)
+        free.difference_update(first for first, _ in runs.values())
+        left = [number for number in range(len(elements)) if number not in runs]
+        for number in sorted(left, key=lambda n: covered[n][1] - covered[n][0]):
             is_whole = covered[number] == inside and not runs
             run = room if is_whole else self._best_run(covered[number], free)
             if run[0] < run[1]:
                 runs[number] = run
+                places[number] = self.spans_T[run[0]][0], self.spans_T[run[1] - 1][1]
                 free.difference_update(range(*run))
         starts = {unit: first for first, last in runs.values() for unit in range(first, last)}
-        for number in range(len(elements)):
-            if number not in runs:
-                unit = covered[number][0]
-                at = self.following[unit] if unit < inside[1] else room[1]
-                at = starts.get(at, at) if room[0] <= at < room[1] else room[1]
-                runs[number] = at, at
+        for number in set(left).difference(runs):
+            unit = covered[number][0]
+            at = self.following[unit] if unit < inside[1] else room[1]
+            at = starts.get(at, at) if room[0] <= at < room[1] else room[1]
+            runs[number] = at, at
+            start = self.spans_T[at][0] if at < room[1] else characters[1]
+            places[number] = start, start
         text, position = [], characters[0]
-        for number in sorted(runs, key=lambda n: (runs[n], n)):
-            element, (first, last) = elements[number], runs[number]
-            start = self.spans_T[first][0] if first < room[1] else characters[1]
-            end = self.spans_T[last - 1][1] if first < last else start
-            content = self.filled(element.children, covered[number], (first, last), (start, end))
+        for number in sorted(places, key=lambda n: (places[n], n)):
+            element, (start, end) = elements[number], places[number]
+            content = self.filled(element.children, covered[number], runs[number], (start, end))
             before = " " * (element.spaced[0] and not self._is_space(start - 1))
             after = " " * (element.spaced[1] and not self._is_space(end))
             between = self.escape(self.target[position:start])
             text += [between, before, element.opening, content, element.closing, after]
             position = end
         return "".join([*text, self.escape(self.target[position : characters[1]])])
+
+    def _place_in(self, copy: int, element: Element, unit: int) -> Span | None:
+        """Return the characters of `element` in the target word `copy`, if it is a part of source `unit`."""
+        start, end = self.spans_S[unit]
+        is_part = start <= element.start and element.end <= end and element.end - element.start < end - start
+        shift = self.spans_T[copy][0] - start
+        return (element.start + shift, element.end + shift) if is_part else None
 
     def _covered(self, element: Element) -> Span:
         """Return the source units of `element`, also those only in part. Without units, return the next one
