@@ -34,17 +34,11 @@ PRECISIONS: Sequence[Precision] = (*KINDS,)
 INPUTS, ROWS = 64, 8
 """Marian's int8 products take multiples of these numbers of inputs, and of vocabulary entries."""
 
-DEVIATIONS = 1.1
-"""Marian's scales cover the mean and this multiple of the standard deviation of the largest activation."""
-
 UNTIED = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
 """Marian's names of an untied output matrix. Its int8 products need the second, which is transposed."""
 
 LONGEST = 30
 """Maximum tokens of a translation of a generated sentence."""
-
-SHORTLISTED = "none"
-"""Marian's name of the output matrix if there is a lexical shortlist."""
 
 SETTINGS = "config.intgemm8bitalpha.yml"
 """The name that translateLocally expects, in any precision."""
@@ -97,8 +91,8 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
         items |= {name: marian_binary.rounded(item) for name, item in matrices.items()} | _scales(model)
     weights = weights.format(pair=pair)
     marian_binary.write(folder / weights, items)
-    settings = {"weights": weights, "source": files[0], "target": files[1], "precision": products}
-    (folder / SETTINGS).write_text(SETTINGS_TEXT.format(**settings), encoding="utf-8")
+    settings = SETTINGS_TEXT.format(weights=weights, source=files[0], target=files[1], precision=products)
+    (folder / SETTINGS).write_text(settings, encoding="utf-8")
     name = f"{recipe.source_lang}-{recipe.target_lang}"
     described = {"modelName": name, "shortName": name, "type": "nmt", "version": 1, "API": 1}
     described |= {"src": recipe.source_lang, "trg": recipe.target_lang}
@@ -107,21 +101,18 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
 
 
 def _scales(model: Model) -> dict[str, Any]:
-    """Return Marian's scale of the activations that each matrix multiplies, by the name of the item: 127 over
-    mean + `DEVIATIONS` x standard deviation of their maximum. The maximum is that of a generated sentence."""
+    """Return Marian's scale of the activations that each matrix multiplies, by the name of the item. It is
+    127 / (mean + 1.1 x standard deviation) of the largest activations of generated sentences."""
     config, tokenizers = model.identity.config, model.identity.tokenizers
     tops = _largest_inputs(model)
-    items: dict[str, list[float]] = {}
+    output = {"all": "Wemb", "decoder": "decoder_Wemb", "none": UNTIED[1]}[config.tie]
+    items = {output: tops[""], "none": tops[""]}  # Marian's name with a lexical shortlist is "none"
     for one in correspondences(config, len(tokenizers.source.vocabulary), len(tokenizers.target.vocabulary)):
         if (module := one.ours.removesuffix(".weight")) in tops:
             items |= {marian.marian_name(name, config): tops[module] for name in one.theirs}
-    output = {"all": "Wemb", "decoder": "decoder_Wemb", "none": UNTIED[1]}[config.tie]
-    items |= {output: tops[""], SHORTLISTED: tops[""]}
-    top = {name: numpy.mean(values) + DEVIATIONS * numpy.std(values) for name, values in items.items()}
+    top = {name: numpy.mean(values) + 1.1 * numpy.std(values) for name, values in items.items()}
     scales = {name: marian_binary.LARGEST / (top[name] or 1.0) for name in items}
-    return {
-        f"{name}{marian_binary.SCALE}": numpy.array([scale], numpy.float32) for name, scale in scales.items()
-    }
+    return {f"{name}{marian_binary.SCALE}": numpy.array([scales[name]], numpy.float32) for name in items}
 
 
 @torch.no_grad()

@@ -20,7 +20,6 @@ from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, export_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.devices import Precision
 from nmt_cli.text.subword_models.pieces import Pieces
-from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 NAME, SEARCH = "Marian", exported.OVER_LENGTHS
@@ -123,17 +122,14 @@ def write_vocabularies(
 
 def numbered_alike(tokenizers: Tokenizers) -> bool:
     """Return whether each piece and special token has the same id in our vocabularies as in SentencePiece."""
-    return all(map(_numbered_alike, (tokenizers.source, tokenizers.target)))
-
-
-def _numbered_alike(side: Tokenizer) -> bool:
-    vocabulary = side.vocabulary
-    same_ids = all(i == piece for i, piece in side.numbering.pieces.items())
-    written = Pieces(side.subwords.files()["model"]).written
-    special_tokens = {vocabulary.end: "</s>", vocabulary.unknown: "<unk>"}
-    return same_ids and all(
-        i < len(written) and written[i].lstrip("\u2581") == token for i, token in special_tokens.items()
-    )
+    for side in (tokenizers.source, tokenizers.target):
+        written = dict(enumerate(Pieces(side.subwords.files()["model"]).written))
+        special_tokens = {side.vocabulary.end: "</s>", side.vocabulary.unknown: "<unk>"}
+        if any(written.get(i, "").lstrip("\u2581") != token for i, token in special_tokens.items()):
+            return False
+        if any(i != piece for i, piece in side.numbering.pieces.items()):
+            return False
+    return True
 
 
 def marian_name(name: str, config: ModelConfig) -> str:

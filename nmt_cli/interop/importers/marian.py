@@ -148,13 +148,9 @@ def _weights(path: Path) -> Path:
 def _left_out(file: Path, scales: int) -> list[str]:
     """Return a note for each part of a `.bin` model that nmt does not use: `scales` activation scales, and
     the lexical shortlists beside `file`."""
-    notes = [
-        f"{shortlist.name} is left out: nmt scores the whole vocabulary, so a few translations may differ"
-        for shortlist in sorted(file.parent.glob("lex.*"))
-    ]
-    if scales:
-        notes.append(f"{scales} activation scales are left out: nmt does not need them")
-    return notes
+    why = "is left out: nmt scores the whole vocabulary, so a few translations may differ"
+    notes = [f"{shortlist.name} {why}" for shortlist in sorted(file.parent.glob("lex.*"))]
+    return notes + [f"{scales} activation scales are left out: nmt does not need them"] * bool(scales)
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], ForeignSettings]:

@@ -143,8 +143,8 @@ def test_a_model_comes_back_from_fp32_bit_for_bit(model: Model, tmp_path: Path) 
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
-def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(model: Model, tmp_path: Path) -> None:
-    export(model, "bergamot", tmp_path / "int8", "int8")
+def test_int8_comes_back_as_its_numbers_and_goes_out_again_unchanged(student: Model, tmp_path: Path) -> None:
+    export(student, "bergamot", tmp_path / "int8", "int8")
     imported = read(str(tmp_path / "int8" / INT8_NAME), ImportOptions())
     assert re.fullmatch(r"\d+ activation scales are left out.*", imported.notes[0])
     write(imported, tmp_path / "back")

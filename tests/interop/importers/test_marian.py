@@ -92,7 +92,7 @@ def test_positions_of_marian_restore_what_a_model_was_trained_with(
 
 def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in npz.iterdir())
-    assert names == ["decoder.yml", "model.npz", "source.spm", "target.spm", "vocab.yml"]
+    assert names == ["README.md", "decoder.yml", "model.npz", "source.spm", "target.spm", "vocab.yml"]
     write(read(str(npz), ImportOptions("en", "fr")), tmp_path / "back")
     back = read_model(tmp_path / "back")
     assert back.identity.config == replace(
