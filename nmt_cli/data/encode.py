@@ -31,7 +31,7 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """The ids of consecutive sentences, each with its end token, and the `lengths` with end tokens."""
+    """The ids of consecutive sentences, as `Vocabulary.ended` returns them, and their `lengths`."""
 
     tokens: Array
     lengths: NDArray[np.int64]
@@ -75,11 +75,11 @@ class TokensWriter(ExitStack):
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """Return the ids of prepared lines, with an end token after each line. Do not sample segmentations."""
-    if tokenizer.symbols:
+    """Return the ids of prepared lines, ended by the vocabulary. Do not sample segmentations."""
+    if tokenizer.symbols or tokenizer.vocabulary.bare:
         return packed(map(tokenizer.encode, lines), tokenizer)
     # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
-    pieces, lengths = _joined(map(tokenizer.subwords.encode, lines), UNKNOWN_PIECE)
+    pieces, lengths = _joined([*tokenizer.subwords.encode(line), UNKNOWN_PIECE] for line in lines)
     ids = np.frombuffer(tokenizer.numbering.ids, np.uintc).astype(token_type(tokenizer))
     tokens = ids[np.fromiter(pieces, np.int64, len(pieces))]
     tokens[lengths.cumsum() - 1] = tokenizer.vocabulary.end
@@ -87,20 +87,19 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Return sentences of ids without end tokens as one array. Add an end token after each sentence."""
-    flat, lengths = _joined(sentences, tokenizer.vocabulary.end)
+    """Return sentences of ids without end tokens as one array. The vocabulary ends each sentence."""
+    flat, lengths = _joined(map(tokenizer.vocabulary.ended, sentences))
     # `np.array` takes three times as long as `fromiter` for small integers.
     return EncodedSide(np.fromiter(flat, token_type(tokenizer), len(flat)), lengths)
 
 
-def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the sentences as one list with `end` after each, and their lengths, `end` included."""
+def _joined(sentences: Iterable[list[int]]) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the sentences as one list, and their lengths."""
     flat: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
         flat += sentence
-        flat.append(end)
-        lengths.append(len(sentence) + 1)
+        lengths.append(len(sentence))
     return flat, np.array(lengths, np.int64)
 
 

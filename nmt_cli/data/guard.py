@@ -69,7 +69,7 @@ def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary) ->
     # All offsets increase, so they are all within the tokens.
     for start in range(0, len(offsets) - 1, AT_ONCE):
         ended = tokens[offsets[start + 1 : start + AT_ONCE + 1] - 1] == vocabulary.end
-        if not ended.all():
+        if not vocabulary.bare and not ended.all():
             raise damaged(tokens_file, f"has no end token after sentence {start + np.argmin(ended):,}")
     for start in range(0, len(tokens), AT_ONCE):
         if (highest := int(tokens[start : start + AT_ONCE].max())) >= len(vocabulary):

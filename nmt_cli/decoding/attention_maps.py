@@ -29,7 +29,7 @@ class AttentionMaps:
     """
 
     source: Sequence[int]
-    """S ids with the end mark."""
+    """S ids with the end mark, if sources have one."""
 
     target: Sequence[int]
     """T ids with the end mark. Targets longer than the model's learned positions are cut."""
@@ -46,6 +46,9 @@ class AttentionMaps:
     cross: Tensor
     """[L, H, T, S]: queries of the decoder, then keys of the source."""
 
+    source_ended: bool = True
+    """Whether the source has its end mark."""
+
     def alignment(self) -> list[int]:
         """Return for each target token the index of the source token with the highest mean attention.
 
@@ -53,7 +56,7 @@ class AttentionMaps:
         source.
         """
         length = len(self.target) - self.ended
-        mean_TS = self.cross.float().mean((0, 1))[:length, :-1]
+        mean_TS = self.cross.float().mean((0, 1))[:length, : len(self.source) - self.source_ended]
         aligned: list[int] = mean_TS.argmax(-1).tolist() if mean_TS.shape[1] else []
         return aligned
 
@@ -78,7 +81,9 @@ def attention_maps(
     none = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
     maps = ([torch.stack(layers) for layers in zip(*kind, strict=True)] or none for kind in kinds)
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
-    return [AttentionMaps(*parts) for parts in zip(sources, targets, ended, *maps, strict=True)]
+    source_ended = [len(source) < len(tokens) for (source, _), tokens in zip(pairs, sources, strict=True)]
+    described = zip(sources, targets, ended, *maps, source_ended, strict=True)
+    return [AttentionMaps(*parts) for parts in described]
 
 
 def _recorded(
@@ -121,7 +126,8 @@ def source_attention(
 
     It is the mean over the heads of the upper half of the decoder, at the step that predicts the id. A head
     with the mean entropy H has the weight exp(-`CERTAINTY` H), because certain heads align words best. Ids
-    have no end marks. The attention of ids beyond the model's positions is 0.
+    have no end marks. The attention of ids beyond the model's positions is 0, and that to an end mark that
+    sources lack.
     """
     if not pairs:
         return []
@@ -133,12 +139,13 @@ def source_attention(
         model, source_S, target_T, grouped(source), grouped(target, source), cross_only=True
     )
     attention = []
-    for number, (_, ids) in enumerate(pairs):
+    for number, (source_ids, ids) in enumerate(pairs):
         heads_HTS = torch.cat([layer[number] for layer in cross[len(cross) // 2 :]]).float()
         entropies_H = torch.special.entr(heads_HTS).sum(-1).mean(-1)
         shares_H = torch.softmax(-CERTAINTY * entropies_H, 0)
         mean_TS = torch.einsum("h,hts->ts", shares_H, heads_HTS)[: len(ids)].numpy()
-        attention.append(np.pad(mean_TS, ((0, len(ids) - len(mean_TS)), (0, 0))))
+        missing = len(ids) - len(mean_TS), len(source_ids) + 1 - mean_TS.shape[1]
+        attention.append(np.pad(mean_TS, [(0, count) for count in missing]))
     return attention
 
 

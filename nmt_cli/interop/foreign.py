@@ -13,7 +13,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.atomic import check_writable, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
-from nmt_cli.text.config import TextConfig
+from nmt_cli.text.config import Kind, TextConfig
 from nmt_cli.text.tokenizer import Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -21,7 +21,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 PositionRule = Literal["marian", "huggingface"]
 
 Positions = Literal["marian", "sinusoidal"]
-Activation = Literal["relu", "gelu", "swish"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 
 POSITIONS: Mapping[PositionRule, Positions] = {"marian": "marian", "huggingface": "sinusoidal"}
 """Our `model.positions` for the sinusoids of each toolkit."""
@@ -88,14 +88,18 @@ def sentencepiece_tokenizers(
     sides: Mapping[Side, Vocabulary],
     symbols: tuple[str, ...] = (),
     begins: tuple[str, ...] = (),
+    bare_source: bool = False,
 ) -> Tokenizers:
     """Return tokenisers for `models`, the contents of SentencePiece files. `languages` are source and target.
-    A vocabulary is shared if `sides` has one object twice. `symbols` and `begins` are those of `Recipe`. By
+    A vocabulary is shared if `sides` has one object twice. The last arguments are those of `Recipe`. By
     default, source entries like ">>de<<" are symbols."""
     joint = sides["source"] is sides["target"]
     own = joint and models["source"] != models["target"]
     symbols = symbols or tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry))
-    recipe = Recipe("sentencepiece", joint, *languages, UNTOUCHED, symbols, own_models=own, begins=begins)
+    kind: Kind = "sentencepiece"
+    recipe = Recipe(
+        kind, joint, *languages, UNTOUCHED, symbols, own_models=own, begins=begins, bare_source=bare_source
+    )
     return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
 
 

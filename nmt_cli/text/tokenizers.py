@@ -56,6 +56,8 @@ class Recipe:
     """Each side has its own subword model, even if `joint` is true and they share a vocabulary."""
     begins: tuple[str, ...] = ()
     """The symbols at the start of source and target sentences. Empty for none."""
+    bare_source: bool = False
+    """Source sentences have no end token, as in models of OpenNMT and eole."""
 
     def normalizer(self) -> Normalizer:
         """Return a new normaliser for both sides. With kind "sentencepiece", U+2581 becomes a space."""
@@ -76,8 +78,8 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """Return all fields for JSON. As in older versions, omit a false `own_models` and empty `begins`."""
-        added_later = ("own_models", "begins")
+        """Return all fields for JSON. As in older versions, omit false or empty fields that are newer."""
+        added_later = ("own_models", "begins", "bare_source")
         return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
     @property
@@ -299,6 +301,7 @@ def _tokenizer(
     split further. If `vocabulary` is None, number a new one. Separate vocabularies may lack symbols."""
     model = _model(recipe, content, [])
     if vocabulary:
+        vocabulary = replace(vocabulary, bare=recipe.bare_source and side == "source")
         symbols = recipe.symbols
         if not recipe.joint:  # symbols of other toolkits may be in the source only
             symbols = tuple(symbol for symbol in symbols if symbol in vocabulary.entries)

@@ -40,6 +40,9 @@ class Vocabulary:
     never: tuple[int, ...] = ()
     """Ids that search never produces, such as padding. A setting decides about the unknown token."""
 
+    bare: bool = False
+    """Sentences have no end token. This follows from `Recipe.bare_source`, and is not in `marks`."""
+
     def __post_init__(self) -> None:
         """Raise `UserError` if a special token's id is out of range, or an entry is not Unicode text. Also
         raise it if the end and unknown token are equal, or if either is in `never`."""
@@ -61,12 +64,13 @@ class Vocabulary:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """All fields except `entries`, by name, in types of JSON."""
+        """The fields of special tokens by name, in types of JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
-        """Return a new list of `tokens`, the ids of a sentence, followed by the end token."""
-        return [*tokens, self.end]
+        """Return a new list of `tokens`, the ids of a sentence, followed by the end token. If `bare`, add the
+        end token only to an empty sentence, because attention needs a token."""
+        return [*tokens] if self.bare and tokens else [*tokens, self.end]
 
     def file(self) -> bytes:
         """Return the content of the vocabulary's file: one entry per line, in UTF-8."""

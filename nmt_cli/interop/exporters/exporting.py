@@ -41,11 +41,17 @@ TOOLKITS: Mapping[str, Toolkit] = {
     "bergamot": bergamot,
 }
 
+BARE_SOURCES = ("ctranslate2", "argos")
+"""Formats in which source sentences may have no end token."""
+
 
 def losses(model: Model, form: str) -> list[str]:
     """Return a message for each feature of the model or its tokenisers that an export loses, or []. `form` is
     a key of `TOOLKITS`."""
-    return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
+    tokenizers = model.identity.tokenizers
+    bare = tokenizers.recipe.bare_source and form not in BARE_SOURCES
+    messages = ["source sentences have no end token"] if bare else []
+    return TOOLKITS[form].losses(model) + text_losses(tokenizers) + messages
 
 
 def export(
