@@ -11,18 +11,26 @@ from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.runtime.zips import DAMAGE
 
 Toolkit = Literal[
-    "Hugging Face", "CTranslate2", "Marian", "fairseq", "eole", "OpenNMT-py", "JoeyNMT", "Sockeye"
+    "Hugging Face",
+    "CTranslate2",
+    "Argos Translate",
+    "Marian",
+    "fairseq",
+    "eole",
+    "OpenNMT-py",
+    "JoeyNMT",
+    "Sockeye",
 ]
 Format = Literal["GGUF", "ONNX", "TorchScript"]
 """Formats that models of toolkits are converted to."""
 
 ForeignKind = Literal[Toolkit, Format]
 
-IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "Marian", "fairseq")
+IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "CTranslate2", "Argos Translate", "Marian", "fairseq")
 """Toolkits whose models `nmt import` reads."""
 
-CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
-"""The name of the specification with its length. Four bytes of version precede it."""
+CTRANSLATE2_START = re.compile(rb"[\1-\6]\0{3}.\0\w{1,60}Spec\0")
+"""The version, and the name of the specification after its length."""
 
 STARTS: Mapping[str, tuple[ForeignKind, bytes]] = {
     ".gguf": ("GGUF", b"GGUF"),
@@ -86,12 +94,14 @@ def _kind_of_file(path: Path) -> ForeignKind | None:
     elif re.fullmatch(r"params\.(best|\d{5})", path.name):
         path = path.with_name("config")  # of Sockeye
     kind: ForeignKind | None = None
-    if path.name == "config.json" and path.is_file():
+    if path.name in ("config.json", "metadata.json") and path.is_file():
         kind = _kind_of_description(path)
     elif (start := STARTS.get(path.suffix or path.name)) and _start(path, len(start[1])) == start[1]:
         kind = start[0]
-    elif path.suffix == ".bin" and _start(path, 4 + len(CTRANSLATE2_MARK))[4:] == CTRANSLATE2_MARK:
+    elif path.suffix == ".bin" and CTRANSLATE2_START.match(_start(path, 80)):
         kind = "CTranslate2"
+    elif path.suffix == ".argosmodel":
+        kind = "Argos Translate"
     elif path.suffix == ".npz":
         kind = "Marian" if {MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path) else None
     elif is_marian_binary(path):
@@ -111,6 +121,8 @@ def _kind_of_description(path: Path) -> ForeignKind | None:
         return None
     if {"model_type", "architectures"} & described.keys():
         return "Hugging Face"
+    if described.keys() >= {"from_code", "to_code"}:
+        return "Argos Translate"
     model = described.get("model")
     return "eole" if isinstance(model, dict) and "architecture" in model else None
 

@@ -78,15 +78,20 @@ def to_halves(rows: Tensor) -> Tensor:
 
 
 def import_tensors(
-    tensors: Mapping[str, Tensor], where: str, config: ModelConfig, tokenizers: Tokenizers
+    tensors: Mapping[str, Tensor],
+    where: str,
+    config: ModelConfig,
+    tokenizers: Tokenizers,
+    *,
+    alternating: bool = False,
 ) -> dict[str, Tensor]:
     """Return our tensors in fp32 by our names, for the vocabularies of `tokenizers`.
 
-    `tensors` have common names. Ignore embeddings that `config.tie` makes equal to another matrix. Raise
-    `UserError`, which names the file `where`, for a tensor that is missing, unexpected, not finite, or of
-    another shape.
+    `tensors` have common names, and our order of channels if sines and cosines are `alternating`. Ignore
+    embeddings that `config.tie` makes equal to another matrix. Raise `UserError`, which names the file
+    `where`, for a tensor that is missing, unexpected, not finite, or of another shape.
     """
-    order = channel_order(config.width)
+    order = torch.arange(config.width) if alternating else channel_order(config.width)
     imported: dict[str, Tensor] = {}
     left = {name: tensor for name, tensor in tensors.items() if config.tie not in TIED_BY.get(name, ())}
     source, target = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))

@@ -35,6 +35,9 @@ def import_model(
                   its name on the Hub
     Marian        an .npz file, a .zip of OPUS-MT, or a .bin of Bergamot
                   and Firefox
+    CTranslate2   a folder with its SentencePiece models, as quickmt's, or the
+                  name of a quickmt model on the Hub
+    Argos         an .argosmodel, or an installed package
     fairseq       a checkpoint in one folder with its dictionaries
 
     No code in SOURCE is executed. If nmt lacks a feature of the model, an

@@ -15,6 +15,7 @@ from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
+from nmt_cli.text.tokenizer import SIDES
 
 NAME = "CTranslate2"
 SEARCH: Mapping[str, Any] = {**exported.OVER_LENGTHS, "stop_early": True}
@@ -65,7 +66,9 @@ def write(model: Model, folder: Path, precision: Precision) -> list[str]:
     spec.config.unk_token = entries[target.unknown]
     spec.config.bos_token = spec.config.eos_token = entries[target.end]
     spec.config.decoder_start_token = entries[target.end if start is None else start]
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = not tokenizers.recipe.bare_source
+    for side in SIDES:
+        spec.config.add_attribute(f"{side}_lang", getattr(tokenizers.recipe, f"{side}_lang"))
     if start is None:
         spec.decoder.start_from_zero_embedding = True
     spec.validate()

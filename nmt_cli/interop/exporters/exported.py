@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ SPMS: Mapping[Side, str] = {"source": "source.spm", "target": "target.spm"}
 
 EXCLUDED_BIAS = -1e4
 """Output bias of entries that get no probability, such as padding."""
+
+UNUSED = re.compile("<unused[0-9]+>")
+"""Names of entries that are empty in our vocabularies."""
 
 OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
 """Search settings for a score per token and a search until no hypothesis can become better."""

@@ -9,14 +9,14 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop import hub
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
-from nmt_cli.interop.importers import fairseq, huggingface, marian
+from nmt_cli.interop.importers import ctranslate2, fairseq, huggingface, marian
 
 SUPPORTED = (
-    "a Hugging Face folder with Marian, M2M100 or NLLB, an .npz, .bin or .zip of Marian, or a checkpoint "
-    "of fairseq"
+    "a Hugging Face folder with Marian, M2M100 or NLLB, a folder of CTranslate2, a package of Argos "
+    "Translate, an .npz, .bin or .zip of Marian, or a checkpoint of fairseq"
 )
-NEEDED = ["*.json", "*.safetensors", "*.spm", "*.model", "nmt-tokenizer/*"]
-"""Files to download from the Hub. The pickled weights are downloaded only if there are no others."""
+NEEDED = ["*.json", "model*.safetensors", "*.spm", "*.model", "*_vocabulary.txt", "nmt-tokenizer/*"]
+"""Files to download from the Hub. Other weights are downloaded only if there are no safetensors."""
 
 BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("beam",): (1, 100),
@@ -50,6 +50,10 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         raise UserError(
             f"{path} is {in_words(toolkit)}. {remedy(toolkit, path)} nmt import takes {SUPPORTED}."
         )
+    if toolkit == "CTranslate2":
+        return ctranslate2.read(path if path.is_dir() else path.parent, options)
+    if toolkit == "Argos Translate":
+        return ctranslate2.read_package(path, options)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         description = read_json(path / huggingface.CONFIG)
         if isinstance(description, dict) and "nmt" in description:
@@ -68,4 +72,4 @@ def _downloaded(name: str) -> Path:
     folder = hub.download(name, NEEDED)
     if (folder / huggingface.WEIGHTS).is_file():
         return folder
-    return hub.download(name, [*NEEDED, huggingface.PICKLED])
+    return hub.download(name, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])

@@ -64,6 +64,7 @@ EXPRESSIBLE = {
     "huggingface": SMALL,
     "marian": replace(SMALL, positions="marian", start="zeros", norm_epsilon=1e-6),
     "bergamot": replace(SMALL, positions="marian", start="zeros", norm_epsilon=1e-6),
+    "ctranslate2": SMALL,
 }
 """The formats that can be imported again, each with a model that it can express."""
 
@@ -161,6 +162,29 @@ def test_ctranslate2_scores_an_exported_model_alike(
 
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_comes_back_from_ctranslate2_bit_by_bit(
+    name: str, tokenizers: Tokenizers, tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    model = random_model(tmp_path / "ours", MODELS[name], tokenizers)
+    export(model, "ctranslate2", tmp_path / "theirs")
+    write(read(str(tmp_path / "theirs"), ImportOptions()), tmp_path / "back")
+    back = read_model(tmp_path / "back")
+    assert back.identity.config == model.identity.config
+    target, returned = model.identity.tokenizers.target, back.identity.tokenizers.target
+    assert replace(returned.vocabulary, start=target.vocabulary.start) == target.vocabulary
+    before, after = weights(model.transformer), weights(back.transformer)
+    assert before.keys() == after.keys()
+    for tensors in (before, after):
+        if "output_bias" in tensors:  # CTranslate2 excludes entries by a bias
+            tensors["output_bias"].detach()[[*target.vocabulary.never]] = 0.0
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    sources = [(one.identity.tokenizers.source, source) for one in (model, back) for source, _ in toy_pairs]
+    ids = [source.encode(source.prepare(line)) for source, line in sources]
+    assert ids[: len(toy_pairs)] == ids[len(toy_pairs) :]
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
 def test_rounding_to_int8_leaves_the_model_as_it_was(tokenizers: Tokenizers, tmp_path: Path) -> None:
     model = random_model(tmp_path / "ours", SMALL, tokenizers)
     before = {name: tensor.clone() for name, tensor in weights(model.transformer).items()}
@@ -248,6 +272,18 @@ def test_a_variant_comes_back_as_it_was_or_is_refused(
     # Marian starts with a padding token whose vector is zero, so both settings of the start are right.
     start = returned.config.start if form == "huggingface" else model.identity.config.start
     assert replace(returned.config, start=start) == model.identity.config
+
+
+def test_sources_without_end_token_go_to_ctranslate2_only(
+    toy_tokenizers: Callable[..., Tokenizers], tmp_path: Path
+) -> None:
+    tokenizers = toy_tokenizers()
+    bare = replace(tokenizers, recipe=replace(tokenizers.recipe, bare_source=True))
+    model = random_model(tmp_path / "ours", SMALL, tokenizers)
+    model = replace(model, identity=replace(model.identity, tokenizers=bare))
+    for form in TOOLKITS:
+        refused = "source sentences have no end token" in losses(model, form)
+        assert refused == (form not in ("ctranslate2", "argos"))
 
 
 def test_an_unsupported_feature_is_named_and_nothing_is_written(

@@ -285,8 +285,8 @@ def test_a_full_disk_is_reported(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) 
 def test_a_folder_without_a_supported_model_and_a_missing_one_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / "none", "does not exist")
     assert_refused(tmp_path, "is not a model that nmt import supports")
-    (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
-    assert_refused(tmp_path, r"is a model of CTranslate2\. nmt import does not read it\. .* nmt import takes")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert_refused(tmp_path, r"is a model in GGUF format\. .* nmt import takes")
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])

@@ -1,0 +1,111 @@
+"""Read the vocabularies of CTranslate2, and the SentencePiece models that its users keep beside them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters.exported import SPMS, UNUSED
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_text
+from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.vocabulary import Vocabulary
+
+BPE = "bpe.model"
+QUICKMT = ("src.spm.model", "tgt.spm.model")
+SEGMENTERS: Sequence[tuple[str, str]] = (
+    (SPMS["source"], SPMS["target"]),
+    QUICKMT,
+    ("joint.spm.model", "joint.spm.model"),  # of quickmt
+    ("sentencepiece.model", "sentencepiece.model"),  # of Argos Translate
+)
+"""Names of the SentencePiece models of source and target."""
+
+PADDING = ("<blank>", "<pad>")
+
+
+def segmenters(folder: Path) -> dict[Side, bytes]:
+    """Return the SentencePiece model of each side in `folder`. Raise `UserError` if they are missing, or if
+    there is a BPE model."""
+    for names in SEGMENTERS:
+        if all((folder / name).is_file() for name in names):
+            return {side: read_ordinary(folder / name) for side, name in zip(SIDES, names, strict=True)}
+    if (folder / BPE).is_file():
+        raise UserError(
+            f"{folder / BPE} has BPE codes for words of Moses, which nmt import does not support."
+        )
+    listed = ", or ".join(" and ".join(dict.fromkeys(names)) for names in SEGMENTERS)
+    raise UserError(f"{folder} has no SentencePiece model ({listed}). Copy it there.")
+
+
+def vocabularies(
+    folder: Path,
+    settings: ForeignSettings,
+    rows: Mapping[Side, int],
+    excluded: set[int],
+    *,
+    zeros: bool,
+    bare: bool,
+) -> dict[Side, Vocabulary]:
+    """Return the vocabularies in `folder`, padded to `rows`. If both sides have equal ones, it is one object.
+    Search never produces start tokens, padding and ids in `excluded`. `zeros` means no start token, and
+    `bare` that sources have no end token. Raise `UserError` for a missing or damaged file, too many entries,
+    or a missing special token."""
+    sides = {side: _entries(folder, "shared") or _entries(folder, side) for side in SIDES}
+    for side, entries in sides.items():
+        if not 0 < len(entries) <= rows[side]:
+            raise UserError(
+                f"{folder} has {len(entries):,} {side} entries for {rows[side]:,} embeddings. "
+                f"Copy shared_vocabulary.json, or {side}_vocabulary.json, again."
+            )
+    if sides["source"] == sides["target"] and rows["source"] == rows["target"]:
+        vocabulary = _vocabulary(sides["target"], rows["target"], settings, excluded, zeros=zeros)
+        return dict.fromkeys(SIDES, vocabulary)
+    source = _vocabulary(sides["source"], rows["source"], settings, set(), zeros=True, bare=bare)
+    target = _vocabulary(sides["target"], rows["target"], settings, excluded, zeros=zeros)
+    return {"source": source, "target": target}
+
+
+def _entries(folder: Path, name: str) -> list[str]:
+    """Return the entries of NAME_vocabulary.json or .txt, with one entry per line, or [] if both are missing.
+    Raise `UserError` for another content."""
+    path = folder / f"{name}_vocabulary.json"
+    if path.is_file():
+        entries = read_json(path)
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise UserError(f"{path} is not a list of entries. Copy it again.")
+        return entries
+    if not (path := path.with_suffix(".txt")).is_file():
+        return []
+    lines = read_text(path).removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def _vocabulary(
+    entries: Sequence[str],
+    rows: int,
+    settings: ForeignSettings,
+    excluded: set[int],
+    *,
+    zeros: bool,
+    bare: bool = False,
+) -> Vocabulary:
+    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries and those with line breaks are
+    padding. The other arguments are those of `vocabularies`. Raise `UserError` for a missing token."""
+    ids: dict[str, int] = {}
+    texts = [""] * rows
+    for i, entry in enumerate(entries):
+        if entry not in ids and "\n" not in entry and not UNUSED.fullmatch(entry):
+            texts[i], ids[entry] = entry, i
+    unknown, end = (
+        settings.text(f"{name}_token", token) for name, token in (("unk", "<unk>"), ("eos", "</s>"))
+    )
+    begin = settings.text("bos_token", "<s>")
+    if bare and end not in ids:  # old models of OpenNMT-py. The token is never used.
+        end = next((token for token in (begin, *PADDING) if token in ids), end)
+    start = "" if zeros else settings.text("decoder_start_token")
+    if missing := [token for token in (unknown, end, *filter(None, [start])) if token not in ids]:
+        raise UserError(f"{settings.where}: the vocabulary has no {missing[0]}. Copy the whole folder again.")
+    never = {ids[token] for token in (begin, *PADDING) if token in ids}
+    never |= excluded | {i for i, text in enumerate(texts) if not text}
+    never -= {ids[end], ids[unknown]}
+    return Vocabulary(tuple(texts), ids[end], ids.get(start), ids[unknown], tuple(sorted(never)))
