@@ -9,7 +9,6 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search.search import Search
-from nmt_cli.decoding.search.terms import progress
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory
@@ -42,7 +41,7 @@ class Queue(Protocol):
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Put sentences back into the queue: the batch did not fit into memory, or lacks required terms."""
+        """Put sentences back into the queue: the batch did not fit into memory."""
 
 
 Finished = tuple[Sentence, list[Hypothesis]]
@@ -83,10 +82,7 @@ def translated(
             if leaving := gone(search.sentences):
                 search.drop(leaving)
                 continue
-            found, again = _with_terms(search.step(), ensemble.vocabulary.entries)
-            if again:
-                queue.put_back(again)
-            yield from _aligned(ensemble.models[0], waiting, found, search.sentences)
+            yield from _aligned(ensemble.models[0], waiting, search.step(), search.sentences)
         except MEMORY_ERRORS as error:
             if not out_of_memory(error):
                 raise
@@ -101,25 +97,8 @@ def translated(
                 queue.put_back(batch)
 
 
-def _with_terms(finished: Sequence[Finished], entries: Sequence[str]) -> tuple[list[Found], list[Sentence]]:
-    """Return sentences whose hypotheses have all terms, and the others, to search again with required terms.
-
-    Most translations have their terms anyway, and are the best ones that have them. The usual search is
-    faster. `entries` is the vocabulary.
-    """
-    found, again = list[Found](), list[Sentence]()
-    for sentence, hypotheses in finished:
-        paths = ("".join(map(chr, one.tokens)) for one in hypotheses)
-        terms = None if sentence.insists else sentence.terms
-        if terms and any(progress(path, terms, entries).missing for path in paths):
-            again.append(replace(sentence, insists=True))
-        else:
-            found.append((sentence, hypotheses))
-    return found, again
-
-
 def _aligned(
-    model: Transformer, waiting: list[Finished], finished: Iterable[Found], running: Sequence[Sentence]
+    model: Transformer, waiting: list[Finished], finished: Iterable[Finished], running: Sequence[Sentence]
 ) -> Iterator[Found]:
     """Yield the `finished` sentences of a step. Those to align are `waiting` until there are
     `ALIGNED_AT_ONCE`, or none is `running`. Yield them with attention, or without if memory is too small."""

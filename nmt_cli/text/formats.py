@@ -1,7 +1,7 @@
 """File formats with text to translate: HTML, XML, XLIFF, PO, SRT and WebVTT."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -40,15 +40,15 @@ CUE = re.compile(r"^.*-->.*\n(?P<text>(?:[^\S\n]*+\S.*(?:\n|\Z))+)", re.MULTILIN
 DIALOGUE = re.compile(r"\s*(?:<[^>]*>\s*)*[-–—]")
 
 
-def blocks_of(text: str, form: Format) -> list[Block]:
-    """Cut the text of a file into blocks, in order.
+def blocks_of(text: str, form: Format, ignored: Collection[str] = ()) -> list[Block]:
+    """Cut the text of a file into blocks, in order. In HTML and XML, elements with `ignored` names stay.
 
     XLIFF and PO get translations of texts that have none. The lines of a subtitle are one text, and its
     translation has the same number of lines. In a dialogue, each line is a text.
     """
     match form:
         case "html" | "xml":
-            return blocks(text, form)
+            return blocks(text, form, ignored)
         case "xliff":
             return list(_xliff(text))
         case "po":

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
-from nmt_cli.decoding.search.terms import Row, TermSentence, TermsRule, TermsWanted, progress
+from nmt_cli.decoding.search.terms import NOTHING, Pairs, TermsRule, TermsWanted, progress, word_parts
 from tests.decoding.search.test_search import log_probs_of_all, model_of
 from tests.searching import translate_sentences
 
@@ -19,8 +20,7 @@ TERMS: list[Terms] = [[], [[[4]]], [[[5, 6], [3]]], [[[2, 2]], [[3], [4, 4, 4]]]
 
 def wanted(terms: Terms, joins: bool = False) -> TermsWanted | None:
     """Return terms with these forms, each a list of token ids."""
-    texts = tuple(tuple("".join(map(chr, form)) for form in forms) for forms in terms)
-    return TermsWanted(texts, joins) if texts else None
+    return TermsWanted(tuple(tuple(map(tuple, forms)) for forms in terms), joins) if terms else None
 
 
 def contains(tokens: Sequence[int], terms: Terms) -> bool:
@@ -33,9 +33,7 @@ def contains(tokens: Sequence[int], terms: Terms) -> bool:
 
 def search(seed: int, config: SearchConfig, terms: Sequence[Terms]) -> list[list[Hypothesis]]:
     """Return the translations of a sentence for each of `terms`, all in one batch."""
-    sentences = [
-        Sentence(i, [6, 3, 5], terms=wanted(each), insists=bool(each)) for i, each in enumerate(terms)
-    ]
+    sentences = [Sentence(i, [6, 3, 5], terms=wanted(each)) for i, each in enumerate(terms)]
     actual = translate_sentences([model_of(seed, ENTRIES)], sentences, config)
     return [actual[sentence.key] or [] for sentence in sentences]
 
@@ -82,7 +80,7 @@ def test_terms_and_placeholders_fit_together_without_other_room() -> None:
     placeholders = PlaceholdersWanted((2, 3), (2, 3))
     terms = [[[4, 5]], [[6, 6, 6]]]
     for seed in range(4):
-        sentence = Sentence(0, [6, 2, 3], placeholders=placeholders, terms=wanted(terms), insists=True)
+        sentence = Sentence(0, [6, 2, 3], placeholders=placeholders, terms=wanted(terms))
         (actual,) = translate_sentences([model_of(seed, ENTRIES)], [sentence], config)[0] or []
         assert contains(actual.tokens, [*terms, [[2]], [[3]]])
 
@@ -94,21 +92,18 @@ def test_sentences_without_terms_are_translated_as_alone() -> None:
     assert [one.score for one in with_others] == pytest.approx([one.score for one in alone], abs=1e-5)
 
 
-def test_the_search_requires_terms_only_if_the_usual_translation_lacks_one() -> None:
-    """It returns the usual translation if that has the terms, and another one otherwise."""
-    model, config = model_of(1, ENTRIES), SearchConfig(beam=3, cap_extra=6)
-    plain = Sentence(0, [6, 3, 5])
-    (usual,) = translate_sentences([model], [plain], config)[0] or []
-    absent = next(token for token in range(2, ENTRIES) if token not in usual.tokens)
-    for token in (usual.tokens[0], absent):
-        sentence = Sentence(0, plain.tokens, terms=wanted([[[token]]]))
+def test_terms_that_the_usual_translation_has_change_nothing() -> None:
+    for seed in range(3):
+        model, config = model_of(seed, ENTRIES), SearchConfig(beam=3, cap_extra=6)
+        plain = Sentence(0, [6, 3, 5])
+        (usual,) = translate_sentences([model], [plain], config)[0] or []
+        sentence = Sentence(0, plain.tokens, terms=wanted([[[token]] for token in {*usual.tokens}]))
         (actual,) = translate_sentences([model], [sentence], config)[0] or []
-        assert token in actual.tokens
-        assert (actual == usual) == (token in usual.tokens)
+        assert actual.score == pytest.approx(usual.score, abs=1e-4)
 
 
 def test_a_term_that_other_rules_forbid_does_not_stop_the_search() -> None:
-    sentence = Sentence(0, [6, 3], banned=[[4]], terms=wanted([[[4]]]), insists=True)
+    sentence = Sentence(0, [6, 3], banned=[[4]], terms=wanted([[[4]]]))
     assert translate_sentences([model_of(1, ENTRIES)], [sentence], SearchConfig(beam=2))[0]
 
 
@@ -135,17 +130,46 @@ def test_tokens_of_a_gpu_step_without_waiting_are_the_same(monkeypatch: pytest.M
     ids=str,
 )
 def test_a_form_counts_as_whole_words_only(entries: list[str], joins: bool, complete: bool) -> None:
-    state = progress("\0\1", TermsWanted((("\0",),), joins), entries)
-    assert (state.missing == 0) == complete
+    terms = TermsWanted((((0,),),), joins)
+    state = progress(np.array([[NOTHING, 0, 1]]), Pairs.of([terms]), word_parts(tuple(entries), joins))
+    assert state.complete_R.tolist() == [complete]
+
+
+def test_progress_in_terms_is_that_of_each_hypothesis_alone() -> None:
+    """Compare with a definition in plain Python, for all hypotheses of three tokens."""
+    words = word_parts(("a", "▁a", ".", "▁b"), joins=False)
+    each = [[[1]], [[1, 2], [3, 0]], [[2, 2], [0]]]
+    terms = wanted(each)
+    assert terms
+    paths = [*itertools.product(range(4), repeat=3)]
+    rows = np.array([(NOTHING, *path) for path in paths])
+    state = progress(rows, Pairs.of([terms] * len(rows)), words)
+    for row, path in enumerate(paths):
+        starts = [i for i in range(4) if not (0 < i < 3 and path[i - 1] in (0, 1, 3) and path[i] == 0)]
+        spans = [path[i:j] for i in starts for j in starts if i < j]
+        missing = [forms for forms in each if not any(tuple(form) in spans for form in forms)]
+        ahead = {
+            form[n]
+            for form in itertools.chain.from_iterable(missing)
+            for n in range(len(form))
+            if path[3 - n :] == tuple(form[:n]) and (3 - n in starts)
+            if n or not (path[-1] in (0, 1, 3) and form[0] == 0)
+        }
+        assert state.complete_R[row] == len(each) - len(missing)
+        assert {*state.tokens_N[state.rows_N == row].tolist()} == ahead
 
 
 def test_a_form_completed_at_the_maximum_length_is_not_joined() -> None:
     """All tokens but the form would join it. So the end mark may follow, although it is the least likely."""
     entries = ["", "", *["x"] * (ENTRIES - 2)]
-    wanted_terms = wanted([[[4]]])
-    assert wanted_terms
-    row = Row(0, "\2\4", 0.0, [0.0, 0.0], 1, frozenset())
-    log_probs = torch.arange(ENTRIES, dtype=torch.float32)[None].log_softmax(1)
     entries[4] = "▁x"
-    TermsRule([TermSentence(wanted_terms, [row])], entries, 2).choose(log_probs, 0)
+    terms, parts = wanted([[[4]]]), word_parts(tuple(entries), joins=False)
+    assert terms
+    path = np.array([[NOTHING, 2, 4]])
+    state = progress(path, Pairs.of([terms]), parts)
+    zero, totals = np.array([0]), np.zeros((1, 3), np.float32)
+    log_probs = torch.arange(ENTRIES, dtype=torch.float32)[None].log_softmax(1)
+    log_probs[0, 1] = -torch.inf  # the unknown token
+    rule = TermsRule(zero, zero, [terms], path, totals, zero + 1, [frozenset()], state, parts, 2)
+    rule.choose(log_probs, 0)
     assert (log_probs[0] > -torch.inf).nonzero().flatten().tolist() == [0, 4]

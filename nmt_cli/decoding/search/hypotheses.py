@@ -55,9 +55,6 @@ class Sentence:
     terms: TermsWanted | None = None
     """If set, the terms that a translation contains."""
 
-    insists: bool = False
-    """Whether the search requires the terms, because a search without them did not find all."""
-
     aligned: bool = False
     """Whether the best hypothesis has its `attention`."""
 
@@ -70,8 +67,8 @@ class Sentence:
     def least_tokens(self) -> int:
         """Minimum number of tokens, without the end mark: the prefix, wanted placeholders, and terms."""
         required = len(self.placeholders.wanted) if self.placeholders else 0
-        if self.terms and self.insists:  # a placeholder may interrupt a form, which then starts again
-            required = self.terms.least_tokens + required * max(self.terms.sizes)
+        if self.terms:  # a placeholder may interrupt a form, which then starts again
+            required = self.terms.least_tokens + required * self.terms.longest
         return len(self.prefix) + required
 
 
@@ -85,6 +82,9 @@ class BatchItem:
     """Maximum number of tokens of a translation, without the end mark."""
 
     bans: Bans
+
+    terms: TermsWanted | None = None
+    """The terms of the sentence, until all hypotheses have them."""
 
     age: int = 0
     """Number of tokens of each of its hypotheses."""

@@ -25,7 +25,7 @@ from nmt_cli.decoding.search.constraints import (
 )
 from nmt_cli.decoding.search.expansion import random_draws
 from nmt_cli.decoding.search.hypotheses import BatchItem
-from nmt_cli.decoding.search.terms import Row, TermSentence, TermsRule
+from nmt_cli.decoding.search.terms import NOTHING, Pairs, TermsRule, progress, word_parts
 from nmt_cli.text.vocabulary import Vocabulary
 
 
@@ -138,30 +138,46 @@ class Planner:
     def _terms(
         self, items: Sequence[BatchItem], beams: Beams, slots_R: NDArray[np.int64]
     ) -> TermsRule | None:
-        """Return the sentences with terms and free choice of the next token, or None if there are none."""
+        """Return the sentences with terms and free choice of the next token, or None if there are none.
+        Sentences whose hypotheses all have all terms are left out."""
         end, count = self._vocabulary.end, self._config.slots
-        free = [i for i, item in enumerate(items) if item.sentence.insists and not item.done]
-        if not (free := [i for i in free if items[i].forced_token(end) is None]):
+        free = [item.terms is not None and item.forced_token(end) is None and not item.done for item in items]
+        if not any(free):
             return None
-        rows: dict[int, list[Row]] = {i: [] for i in free}
-        tokens, totals = beams.tokens[free].tolist(), beams.totals[free].tolist()
-        token_totals = beams.token_totals[free].tolist()
-        order = {i: index for index, i in enumerate(free)}
-        for number, slot in enumerate(slots_R.tolist()):
-            i, n = divmod(slot, count)
-            if i in order and (total := totals[order[i]][n]) > -np.inf:
-                rows[i].append(_row(number, tokens[order[i]][n], token_totals[order[i]][n], total, items[i]))
-        sentences = [
-            TermSentence(wanted, rows[i]) for i in free if (wanted := items[i].sentence.terms) and rows[i]
+        totals_BN, tokens_BNT, totals_BNT = (
+            x.numpy(force=True) for x in (beams.totals, beams.tokens, beams.token_totals)
+        )
+        live = np.array(free)[slots_R // count] & (totals_BN.flat[slots_R] > -np.inf)
+        numbers_R = np.flatnonzero(live)
+        if not len(numbers_R):
+            return None
+        sentences_R, slots = np.divmod(slots_R[numbers_R], count)
+        own = [items[i] for i in sentences_R.tolist()]
+        ages_R = np.array([item.age for item in own])
+        columns_RT = ages_R[:, None] + np.arange(-ages_R.max() - 1, 0)
+        cells = sentences_R[:, None], slots[:, None], columns_RT.clip(min=0)
+        paths_RT = np.where(columns_RT < 0, NOTHING, tokens_BNT[cells])
+        totals_RT = np.where(columns_RT < 0, 0, totals_BNT[cells])
+        wanted = [item.terms for item in own if item.terms]
+        absent = [_absent(item, path) for item, path in zip(own, paths_RT, strict=True)]
+        # A placeholder reserves as much room as a form, because a form that it interrupts starts again.
+        room = [
+            item.room - terms.longest * len(symbols)
+            for item, terms, symbols in zip(own, wanted, absent, strict=True)
         ]
-        return TermsRule(sentences, self._vocabulary.entries, count) if sentences else None
+        parts = word_parts(self._vocabulary.entries, wanted[0].joins)
+        state = progress(paths_RT, Pairs.of(wanted), parts)
+        unsafe = {*sentences_R[state.safe_R < state.terms_R].tolist()}
+        for i in {*sentences_R.tolist()} - unsafe:
+            items[i].terms = None  # no later hypothesis can lack a term
+        if not unsafe:
+            return None
+        return TermsRule(
+            numbers_R, sentences_R, wanted, paths_RT, totals_RT, np.array(room), absent, state, parts, count
+        )
 
 
-def _row(number: int, tokens: Sequence[int], totals: Sequence[float], total: float, item: BatchItem) -> Row:
-    """Return a hypothesis of a sentence with terms. A placeholder reserves as much room as a form, because a
-    form that it interrupts starts again."""
-    sentence, path = item.sentence, "".join(map(chr, tokens[: item.age]))
-    symbols = sentence.placeholders.wanted if sentence.placeholders else ()
-    absent = frozenset(map(chr, symbols)).difference(path)
-    reserved = max(sentence.terms.sizes) * len(absent) if sentence.terms and absent else 0
-    return Row(number, path, total, totals, item.room - reserved, absent)
+def _absent(item: BatchItem, path_T: NDArray[np.int64]) -> frozenset[int]:
+    """Return the placeholders that a hypothesis still needs."""
+    symbols = item.sentence.placeholders.wanted if item.sentence.placeholders else ()
+    return frozenset(symbols).difference(path_T.tolist()) if symbols else frozenset()

@@ -52,7 +52,7 @@ class Search:
         lengths = [len(sentence.tokens) for sentence in sentences]
         limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
         # A prefix, placeholders and terms must fit, even if the settings allow fewer tokens.
-        items = [BatchItem(s, max(cap, s.least_tokens), bans_of(s.banned)) for cap, s in limits]
+        items = [BatchItem(s, max(cap, s.least_tokens), bans_of(s.banned), s.terms) for cap, s in limits]
         caps_B = torch.tensor([item.cap for item in items], device=device)
         lengths_B = torch.tensor(lengths, device=device)
         beams = Beams.begin(caps_B, lengths_B, slots, slots if config.sample else 1, config.results)

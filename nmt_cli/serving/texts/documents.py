@@ -10,7 +10,7 @@ from nmt_cli.api import Model
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.formats import Format, blocks_of
-from nmt_cli.text.markup import Block, blocks
+from nmt_cli.text.markup import Block
 from nmt_cli.text.tag_placement import UNIT, Shares
 from nmt_cli.translation.document import Document, Join
 from nmt_cli.translation.document import cut as cut_document
@@ -143,10 +143,8 @@ def cut(job: Job, models: Sequence[Model]) -> Documents:
     model = models[0]
     by_line = model.config.input.sentences == "keep"
     split = _lines if by_line else model.sentences
-    if job.markup in ("html", "xml"):
-        texts = [cut_document(blocks(text, job.markup, job.ignored), split) for text in job.texts]
-    elif job.markup:
-        texts = [cut_document(blocks_of(text, job.markup), split) for text in job.texts]
+    if job.markup:
+        texts = [cut_document(blocks_of(text, job.markup, job.ignored), split) for text in job.texts]
     else:
         texts = [cut_document([Block(text, text)], split) for text in job.texts]
     sentences = [sentence for text in texts for sentence in text.sentences]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.search.terms import TermsWanted
+from nmt_cli.decoding.search.terms import Form, TermsWanted
 from nmt_cli.errors import UserError
 from nmt_cli.text.glossary import TermIndex, Terms, read_terms
 from nmt_cli.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ class Glossary:
         self.tokenizers = tokenizers
         terms = read_terms(terms) if isinstance(terms, Path) else terms
         source = tokenizers.source
-        encoded: dict[str, tuple[str, ...]] = {}
+        encoded: dict[str, tuple[Form, ...]] = {}
         for term, forms in terms.items():
             texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
             if not forms or not all(texts):
@@ -55,8 +55,8 @@ class Glossary:
         return wanted
 
 
-def _paths(target: Tokenizer, form: str) -> list[str]:
-    """Return the token ids of `form` as a text, at the start of a text, after a word and after a bracket.
+def _paths(target: Tokenizer, form: str) -> list[tuple[int, ...]]:
+    """Return the token ids of `form` at the start of a text, after a word and after a bracket.
     Raise `UserError` if they contain the unknown token."""
     begins = 1 if target.begin else 0
 
@@ -73,4 +73,4 @@ def _paths(target: Tokenizer, form: str) -> list[str]:
         raise UserError(
             f"the model cannot write {form!r}: its vocabulary lacks a character. Remove the term."
         )
-    return ["".join(map(chr, each)) for each in known]
+    return [tuple(each) for each in known]

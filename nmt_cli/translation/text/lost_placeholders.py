@@ -1,6 +1,5 @@
 """Return placeholders and addresses that a model without symbols for them lost or damaged."""
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -67,20 +66,10 @@ def _edited(
 ) -> tuple[str, Shares]:
     """Return `target` with the text of each edit in place of its characters, and the new alignment. The edit
     has the shares of the new units."""
-    starts = [start for start, _ in spans]
-    pieces: list[str] = []
-    rows: list[Mapping[int, float]] = []  # one for each character
-
-    def keep(start: int, end: int) -> None:
-        pieces.append(target[start:end])
-        rows.extend(shares[max(0, bisect_right(starts, n) - 1)] for n in range(start, end))
-
-    before = 0
-    for (start, end), text, own in sorted(edits, key=lambda edit: edit[0]):
-        keep(before, start)
-        pieces.append(text)
-        rows.extend([own] * len(text))
-        before = end
-    keep(before, len(target))
-    edited = "".join(pieces)
-    return edited, [rows[start] for start, _ in units(edited)]
+    rows: list[Mapping[int, float]] = [{}] * len(target)  # of each character
+    for (start, end), row in zip(spans, shares, strict=True):
+        rows[start:end] = [row] * (end - start)
+    for (start, end), text, own in reversed(sorted(edits, key=lambda edit: edit[0])):
+        target = target[:start] + text + target[end:]
+        rows[start:end] = [own] * len(text)
+    return target, [rows[start] for start, _ in units(target)]

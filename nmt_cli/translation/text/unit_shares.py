@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +35,18 @@ def unit_shares(
     spans_S, spans_T = units(line), units(translation)
     target = tokenizers.target
     sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
-    ends_S = _ends(line, sources, values, tokenizers.source.decode)
-    ends_T = _ends(translation, targets, values, lambda ids: target.restore(target.decode(ids)))
+    bounds_S, bounds_T = (
+        np.cumsum([0, *(end - start for start, end in spans)]) for spans in (spans_S, spans_T)
+    )
+    ends_S = _ends(bounds_S[-1], sources, values, tokenizers.source.decode)
+    ends_T = _ends(bounds_T[-1], targets, values, lambda ids: target.restore(target.decode(ids)))
     attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
     if len(attention) < len(hypotheses) or not spans_S or not len(ends_S) or not len(ends_T):
         return [{} for _ in spans_T]
-    units_S = np.searchsorted(_starts(line, spans_S), [0, *ends_S[:-1]], "right") - 1
-    first_T = np.searchsorted(ends_T[:-1], _starts(translation, spans_T), "right")
+    units_S = np.searchsorted(bounds_S[:-1], [0, *ends_S[:-1]], "right") - 1
+    first_T = np.searchsorted(ends_T[:-1], bounds_T[:-1], "right")
     starts_S, starts_T = (np.cumsum([0, *map(len, parts)])[:-1] for parts in (sources, targets))
-    parts_S = np.split(np.maximum(units_S, 0), starts_S[1:])
+    parts_S = np.split(units_S, starts_S[1:])
     parts_T = np.split(first_T, np.searchsorted(first_T, starts_T[1:]))
     rows: list[Mapping[int, float]] = []
     for part_TS, own_S, own_T, start in zip(attention, parts_S, parts_T, starts_T, strict=True):
@@ -84,30 +88,19 @@ def links(shares: Shares) -> list[tuple[int, int]]:
 
 
 def _ends(
-    text: str,
+    length: int,
     parts: Sequence[Sequence[int]],
     values: Sequence[Values],
     decode: Callable[[Sequence[int]], str],
 ) -> NDArray[np.float64]:
-    """Return the character of `text` at which each token of `parts` ends, without counting spaces. `values`
-    has the text of placeholder symbols by part. If the decoded text differs in length, scale it."""
+    """Return the character of a text at which each token of its `parts` ends, without counting spaces.
+    `values` has the text of placeholder symbols by part. Scale the ends so that the last is `length`."""
     ends: list[int] = []
-    before = 0
     for ids, symbols in zip(parts, values, strict=True):
-        # Only the tokenizer knows the text of the first n tokens.
-        lengths = [_length(restored(decode(ids[: n + 1]), symbols)) for n in range(len(ids))]
-        ends += (before + np.maximum.accumulate(lengths)).tolist() if lengths else []
         before = ends[-1] if ends else 0
+        # Only the tokenizer knows the text of the first n tokens.
+        texts = [restored(decode(ids[: n + 1]), symbols) for n in range(len(ids))]
+        lengths = [len("".join(text.split())) for text in texts]
+        ends += [before + end for end in accumulate(lengths, max)]
     scaled = np.array(ends, np.float64)
-    return scaled * (_length(text) / before) if before else scaled
-
-
-def _length(text: str) -> int:
-    """Return the number of characters of `text` that are not spaces."""
-    return len("".join(text.split()))
-
-
-def _starts(text: str, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the number of characters before each of `spans` in `text`, without spaces."""
-    counts = np.cumsum([0, *(not character.isspace() for character in text)])
-    return counts[[start for start, _ in spans]]
+    return scaled * (length / ends[-1]) if ends and ends[-1] else scaled
