@@ -146,7 +146,7 @@ def pickled() -> tuple[Reader, list[bytes]]:
 
     import torch
 
-    from nmt_cli.interop.importers.pickled import read_pickled
+    from nmt_cli.runtime.pickled import read_pickled
 
     seeds = []
     for zipped in (True, False):

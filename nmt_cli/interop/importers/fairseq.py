@@ -11,10 +11,10 @@ from torch import Tensor
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ACTIVATIONS, Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
-from nmt_cli.interop.importers.pickled import Inert, read_pickled
 from nmt_cli.interop.weights import OUTPUT, POSITIONS, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.runtime.pickled import Inert, read_pickled
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers

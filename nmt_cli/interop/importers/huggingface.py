@@ -24,7 +24,6 @@ from nmt_cli.interop.foreign_settings import (
     read_settings_if_any,
 )
 from nmt_cli.interop.importers import fairseq, m2m100
-from nmt_cli.interop.importers.pickled import read_pickled
 from nmt_cli.interop.weights import (
     BIAS,
     OUTPUT,
@@ -37,6 +36,7 @@ from nmt_cli.interop.weights import (
 )
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.runtime.pickled import read_pickled
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 

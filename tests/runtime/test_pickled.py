@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.importers.pickled import read_pickled
+from nmt_cli.runtime.pickled import read_pickled
 
 
 class Hostile:
