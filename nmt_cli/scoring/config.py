@@ -41,8 +41,20 @@ class SignificanceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ScorerConfig:
+    """Settings of `--scorer`, a command that scores translations."""
+
+    timeout: int = setting(600, least=1, everyday=True)
+    """Maximum seconds without output of the command, for example while it loads a model."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreConfig:
     """All settings of `nmt score`. The language is not among them."""
 
     bleu: BleuConfig = field(default_factory=BleuConfig)
     significance: SignificanceConfig = field(default_factory=SignificanceConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)

@@ -10,12 +10,17 @@ from nmt_cli.scoring import significance, texts
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
+from nmt_cli.scoring.scorers import Scorer, ScorerMeasure
 
 DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
 """A text looks tokenised if this many lines end in a space and a full stop. sacrebleu has the same limit."""
 
-NEEDED = {"bleu": "bleu is not computed", "significance": "there is no --significance"}
+NEEDED = {
+    "bleu": "bleu is not computed",
+    "significance": "there is no --significance",
+    "scorer": "there is no --scorer",
+}
 """For each section with settings, the message for a setting without effect."""
 
 
@@ -31,13 +36,18 @@ class Evaluation:
     """If empty, the language is taken from the endings of the references."""
 
     metrics: Sequence[Metric]
-    """If empty, BLEU, chrF, and also BLEU by the paper's protocol if the language is known."""
+    """If empty and there are no scorers, BLEU, chrF, and also BLEU by the paper's protocol if the language is
+    known."""
 
     sentences: bool
     significance: Test | None
     config: ScoreConfig
     given: frozenset[str]
     """Names of the settings that the user gave. A setting without effect is an error."""
+
+    scorers: Sequence[Scorer] = ()
+    source: Path | None = None
+    """The source, for scorers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,8 @@ class Scores:
 def evaluate(evaluation: Evaluation) -> Scores:
     """Read all texts, and return each system's scores, with notes and warnings. Raise `UserError` for stdin
     given twice, unequal lengths, an option without effect, or a metric that the language does not allow."""
-    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
+    sources = [evaluation.source] if evaluation.source else []
+    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses, *sources])
     languages = LANGUAGES | set(TOKENIZER_OF)
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, languages)
     metrics, notes = _metrics(evaluation, language)
@@ -75,15 +86,19 @@ def evaluate(evaluation: Evaluation) -> Scores:
     # Settings are checked before reading, which may take long or wait for stdin.
     references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
     systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
-    for reference in references:
+    source = [texts.read_source(path) for path in sources]
+    for other in (*source, *references):
         for system in systems:
-            texts.refuse_unequal(system, reference)
-    warnings = list(_warnings(evaluation, metrics, references, systems))
+            texts.refuse_unequal(system, other)
+    warnings = list(_warnings(evaluation, metrics, [*source, *references], systems))
     lines = [reference.lines for reference in references]
     measures = [Measure(metric, lines, evaluation.config, language) for metric in metrics]
+    source_lines = source[0].lines if source else None
+    outputs = [system.lines for system in systems]
+    measures += [ScorerMeasure(scorer, source_lines, lines, outputs) for scorer in evaluation.scorers]
     return Scores(
         [reference.name for reference in references],
-        len(lines[0]),
+        len(outputs[0]),
         language,
         _systems(evaluation, measures, systems),
         notes,
@@ -122,7 +137,7 @@ def _systems(
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[str]]:
     """Return the requested or default metrics, each once, and notes. If the language is unknown or Moses does
     not split it, omit a default paper-bleu with a note. If it was requested, raise `UserError`."""
-    metrics = list(dict.fromkeys(evaluation.metrics or DEFAULT))
+    metrics = list(dict.fromkeys(evaluation.metrics or (() if evaluation.scorers else DEFAULT)))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
@@ -139,7 +154,11 @@ def _metrics(evaluation: Evaluation, language: str) -> tuple[list[Metric], list[
 def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]) -> None:
     """Raise one `UserError` with all options that have no effect. Check settings of BLEU and of significance,
     a test with one system, and `--sentences` with only paper-bleu."""
-    used = {"bleu": "bleu" in metrics, "significance": bool(evaluation.significance)}
+    used = {
+        "bleu": "bleu" in metrics,
+        "significance": bool(evaluation.significance),
+        "scorer": any(scorer.name == "scorer" for scorer in evaluation.scorers),
+    }
     sections = {name: name.partition(".")[0] for name in sorted(evaluation.given)}
     problems = [
         f"{name} has no effect: {NEEDED[section]}. Leave it out, or request that."
@@ -148,7 +167,11 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[Metric]
     ]
     if evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one. Give at least two.")
-    if evaluation.sentences and set(metrics) == {"paper-bleu"}:
+    if evaluation.scorers and len(evaluation.references) > 1:
+        problems.append("--metric comet and --scorer compare with one reference. Give --reference once.")
+    if metrics and not evaluation.references:
+        problems.append(f"--metric {metrics[0]} needs references. Give --reference.")
+    if evaluation.sentences and not evaluation.scorers and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only.")
     if problems:
         raise UserError(*problems)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from operator import add
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
@@ -32,7 +33,7 @@ LINES_AT_ONCE = 1000
 class Score:
     """The score of a text in one metric, with everything that a report needs."""
 
-    metric: Metric
+    metric: str
     name: str
     """Name of the metric, such as "chrF2"."""
 
@@ -46,6 +47,9 @@ class Score:
     detail: str
     """The parts of the score, such as precisions. Empty if it has none."""
 
+    digits: int = 2
+    """Decimal places to show."""
+
     @property
     def label(self) -> str:
         """Name and kind, such as "BLEU (sacrebleu, detokenised, 13a)"."""
@@ -56,7 +60,7 @@ class Score:
 class SentenceScores:
     """A score for each sentence, in one metric."""
 
-    metric: Metric
+    metric: str
     name: str
     signature: str
     values: list[float]
@@ -91,15 +95,19 @@ def score(
 class Measure:
     """A metric with its references. It scores any number of systems with one line per reference line."""
 
+    digits = 2
+    """Decimal places of scores to show."""
+
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         """Prepare sacrebleu's object for `metric`. The target language `lang` chooses BLEU's tokeniser. Raise
         `UserError` if this tokeniser cannot be used."""
-        self.metric = metric
+        self.metric: str = metric
         self._references = references
         self._config = config
         self._lang = lang
         self._protocol = PaperProtocol(lang) if metric == "paper-bleu" else None
-        self.counter = _counter(metric, config, lang, for_sentences=False)
+        self._counter = partial(_counter, metric, config, lang)
+        self.counter: Any = self._counter(for_sentences=False)
         """The metric object of sacrebleu."""
 
     def scores(self, systems: Sequence[Lines]) -> list[Score]:
@@ -133,12 +141,14 @@ class Measure:
         result = self.counter._compute_score_from_stats(total)
         # sacrebleu prints the parts of a score after the number, and has no attribute for them.
         detail = str(result.format(signature="").partition(" = ")[2].partition(" ")[2])
-        return Score(self.metric, result.name, self._kind(), float(result.score), self.signature(), detail)
+        return Score(
+            self.metric, result.name, self._kind(), float(result.score), self.signature(), detail, self.digits
+        )
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
         """Return the score of each line. BLEU ignores n-grams longer than a line. Pass at least one line."""
         # BLEU of single sentences needs another object, see `effective_order` below.
-        counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
+        counter = self._counter(for_sentences=True)
         scores = [
             counter.sentence_score(hypothesis, references)
             for hypothesis, *references in zip(hypotheses, *self._references, strict=True)

@@ -62,6 +62,11 @@ def read_reference(path: Path, lang: str) -> Text:
     return _read(path, lang, "target")
 
 
+def read_source(path: Path) -> Text:
+    """Return the source in a file, pipe or stdin."""
+    return _read(path, "", "source")
+
+
 def read_hypotheses(path: Path) -> Text:
     """Return a system's output from a file, pipe or stdin. In a WMT XML file, read the first output."""
     return _read(path, "", "hypothesis" if ".xml" in files.endings(path) else "target")

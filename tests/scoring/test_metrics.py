@@ -129,7 +129,7 @@ def test_counting_in_blocks_changes_no_score(
     expected = Measure(metric, references, ScoreConfig(), "").scores(systems)
     monkeypatch.setattr("nmt_cli.scoring.metrics.LINES_AT_ONCE", 7)
     measure = Measure(metric, references, ScoreConfig(), "")
-    cached = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]  # type: ignore[arg-type]
+    cached = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]
     assert (len(cached), max(cached)) == (len(systems[0]), 7)
     assert measure.scores(systems) == expected
 

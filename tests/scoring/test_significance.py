@@ -1,8 +1,9 @@
 """Significance tests have the results of the sacrebleu command."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from nmt_cli import config as settings
@@ -10,6 +11,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import Measure
 from nmt_cli.scoring.paper import PaperProtocol
+from nmt_cli.scoring.scorers import ScorerMeasure
 from nmt_cli.scoring.significance import compare
 from tests.scoring.conftest import Texts, lines
 
@@ -97,3 +99,37 @@ def test_the_papers_protocol_is_tested_on_its_own_words(texts: Texts) -> None:
 def test_a_negative_number_of_samples_is_refused() -> None:
     with pytest.raises(UserError, match=r"significance.samples must be at least 0 \(got -1\)"):
         settings.read(ScoreConfig, assignments=["significance.samples=-1"])
+
+
+class Given:
+    """A scorer that has a list of scores."""
+
+    name, kind = "scorer", ""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.values = values
+
+    def signature(self, references: int) -> str:
+        return f"given|refs:{references}"
+
+    def score(self, sources: object, hypotheses: Sequence[str], references: object) -> list[float]:
+        assert list(hypotheses) == [f"{system}{line}" for line in range(200) for system in "ab"]
+        return [*self.values]
+
+
+def test_bootstrap_of_a_scorer_resamples_the_scores_of_lines() -> None:
+    scores = np.random.default_rng(7).normal([0.8, 0.81], 0.1, (200, 2))
+    systems = [[f"{system}{line}" for line in range(200)] for system in "ab"]
+    measure = ScorerMeasure(Given([*scores.flatten()]), None, [], systems)
+    first, second = compare(measure, [*measure.counts(systems)], "bootstrap", 500)
+    rows = np.random.default_rng(12345).choice(200, (500, 200), replace=True)
+    means = scores[rows].mean(1)
+    assert [first.mean, second.mean] == pytest.approx(means.mean(0), abs=1e-6)
+    # sacrebleu counts how often the centred difference of resamples exceeds the observed one.
+    difference = np.abs(means[:, 0] - means[:, 1])
+    observed = abs(scores.mean(0)[0] - scores.mean(0)[1])
+    larger = (difference - difference.mean() > observed).sum()
+    assert second.p_value == pytest.approx((larger + 1) / 501)
+    assert second.signature == "given|refs:0|bs:500|seed:12345"
+    assert [score.value for score in measure.scores(systems)] == pytest.approx(scores.mean(0))
+    assert measure.sentences(systems[1]).values == pytest.approx(scores[:, 1])

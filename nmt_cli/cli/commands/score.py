@@ -2,12 +2,15 @@
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from nmt_cli.cli.options import (
+    DEVICE,
     PATH,
     CommandWithSettings,
     chosen,
@@ -17,7 +20,12 @@ from nmt_cli.cli.options import (
 )
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
 
-HELP = """Score translations with BLEU, chrF and others.
+if TYPE_CHECKING:
+    from nmt_cli.scoring.scorers import Scorer
+
+COMET = "comet"
+
+HELP = """Score translations with BLEU, chrF, COMET and others.
 
 HYP is the output of a system, line by line like the references. Without
 HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,
@@ -31,6 +39,10 @@ bleu, chrf, ter  as sacrebleu computes them
 paper-bleu       as "Attention Is All You Need": tokenised, compounds split
 
 Compare paper-bleu only with published scores of the same kind.
+
+--metric comet needs --source, and --metric-model with the folder of a COMET,
+COMETKiwi or xCOMET model. --scorer runs any other scorer. COMMAND reads JSON
+lines with src, mt and ref, and prints a number for each.
 
 --significance bootstrap is paired bootstrap resampling, randomization is
 approximate randomization. With --model and --source, the output is a
@@ -50,14 +62,20 @@ log-probability per line.
 )
 @click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
-    "--metric", "metrics", multiple=True, type=click.Choice(get_args(Metric)), help="Metric. Repeatable."
+    *("--metric", "metrics"),
+    multiple=True,
+    type=click.Choice([*get_args(Metric), COMET]),
+    help="Metric. Repeatable.",
 )
+@click.option("--metric-model", type=PATH, metavar="FOLDER", help="Model of --metric comet.")
+@click.option("--scorer", "command", metavar="COMMAND", help="Score with a command.")
+@click.option("--device", type=DEVICE, help="Device of --metric comet.  [default: auto]")
 @click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option(
     "--significance", type=click.Choice(get_args(Test)), help="Test the difference to the first system."
 )
 @click.option("--model", type=PATH, help="Score HYP with this model, not references.")
-@click.option("--source", type=PATH, help="Source of HYP, for --model.")
+@click.option("--source", type=PATH, help="Source of HYP.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")
 @with_settings
 @common
@@ -66,6 +84,9 @@ def score(
     references: tuple[Path, ...],
     target_lang: str | None,
     metrics: tuple[Metric, ...],
+    metric_model: Path | None,
+    command: str | None,
+    device: str | None,
     sentences: bool,
     significance: Test | None,
     model: Path | None,
@@ -74,33 +95,56 @@ def score(
     quiet: bool,
 ) -> None:
     """Print scores of `hypotheses` against `references`, or by `model` given `source`. Its help is `HELP`.
-    Raise `UsageError` without references and model, or for options without effect."""
+    Raise `UsageError` without anything to compare with, or for options without effect."""
     config, settings = chosen(ScoreConfig), typed_settings().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
-    if model or source:
+    if model or (source and not command and COMET not in metrics):
         unused = [references, target_lang, metrics, sentences, significance, settings, inputs[1:]]
-        _by_model(model, source, inputs[0], as_json, quiet, unused=any(unused))
+        neural = metric_model or command or device
+        _by_model(model, source, inputs[0], as_json, quiet, unused=bool(neural) or any(unused))
         return
-    if not references:
-        raise click.UsageError("Missing option '--reference' (or --model and --source).")
+    if not references and not source:
+        raise click.UsageError(
+            "Missing option '--reference' (or --source for --model, --metric comet or --scorer)."
+        )
+    if (COMET in metrics) != bool(metric_model) or (device and not metric_model):
+        raise click.UsageError("--metric comet and --metric-model work only together, as --device with both.")
 
     from nmt_cli.cli.reports.score import show, show_json
     from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
-    evaluation = Evaluation(
-        references, inputs, target_lang or "", metrics, sentences, significance, config, settings
-    )
-    gc.disable()  # collecting garbage takes a tenth of the time, and millions of n-grams form no cycles
-    try:
+    with ExitStack() as stack:
+        scorers = [*_scorers(metric_model, device, command, config.scorer.timeout, quiet, stack)]
+        others = [metric for metric in metrics if metric != COMET]
+        tests = sentences, significance, config, settings
+        evaluation = Evaluation(references, inputs, target_lang or "", others, *tests, scorers, source)
+        gc.disable()  # collecting garbage takes a tenth of the time, and millions of n-grams form no cycles
+        stack.callback(gc.enable)
         outcome = evaluate(evaluation)
-    finally:
-        gc.enable()
     if as_json:
         show_json(outcome, quiet)
     else:
         show(outcome, quiet)
+
+
+def _scorers(
+    folder: Path | None, device: str | None, command: str | None, timeout: int, quiet: bool, stack: ExitStack
+) -> Iterator["Scorer"]:
+    """Yield the scorers for the folder of a COMET model and for a command, if given. They show progress until
+    the end of `stack`."""
+    from nmt_cli.cli.reports.progress import shown_progress
+
+    report = stack.enter_context(shown_progress("lines", quiet or not (folder or command)))
+    if folder:
+        from nmt_cli.scoring.neural.comet import Comet  # loads torch
+
+        yield Comet(folder, device or "auto", report)
+    if command:
+        from nmt_cli.scoring.command import CommandScorer
+
+        yield CommandScorer(command, timeout, report)
 
 
 def _by_model(

@@ -91,9 +91,10 @@ def _cells(system: System, first: System) -> Iterator[str]:
     p-value below `SIGNIFICANT`, unless the score equals that of the `first` system."""
     findings: list[Finding | None] = [*system.findings] or [None] * len(system.scores)
     for score, other, finding in zip(system.scores, first.scores, findings, strict=True):
-        cell = f"{score.value:.2f}"
+        digits = score.digits
+        cell = f"{score.value:.{digits}f}"
         if finding:
-            cell += f"\n{finding.mean:.2f} ± {finding.margin:.2f}"
+            cell += f"\n{finding.mean:.{digits}f} ± {finding.margin:.{digits}f}"
         if finding and finding.p_value is not None:
             # Equal scores get the smallest p-value: sacrebleu counts how often chance gives a larger
             # difference.

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nmt_cli.scoring.neural.comet import Comet
 from tests.cli.conftest import SHOW_MODULES, Nmt, assert_one_line, python
+from tests.scoring.neural.conftest import write_comet
+from tests.scoring.neural.models import OPTIONS, write_encoder
 
 REFERENCE = [
     "Ein Mann fährt mit der U-Bahn nach Hause.",
@@ -224,3 +227,89 @@ def test_json_escapes_control_characters_in_names(nmt: Nmt, ref: Path, worse: Pa
     result = nmt("score", "--reference", ref, hostile, "--json", "--metric", "bleu")
     assert not set("\x1b\x9b\u202e\u2028\x7f") & {*result.stdout}
     assert str(hostile) in json.loads(result.stdout)["systems"][0].values()
+
+
+@pytest.fixture(scope="module")
+def encoder_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    write_encoder(folder)
+    return folder
+
+
+def comet_folder(tmp_path: Path, encoder_files: Path, name: str) -> Path:
+    write_comet(tmp_path / name, OPTIONS[name], encoder_files)
+    return tmp_path / name
+
+
+def test_comet_is_shown_with_its_model_and_signature(
+    nmt: Nmt, ref: Path, worse: Path, tmp_path: Path, encoder_files: Path
+) -> None:
+    folder = comet_folder(tmp_path, encoder_files, "comet-22")
+    options = ("--reference", ref, "--source", ref, "--metric", "comet", "--metric-model", folder, "--quiet")
+    result = nmt("score", *options, worse, ref, "--json", "--sentences", "--metric", "chrf")
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = json.loads(result.stdout)["systems"]
+    comet = Comet(folder, "cpu")
+    for system, texts in ((first, WORSE), (second, REFERENCE)):
+        chrf, score = system["scores"]
+        values = comet.score(REFERENCE, texts, REFERENCE)
+        assert (chrf["metric"], score["metric"], score["name"]) == ("chrf", "comet", "COMET (comet-22)")
+        assert score["score"] == pytest.approx(sum(values) / 4, abs=1e-6)
+        assert score["signature"] == comet.signature(1)
+        assert system["sentences"][1]["values"] == pytest.approx(values, abs=1e-6)
+    table = nmt("score", *options, worse)
+    assert f" {first['scores'][1]['score']:.4f} " in table.stdout
+    assert f"COMET (comet-22): {comet.signature(1)}" in table.stdout
+
+
+def test_a_model_without_references_scores_by_the_source(
+    nmt: Nmt, ref: Path, worse: Path, tmp_path: Path, encoder_files: Path
+) -> None:
+    folder = comet_folder(tmp_path, encoder_files, "kiwi-22")
+    arguments = ("score", worse, "--metric", "comet", "--metric-model", folder)
+    result = nmt(*arguments, "--source", ref)
+    assert result.returncode == 0, result.stderr
+    assert "comet:kiwi-22|refs:0|" in result.stdout
+    assert_one_line(nmt(*arguments, "--reference", ref), 1, "--source")
+
+
+def test_a_command_scores_lines(nmt: Nmt, ref: Path, worse: Path) -> None:
+    command = "grep -o '\"mt\": \".*' | awk '{print length($0)}'"
+    result = nmt("score", "--reference", ref, worse, ref, "--scorer", command, "--sentences", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = (system["sentences"][0]["values"] for system in json.loads(result.stdout)["systems"])
+    lengths = [[len(json.dumps(line)) for line in text] for text in (REFERENCE, WORSE)]
+    assert [a - b for a, b in zip(second, first, strict=True)] == [
+        a - b for a, b in zip(*lengths, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--metric", "comet", "--reference", "REF"], 2, "--metric-model"),
+        (["--metric-model", "x", "--reference", "REF"], 2, "work only together"),
+        (["--device", "cpu", "--reference", "REF"], 2, "as --device with both"),
+        (
+            ["--metric", "comet", "--metric-model", "x", "--source", "REF"],
+            1,
+            "--metric-model x has no hparams",
+        ),
+        (["--scorer", "cat"], 2, "Missing option '--reference'"),
+        (["--scorer", "cat", "--source", "REF", "--metric", "bleu"], 1, "--metric bleu needs references"),
+        (["--scorer", "cat", "--reference", "REF", "--reference", "REF"], 1, "Give --reference once"),
+        (["--reference", "REF", "--set", "scorer.timeout=3"], 1, "scorer.timeout has no effect"),
+        (
+            ["--scorer", "cat", "--reference", "REF", "--model", "m", "--source", "REF"],
+            2,
+            "--model works only",
+        ),
+        (["--scorer", "cat", "--source", "EMPTY"], 1, "must match line for line"),
+    ],
+)
+def test_options_of_scorers_that_do_not_fit_are_refused(
+    nmt: Nmt, ref: Path, worse: Path, arguments: list[str], code: int, message: str
+) -> None:
+    (ref.parent / "empty").touch()
+    paths = {"REF": str(ref), "EMPTY": str(ref.parent / "empty")}
+    assert_one_line(nmt("score", worse, *[paths.get(one, one) for one in arguments]), code, message)

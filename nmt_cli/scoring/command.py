@@ -1,0 +1,108 @@
+"""Scores from any command, which reads texts as JSON lines and prints a number for each."""
+
+import json
+import math
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from nmt_cli import __version__
+from nmt_cli.errors import UserError, printable
+from nmt_cli.runtime.processes import Progress
+
+LONGEST_ANSWER = 1000
+"""Bytes of the longest line that may be a number."""
+
+
+class CommandScorer:
+    """A command of the user that scores translations. It runs once per call of `score`."""
+
+    name, kind = "scorer", ""
+
+    def __init__(self, command: str, timeout: int, report: Progress | None = None) -> None:
+        """`command` is for the shell. `timeout` limits the seconds without an answer. `report` shows the
+        progress."""
+        self._command, self._timeout = command, timeout
+        self._report = report or (lambda stage, done, total: None)
+
+    def signature(self, references: int) -> str:
+        """Return the command and the number of references."""
+        return f"scorer:{printable(self._command)}|refs:{references}|version:nmt-{__version__}"
+
+    def score(
+        self, sources: Sequence[str] | None, hypotheses: Sequence[str], references: Sequence[str] | None
+    ) -> list[float]:
+        """Return the number that the command prints for each hypothesis. It gets objects with "src", "mt" and
+        "ref", without those that are None. Raise `UserError` if it fails, hangs, or prints anything else."""
+        texts = {"src": sources, "mt": hypotheses, "ref": references}
+        columns = {name: lines for name, lines in texts.items() if lines is not None}
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        scores, total = list[float](), len(hypotheses)
+        with self._running(rows) as (process, output):
+            for line in self._lines(output):
+                scores.append(self._number(line, len(scores) + 1))
+                if len(scores) > total:
+                    raise self._error(f"printed more lines than the {total:,} that it read")
+                self._report("scorer", len(scores), total)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._timeout)
+            code = process.returncode
+        if code is None:
+            raise self._error(f"did not end for {self._timeout} s after its output")
+        if code or len(scores) < total:
+            end = f"failed with exit code {code}" if code else "ended"
+            raise self._error(f"{end} after {len(scores):,} of {total:,} scores")
+        return scores
+
+    @contextmanager
+    def _running(self, rows: Iterable[dict[str, str]]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+        """Run the command, which a thread feeds with `rows`. Yield its process and output. At the end of the
+        block, kill the command and its children, if it still runs."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(self._command, shell=True, stdin=pipe, stdout=pipe, start_new_session=True)
+        try:  # Ctrl-C may come at any time
+            assert process.stdin and process.stdout
+            threading.Thread(target=_feed, args=(process.stdin, rows), daemon=True).start()
+            with process.stdout as output:
+                yield process, output
+        finally:
+            if process.returncode is None:  # else its number may belong to another process
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _lines(self, output: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of `output`. Raise `UserError` after `timeout` seconds without any output."""
+        rest = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while selector.select(self._timeout):
+                block = os.read(output.fileno(), 1 << 16)
+                *lines, rest = (rest + block).split(b"\n")
+                yield from lines
+                if not block or len(rest) > LONGEST_ANSWER:
+                    yield from [rest] if rest else []
+                    return
+        raise self._error(f"printed nothing for {self._timeout} s. --set scorer.timeout=SECONDS waits longer")
+
+    def _number(self, line: bytes, number: int) -> float:
+        """Return the number in a line of output. Raise `UserError` if there is none or it is not finite."""
+        with suppress(ValueError):
+            if math.isfinite(score := float(line)):
+                return score
+        text = printable(line[:40].decode(errors="replace"))
+        raise self._error(f"printed {text!r} in line {number:,}, which is not a finite number")
+
+    def _error(self, reason: str) -> UserError:
+        return UserError(f"--scorer {printable(self._command)!r} {reason}.")
+
+
+def _feed(stdin: IO[bytes], rows: Iterable[dict[str, str]]) -> None:
+    """Write `rows` as JSON lines to `stdin`, and close it. Stop if nothing reads them."""
+    with suppress(BrokenPipeError), stdin:
+        stdin.writelines(json.dumps(row).encode() + b"\n" for row in rows)

@@ -1,0 +1,79 @@
+"""Scores of lines from a model or a command, as a metric like those of sacrebleu."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from nmt_cli.scoring.metrics import Counts, Lines, Measure, SentenceScores
+
+Texts = Sequence[str]
+
+
+class Scorer(Protocol):
+    """Scores translations one by one. `name` is that of the metric, and `kind` that of the model or ""."""
+
+    name: str
+    kind: str
+
+    def signature(self, references: int) -> str:
+        """Return what is needed to reproduce scores with this number of references."""
+
+    def score(self, sources: Texts | None, hypotheses: Texts, references: Texts | None) -> list[float]:
+        """Return a finite score for each hypothesis. Raise `UserError` if a text that it needs is None."""
+
+
+class ScorerMeasure(Measure):
+    """The scores of systems by a scorer. The score of a text is the mean over its lines."""
+
+    digits = 4
+
+    def __init__(
+        self, scorer: Scorer, source: Lines | None, references: Sequence[Lines], systems: Sequence[Lines]
+    ) -> None:
+        """Score all lines of `systems`. `references` has at most one text."""
+        self.metric, self._scorer, self._systems = scorer.name.lower(), scorer, systems
+        self._protocol, self._references, self.counter = None, references, _Mean(scorer.name)
+        # Line by line, so that a source and its translations are scored together.
+        hypotheses = [line for lines in zip(*systems, strict=True) for line in lines]
+        sources, reference = (
+            None if text is None else [line for line in text for _ in systems]
+            for text in (source, references[0] if references else None)
+        )
+        self._values = scorer.score(sources, hypotheses, reference)
+
+    def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
+        """Yield for each line the score of each system, and 1. `systems` are those of the constructor."""
+        return zip(*[([value, 1.0] for value in self._values)] * len(systems), strict=True)
+
+    def sentences(self, hypotheses: Lines) -> SentenceScores:
+        """Return the score of each line of one of the systems."""
+        number = next(number for number, system in enumerate(self._systems) if system is hypotheses)
+        values = self._values[number :: len(self._systems)]
+        return SentenceScores(self.metric, self._scorer.name, self.signature(), values)
+
+    def signature(self, signature: object = None) -> str:
+        """Return the signature of the scorer, with the samples and the seed in the `signature` of a test."""
+        tests = [part for part in str(signature).split("|") if part.startswith(("bs:", "ar:", "seed:"))]
+        return "|".join([self._scorer.signature(len(self._references)), *tests])
+
+    def _kind(self) -> str:
+        return self._scorer.kind
+
+
+class _Mean:
+    """The mean of scores, with those methods of a metric that sacrebleu's significance tests call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _compute_score_from_stats(self, total: Sequence[float]) -> Any:
+        from sacrebleu.metrics.base import Score
+
+        return Score(self._name, total[0] / total[1])
+
+    def _aggregate_and_compute(self, counts: Sequence[Sequence[float]]) -> Any:
+        return self._compute_score_from_stats([sum(column) for column in zip(*counts, strict=True)])
+
+    def get_signature(self) -> Any:
+        from sacrebleu.metrics.base import Signature
+
+        return Signature({"num_refs": 1})
