@@ -16,7 +16,7 @@ from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
 from nmt_cli.serving.texts.files import Files
-from nmt_cli.serving.texts.glossaries import Glossaries
+from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
 from nmt_cli.translation.text.unit_shares import composed
@@ -37,7 +37,8 @@ class Service:
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
-        self.files, self.glossaries = Files(), Glossaries()
+        self.files = Files()
+        self.glossaries: dict[str, ServedGlossary] = {}
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 

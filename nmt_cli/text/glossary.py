@@ -1,31 +1,26 @@
 """Glossaries: terms of a source language with the words that translate them, and their search in a text."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import regex
-
 from nmt_cli.errors import UserError
+from nmt_cli.text.tag_placement import WORD
 
 Terms = Mapping[str, Sequence[str]]
 """The accepted translations of each source term, the preferred first."""
 
 Value = TypeVar("Value")
 
-IN_WORD = r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]]"
-"""A character of a word. Scripts without spaces have no words."""
-
-UNIT = regex.compile(rf"{IN_WORD}+|\S", regex.V1)
-INNER_CAPITAL = regex.compile(r"\w\p{Lu}")
+UNIT = re.compile(rf"{WORD}|\S")
 
 
-def read_terms(path: Path) -> dict[str, list[str]]:
+def read_terms(path: Path) -> Terms:
     """Return the terms of a UTF-8 file with a term per line: source, target and further accepted forms of the
     target, separated by tabs. Skip empty lines. Raise `UserError` with the line for any other content."""
-    terms: dict[str, list[str]] = {}
-    numbers: dict[str, int] = {}
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -33,32 +28,41 @@ def read_terms(path: Path) -> dict[str, list[str]]:
         raise UserError(f"{path} line {number:,} is not UTF-8. Convert the file.") from error
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}. Check the path.") from error
-    for number, line in enumerate(lines, start=1):
-        source, *forms = (cell.strip() for cell in line.split("\t"))
-        if not line.strip():
+    return terms_of((line.split("\t") for line in lines), f"{path} line")
+
+
+def terms_of(rows: Iterable[Sequence[str]], row_name: str) -> Terms:
+    """Return the terms of rows, each with a source and its accepted translations. Skip empty rows. Raise
+    `UserError` for incomplete rows, a repeated source and no terms. Messages have `row_name` and a number."""
+    terms: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
+    for number, row in enumerate(rows, start=1):
+        source, *forms = [cell.strip() for cell in row] or [""]
+        if not source and not any(forms):
             continue
         if not source or not any(forms):
-            raise UserError(f"{path} line {number:,}: a term is a source, a tab and a target. Add them.")
+            raise UserError(f"{row_name} {number:,} needs a source and a translation. Add them.")
         if source in terms:
             raise UserError(
-                f"{path} line {number:,}: {source!r} is on line {numbers[source]:,} too. Put all forms there."
+                f"{row_name} {number:,} repeats {source!r} of number {numbers[source]:,}. Join both."
             )
         terms[source], numbers[source] = [form for form in forms if form], number
     if not terms:
-        raise UserError(f"{path} has no terms. Add lines with a source, a tab and a target.")
+        raise UserError(f"the glossary is empty: no {row_name} has a source and a translation. Add one.")
     return terms
 
 
 class TermIndex(Generic[Value]):
     """Finds terms in texts. Each term has a value."""
 
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        """Add the terms of `values`, with single spaces. Raise `UserError` for terms that differ only in
-        case. A capital inside a word is a difference."""
+    def __init__(self, values: Iterable[tuple[str, Value]]) -> None:
+        """Add terms with their values. Terms have single spaces. Raise `UserError` for a repeated term, also
+        in other case. A capital inside a word is a difference."""
         self._values: dict[str, Value] = {}
         lengths = defaultdict[str, set[int]](set)
-        for term, value in values.items():
-            key = term if INNER_CAPITAL.search(term) else _lower(term)
+        for term, value in values:
+            inner_capital = any(before.isalnum() and after.isupper() for before, after in pairwise(term))
+            key = term if inner_capital else _lower(term)
             if key in self._values:
                 raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
             self._values[key] = value

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from nmt_cli.text.markup import Element
 
-SPACELESS = "\u2e80-\u2fdf\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Scripts without spaces between words."""
 
 MARKS = "!-/:-@\\[-`{-~¡-©«¬®°±¶·»¿\u2010-\u205e\u3000-\u3004\uff00-\uff0f\uff1a-\uff20"

@@ -17,12 +17,12 @@ def test_a_file_has_a_term_per_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"house\tHaus\nwine\n", "terms.tsv line 2: a term is a source, a tab and a target"),
-        (b"\tHaus\n", "line 1: a term is"),
-        (b"house\t\n", "line 1: a term is"),
-        (b"a\tb\n\na\tc\n", "line 3: 'a' is on line 1 too"),
+        (b"house\tHaus\nwine\n", "terms.tsv line 2 needs a source and a translation"),
+        (b"\tHaus\n", "line 1 needs a source"),
+        (b"house\t\n", "line 1 needs a source"),
+        (b"a\tb\n\na\tc\n", "line 3 repeats 'a' of number 1"),
         (b"a\tb\nc\t\xff\n", "line 2 is not UTF-8"),
-        (b"\n", "has no terms"),
+        (b"\n", "is empty: no .*terms.tsv line has"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -42,6 +42,8 @@ def test_errors_name_the_line(tmp_path: Path, content: bytes, message: str) -> N
         ("new york|york city", "New York City", "new york"),
         ("US|us", "The US told us", "US|us"),
         ("US", "They told us", ""),
+        ("ДНК|днк", "ДНК", "ДНК"),
+        ("ไทย", "ภาษาไทย", "ไทย"),
         ("iPhone", "an iphone, an iPhone", "iPhone"),
         ("Straße", "DIE STRAßE", "Straße"),
         ("élan", "Élan", "élan"),
@@ -51,10 +53,10 @@ def test_errors_name_the_line(tmp_path: Path, content: bytes, message: str) -> N
     ],
 )
 def test_terms_match_whole_words_and_the_longest_first(terms: str, text: str, found: str) -> None:
-    index = TermIndex({term: term for term in terms.split("|")})
+    index = TermIndex((term, term) for term in terms.split("|"))
     assert index.found(text) == [term for term in found.split("|") if term]
 
 
 def test_terms_that_differ_only_in_case_are_refused() -> None:
     with pytest.raises(UserError, match="'House' twice"):
-        TermIndex({"house": 1, "House": 2})
+        TermIndex([("house", 1), ("House", 2)])

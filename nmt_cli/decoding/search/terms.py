@@ -8,24 +8,24 @@ R hypotheses with up to T tokens, F forms of up to L tokens, P pairs of a hypoth
 sentence, K terms of a sentence, C candidates, V entries of the vocabulary.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import regex
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.decoding.next_token.dispatch import top
-from nmt_cli.text.glossary import IN_WORD
+from nmt_cli.text.tag_placement import WORD
 
-JOINER = "@@"
-"""The end of a BPE token inside a word."""
+SPACE, JOINER = "\u2581", "@@"
+"""The start of a SentencePiece token after a space, and the end of a BPE token inside a word."""
 
-WORD_CHARACTER = regex.compile(IN_WORD, regex.V1)
+WORD_CHARACTER = re.compile(f"(?!{SPACE}){WORD}")
 
 NOTHING = -1
 """Stands before the first token of a hypothesis, and after the last token of a form."""

@@ -12,6 +12,7 @@ from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.service import Service
 from nmt_cli.serving.texts.glossaries import (
+    MAX_GLOSSARIES,
     MAX_TERMS_IN_REQUEST,
     ServedGlossary,
     checked_terms,
@@ -21,7 +22,9 @@ from nmt_cli.serving.texts.glossaries import (
 
 async def create(service: Service, fields: Fields) -> Response:
     """Answer `POST /v2/glossaries`. Raise `Refused` (400) for invalid entries and other directions than those
-    of the models."""
+    of the models, and beyond `MAX_GLOSSARIES`."""
+    if len(service.glossaries) >= MAX_GLOSSARIES:
+        raise Refused(400, f"The server has {MAX_GLOSSARIES:,} glossaries, its limit. Delete one first.")
     name, form = fields.text("name"), fields.chosen("entries_format", ("tsv", "csv"))
     source, target = fields.text("source_lang"), fields.text("target_lang")
     if not (direction := service.directions.find(source, target)):
@@ -30,13 +33,13 @@ async def create(service: Service, fields: Fields) -> Response:
     glossary = ServedGlossary(parsed_entries(fields.text("entries"), form), direction.name, name)
     async with service.models.using(direction.models) as (model,):
         await asyncio.to_thread(glossary.of_model, model, model.config.search)
-    service.glossaries.add(glossary)
+    service.glossaries[glossary.key] = glossary
     return JSONResponse(_described(service, glossary), 201)
 
 
 async def listed(service: Service, _: Fields) -> Response:
     """Answer `GET /v2/glossaries`."""
-    return JSONResponse({"glossaries": [_described(service, one) for one in service.glossaries.all()]})
+    return JSONResponse({"glossaries": [_described(service, one) for one in service.glossaries.values()]})
 
 
 async def one(service: Service, fields: Fields) -> Response:
@@ -53,7 +56,7 @@ async def entries(service: Service, fields: Fields) -> Response:
 
 async def delete(service: Service, fields: Fields) -> Response:
     """Answer `DELETE /v2/glossaries/ID`. Raise `Refused` (404) for an unknown glossary."""
-    service.glossaries.delete(stored(service, fields.text("id")).key)
+    del service.glossaries[stored(service, fields.text("id")).key]
     return Response(status_code=204)
 
 
@@ -98,16 +101,15 @@ def in_request(fields: Fields, direction: Direction) -> ServedGlossary | None:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise Refused(400, "glossary is not JSON.") from error
-    pairs = [*value.items()] if isinstance(value, dict) else value
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple | list) and pair for pair in pairs):
-        raise Refused(400, "glossary must be an object, or a list of pairs.")
+    if isinstance(value, dict):
+        value = [
+            [source, *(forms if isinstance(forms, list) else [forms])] for source, forms in value.items()
+        ]
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        raise Refused(400, "glossary must be an object, or a list of lists.")
     refuse_pivot(direction)
-    rows = [
-        [source, *(form for one in forms for form in (one if isinstance(one, list) else [one]))]
-        for source, *forms in pairs
-    ]
-    cleaned = ([clean(text) if isinstance(text, str) else text for text in row] for row in rows)
-    return ServedGlossary(checked_terms(cleaned, MAX_TERMS_IN_REQUEST), direction.name)
+    rows = ([clean(text) if isinstance(text, str) else text for text in row] for row in value)
+    return ServedGlossary(checked_terms(rows, MAX_TERMS_IN_REQUEST), direction.name)
 
 
 def refuse_pivot(direction: Direction) -> None:

@@ -19,15 +19,13 @@ class Glossary:
         self.tokenizers = tokenizers
         terms = read_terms(terms) if isinstance(terms, Path) else terms
         source = tokenizers.source
-        encoded: dict[str, tuple[Form, ...]] = {}
+        encoded: list[tuple[str, tuple[Form, ...]]] = []
         for term, forms in terms.items():
             texts = [source.normalizer(term), *map(tokenizers.target.normalizer, forms)]
             if not forms or not all(texts):
                 raise UserError(f"the glossary term {term!r} needs a source and a translation. Add them.")
             ids = dict.fromkeys(path for form in forms for path in _paths(tokenizers.target, form))
-            if texts[0] in encoded:
-                raise UserError(f"the glossary has {term!r} twice. Put all its translations into one term.")
-            encoded[texts[0]] = (*ids,)
+            encoded.append((texts[0], (*ids,)))
         self._index = TermIndex(encoded)
         self._joins = tokenizers.recipe.kind in ("bpe", "word")
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.serving.texts import glossaries
+from nmt_cli.serving.apis import glossaries
+from nmt_cli.serving.texts import glossaries as stored
 from tests.serving.conftest import Answer, Client
 
 BASIC = {"q": "ab c", "source": "en", "target": "de"}
@@ -14,8 +15,7 @@ NEW = {"name": "mine", "source_lang": "EN", "target_lang": "DE", "entries": "ab\
 @pytest.fixture(autouse=True)
 def without_glossaries(client: Client) -> None:
     """Delete the glossaries of other tests."""
-    for one in client.service.glossaries.all():
-        client.service.glossaries.delete(one.key)
+    client.service.glossaries.clear()
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_libretranslate_takes_a_glossary(client: Client, glossary: object) -> No
     ("glossary", "message"),
     [
         ("{", "glossary is not JSON"),
-        (7, "must be an object, or a list of pairs"),
-        (["ab", "xy"], "must be an object, or a list of pairs"),
-        ({"ab": 7}, "Entry 1 of the glossary must be a source and its translations"),
-        ({"ab": []}, "Entry 1 of the glossary must be"),
-        ({"ab": "xy", "": "z"}, "Entry 2 of the glossary must be"),
-        ([["ab", "xy"], ["ab", "z"]], "Entry 2 of the glossary repeats"),
-        ({"ab": "x" * 201}, "Entry 1 of the glossary has over 200 characters"),
+        (7, "must be an object, or a list of lists"),
+        (["ab", "xy"], "must be an object, or a list of lists"),
+        ({"ab": 7}, "Entry 1 must have texts of up to 200 characters"),
+        ({"ab": []}, "entry 1 needs a source and a translation"),
+        ({"ab": "xy", "": "z"}, "entry 2 needs a source and a translation"),
+        ([["ab", "xy"], ["ab", "z"]], "entry 2 repeats 'ab' of number 1"),
+        ({"ab": "x" * 201}, "Entry 1 must have texts of up to 200 characters"),
         ({str(number): "x" for number in range(1001)}, "more than 1,000 entries"),
-        ({}, "has no entries"),
+        ({}, "the glossary is empty"),
         ({"ab": "é"}, "cannot write 'é'"),
     ],
 )
@@ -89,7 +89,7 @@ def test_deepl_lists_the_pairs_that_may_have_a_glossary(client: Client) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"entries": "ab"}, "Entry 1 of the glossary must be"),
+        ({"entries": "ab"}, "entry 1 needs a source and a translation"),
         ({"entries": 'a,"b', "entries_format": "csv"}, "not valid CSV"),
         ({"entries_format": "xlsx"}, "entries_format must be tsv or csv"),
         ({"source_lang": "FR"}, "No model translates FR into DE"),
@@ -106,10 +106,10 @@ def test_deepl_glossaries_that_cannot_be_used_are_refused(
 
 def test_the_server_stores_a_limited_number(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
-    monkeypatch.setattr(glossaries, "MAX_TERMS", 1)
-    answers = [deepl(client), deepl(client), deepl(client, entries="a\tb\nc\td")]
-    assert [answer.status for answer in answers] == [201, 400, 400]
-    assert "has 1 glossaries, its limit" in answers[1].json()["message"]
+    monkeypatch.setattr(stored, "MAX_TERMS", 1)
+    answers = [deepl(client, entries="a\tb\nc\td"), deepl(client), deepl(client)]
+    assert [answer.status for answer in answers] == [400, 201, 400]
+    assert "has 1 glossaries, its limit" in answers[2].json()["message"]
 
 
 def test_requests_that_do_not_fit_the_glossary_are_refused(client: Client) -> None:
