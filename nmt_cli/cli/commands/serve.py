@@ -54,9 +54,10 @@ def serve(
 ) -> None:
     """Serve translations over HTTP.
 
-    MODEL is a model, checkpoint or run folder. Give one per language pair. The
-    server implements the LibreTranslate API and the translation parts of the
-    DeepL and OpenAI APIs. Its start page translates in the browser.
+    MODEL is a model, checkpoint or run folder, a package of Argos Translate, or
+    a folder of packages. Give one per language pair. Packages are imported once,
+    into ~/.cache/nmt. The server implements the LibreTranslate API and parts of
+    the DeepL and OpenAI APIs. Its start page translates in the browser.
 
     Ctrl-C and SIGTERM finish the accepted requests before the server exits.
     """
@@ -64,9 +65,9 @@ def serve(
     config = chosen(ServeConfig, defaults=split)
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
-
     from nmt_cli.api import TranslateConfig, load
     from nmt_cli.checkpoints.finding import languages_of, own_search, weights_size
+    from nmt_cli.interop.importers.installed import model_folders
     from nmt_cli.runtime.memory import resident_memory
     from nmt_cli.runtime.threads import set_own_threads
     from nmt_cli.serving.keys import Keys
@@ -79,7 +80,7 @@ def serve(
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with ExitStack() as stack:
         served: dict[str, Served] = {}
-        for folder in models:
+        for folder in model_folders(models, printer(quiet)):
             own = {f"search.{name}": value for name, value in own_search(folder).items()}
             settings = chosen(ServeConfig, defaults=split | own)
             both = TranslateConfig(search=settings.search, input=settings.input)

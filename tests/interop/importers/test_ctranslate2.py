@@ -1,12 +1,13 @@
 """Imports from CTranslate2 and Argos Translate, with CTranslate2's own writer and translator as oracles."""
 
 import json
+import os
 import shutil
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
-from nmt_cli.checkpoints.finding import own_search
+from nmt_cli.checkpoints.finding import languages_of, own_search
 from nmt_cli.checkpoints.foreign import foreign_kind
 from nmt_cli.data.encode import encode_lines
 from nmt_cli.decoding.attention_maps import attention_maps, source_attention
+from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import ImportOptions, write
 from nmt_cli.interop.importers.ctranslate2_binary import read_binary
 from nmt_cli.interop.importers.importing import read
+from nmt_cli.interop.importers.installed import model_folders
 from nmt_cli.interop.weights import to_halves
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -62,7 +65,7 @@ MODELS: dict[str, dict[str, Any]] = {
 PRECISIONS = ["float16", "bfloat16", "int16", "int8", "int8_float16", "int8_bfloat16"]
 
 
-@cache
+@lru_cache
 def spms(side: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         return spm(Path(folder), side).read_bytes()
@@ -365,3 +368,36 @@ def test_hostile_sizes_allocate_nothing(tmp_path: Path) -> None:
     ):
         (folder / "model.bin").write_bytes(start + rest)
         assert_refused(folder, "damaged", LANGUAGES)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nmt" / "imported"
+
+
+def test_packages_are_imported_once_for_the_server(tmp_path: Path, cache: Path) -> None:
+    path = package(tmp_path / "packages")
+    (tmp_path / "packages" / "translate-en_de-1_0").rename(tmp_path / "packages" / "translate-en_de-1.9")
+    (tmp_path / "packages" / "sbd").mkdir()
+    (tmp_path / "packages" / "sbd" / "metadata.json").write_text('{"type": "sbd"}')
+    notes: list[str] = []
+    folders = model_folders([tmp_path / "packages"], notes.append)
+    assert [folder.name for folder in folders] == ["package", "translate-en_de-1.9"]
+    assert [languages_of(folder) for folder in folders] == [("en", "de")] * 2
+    assert {folder.parents[1] for folder in folders} == {cache}
+    assert len(notes) == 2
+    assert model_folders([path, tmp_path / "packages" / "translate-en_de-1.9"], notes.append) == folders
+    assert len(notes) == 2
+    os.utime(path, ns=(1, 1))
+    assert model_folders([path], notes.append) != folders[:1]
+    assert len(notes) == 3
+    assert model_folders(folders, notes.append) == folders  # models of nmt stay as they are
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_leaves_no_folder(tmp_path: Path, cache: Path) -> None:
+    path = package(tmp_path)
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(UserError, match=r"package\.argosmodel is damaged.*Leave .*package\.argosmodel out\."):
+        model_folders([path], print)
+    assert not cache.exists()
