@@ -26,7 +26,10 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 POSITIONS: Mapping[PositionRule, Positions] = {"marian": "marian", "huggingface": "sinusoidal"}
 """Our `model.positions` for the sinusoids of each toolkit."""
 
-ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+ACTIVATIONS: Mapping[str, Activation] = {
+    **{"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"},
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh"), "gelu_tanh"),
+}
 """Our `model.activation` for each name in Hugging Face and fairseq."""
 
 LANGUAGE_CODE = re.compile(r">>\S+<<")

@@ -26,6 +26,9 @@ class Tokenizer:
     begin: str = ""
     """The symbol at the start of every sentence, such as a language code. Empty for none."""
 
+    symbols_are_pieces: bool = False
+    """The subword model has the symbols as pieces, and segments them with the text, as in MADLAD-400."""
+
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the ids."""
@@ -49,7 +52,7 @@ class Tokenizer:
         """Return the ids of prepared text. Each symbol becomes its own id, and `segment` returns the pieces
         of each run of words between symbols."""
         symbols = self.numbering.symbols
-        if not symbols:
+        if not symbols or self.symbols_are_pieces:
             return self.numbering.ids_of(segment(text))
         ids: list[int] = []
         for symbol, run in _runs(text, symbols):

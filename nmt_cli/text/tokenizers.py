@@ -55,7 +55,8 @@ class Recipe:
     own_models: bool = False
     """Each side has its own subword model, even if `joint` is true and they share a vocabulary."""
     begins: tuple[str, ...] = ()
-    """The symbols at the start of source and target sentences. Empty for none."""
+    """The symbols at the start of source and target sentences. Empty for none on both sides, "" for none on
+    one side."""
     bare_source: bool = False
     """Source sentences have no end token, as in models of OpenNMT and eole."""
 
@@ -225,7 +226,8 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
         names = [key.name for key in fields(Recipe)]
         recipe = section_of(Recipe, {name: description[name] for name in names if name in description})
-        if recipe.begins and (len(recipe.begins) != len(SIDES) or not {*recipe.begins} <= {*recipe.symbols}):
+        known = {*recipe.begins} <= {*recipe.symbols, ""}
+        if recipe.begins and (len(recipe.begins) != len(SIDES) or not known):
             raise UserError(
                 f"{DESCRIPTION}: begins is {[*recipe.begins]}, not a symbol for each side. Copy it again."
             )
@@ -313,7 +315,8 @@ def _tokenizer(
     # Built again, because the numbering of the first model decides which pieces the rare ids are.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
-    return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side))
+    pieces = bool(recipe.begins) and {*numbering.symbols.values()} <= numbering.pieces.keys()
+    return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side), pieces)
 
 
 def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:

@@ -31,8 +31,8 @@ def import_model(
     SOURCE is one of:
 
     \b
-    Hugging Face  a folder of a Marian (OPUS-MT), M2M100 or NLLB model, or
-                  its name on the Hub
+    Hugging Face  a folder of a Marian (OPUS-MT), M2M100, NLLB, T5 or
+                  MADLAD model, or its name on the Hub
     Marian        an .npz file, a .zip of OPUS-MT, or a .bin of Bergamot
                   and Firefox
     CTranslate2   a folder with its SentencePiece models, as quickmt's, or the

@@ -1,6 +1,6 @@
 """Read model folders of Hugging Face's `transformers`: Marian (as in OPUS-MT), M2M100 and Pegasus.
 
-Pegasus is a pre-norm Transformer. Our exports use it, together with Marian's tokeniser.
+Pegasus is a pre-norm Transformer. Our exports use it, together with Marian's tokeniser. T5 is in `t5.py`.
 """
 
 import re
@@ -23,7 +23,7 @@ from nmt_cli.interop.foreign_settings import (
     read_settings,
     read_settings_if_any,
 )
-from nmt_cli.interop.importers import fairseq, m2m100
+from nmt_cli.interop.importers import fairseq, m2m100, t5
 from nmt_cli.interop.weights import (
     BIAS,
     OUTPUT,
@@ -42,6 +42,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
+PARTS = "model-*-of-*.safetensors"
 OURS, OUR_TOKENIZER = "nmt.json", "nmt-tokenizer"
 """Files that are only in folders that nmt exported."""
 
@@ -65,8 +66,12 @@ def read(folder: Path, options: ImportOptions) -> Foreign:
     Raise `UserError` for unsupported models, such as two vocabularies in one matrix."""
     settings = read_settings(folder / CONFIG)
     kind = settings.text("model_type")
+    if kind in t5.KINDS:
+        foreign = t5.read(folder, settings, _tensors(folder), options)
+        return replace(foreign, search=_search(folder, settings))
     if kind not in NORMS:
-        raise UserError(f"{folder} is a model of kind {kind}. nmt import supports {' and '.join(NORMS)}.")
+        kinds = " and ".join([*NORMS, *t5.KINDS])
+        raise UserError(f"{folder} is a model of kind {kind}. nmt import supports {kinds}.")
     tensors = common_tensors(_tensors(folder), usual_names, str(folder))
     if kind == "pegasus" and _separate(folder):
         raise UserError(f"{folder} has two vocabularies in one matrix, which nmt import does not support.")
@@ -117,10 +122,12 @@ def _read_own_export(folder: Path, kind: str, tensors: dict[str, Tensor]) -> For
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """Return the tensors in `folder` by name, from safetensors or else from the pickled file. Raise
-    `UserError` if both files are missing, or the file is damaged."""
+    """Return the tensors in `folder` by name, from safetensors in one or several files, or else from the
+    pickled file. Raise `UserError` if all files are missing, or a file is damaged."""
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)
+    if parts := sorted(folder.glob(PARTS)):
+        return {name: tensor for part in parts for name, tensor in read_tensors(part).items()}
     if not (folder / PICKLED).is_file():
         raise UserError(f"{folder} has neither {WEIGHTS} nor {PICKLED}. Download the whole folder.")
     values = read_pickled(folder / PICKLED)

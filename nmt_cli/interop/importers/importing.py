@@ -12,8 +12,8 @@ from nmt_cli.interop.foreign_settings import read_json
 from nmt_cli.interop.importers import ctranslate2, fairseq, huggingface, marian
 
 SUPPORTED = (
-    "a Hugging Face folder with Marian, M2M100 or NLLB, a folder of CTranslate2, a package of Argos "
-    "Translate, an .npz, .bin or .zip of Marian, or a checkpoint of fairseq"
+    "a Hugging Face folder with Marian, M2M100, NLLB, T5 or MADLAD, a folder of CTranslate2, a package of "
+    "Argos Translate, an .npz, .bin or .zip of Marian, or a checkpoint of fairseq"
 )
 NEEDED = ["*.json", "model*.safetensors", "*.spm", "*.model", "*_vocabulary.txt", "nmt-tokenizer/*"]
 """Files to download from the Hub. Other weights are downloaded only if there are no safetensors."""
@@ -70,6 +70,6 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
 def _downloaded(name: str) -> Path:
     """Download the model `name` from the Hub, and return its folder. Prefer weights that are not pickled."""
     folder = hub.download(name, NEEDED)
-    if (folder / huggingface.WEIGHTS).is_file():
+    if any(folder.glob("*.safetensors")):
         return folder
     return hub.download(name, [*NEEDED, ctranslate2.WEIGHTS, huggingface.PICKLED])

@@ -56,7 +56,7 @@ def tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: Impo
     symbols = tuple(code for code in codes.values() if code != MASK)
     settings = read_settings_if_any(folder / TOKENIZER)
     pair = options.languages(settings.text("src_lang", ""), settings.text("tgt_lang", ""), folder)
-    begins = tuple(_code(folder, lang, symbols) for lang in pair)
+    begins = tuple(code_of(folder, lang, symbols) for lang in pair)
     models, sides = dict.fromkeys(SIDES, content), dict.fromkeys(SIDES, vocabulary)
     return sentencepiece_tokenizers(pair, models, sides, symbols, begins)
 
@@ -103,14 +103,15 @@ def _added(folder: Path, pieces: int) -> dict[int, str]:
     return codes
 
 
-def _code(folder: Path, lang: str, codes: Sequence[str]) -> str:
-    """Return the code of `lang` in `codes`: `lang` itself, or else `__lang__`. If `codes` has neither, raise
-    `UserError`, which lists similar languages."""
-    for code in (lang, f"__{lang}__"):
+def code_of(folder: Path, lang: str, codes: Sequence[str]) -> str:
+    """Return the code of `lang` in `codes`: `lang` itself, `__lang__`, or `<2lang>`. If `codes` has none,
+    raise `UserError`, which lists similar languages."""
+    for code in (lang, f"__{lang}__", f"<2{lang}>"):
         if code in codes:
             return code
-    similar = [code for code in codes if code.strip("_")[:2] == lang[:2]] or [*codes]
-    listed = ", ".join(code.strip("_") for code in similar[:SHOWN])
+    langs = [code.strip("_<>").removeprefix("2") for code in codes]
+    similar = [one for one in langs if one[:2] == lang[:2]] or langs
+    listed = ", ".join(similar[:SHOWN])
     raise UserError(
         f"{folder} has no language {lang}. It has {listed}{' ...' if len(similar) > SHOWN else ''}."
     )

@@ -92,7 +92,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
         ("config.json", {"scale_embedding": False}, "scale_embedding is False"),
         ("config.json", {"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
         ("config.json", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64"),
-        ("config.json", {"activation_function": "gelu_new"}, "activation_function is gelu_new"),
+        ("config.json", {"activation_function": "mish"}, "activation_function is mish"),
         ("config.json", {"d_model": "32"}, "d_model is '32', not a whole number"),
         ("config.json", {"encoder_layers": 4}, "has no encoder.layers.3"),
         ("config.json", {"encoder_layers": 2}, "has encoder.layers.2"),

@@ -1,0 +1,165 @@
+"""Read T5, mT5 and MADLAD-400 from folders of `transformers`.
+
+Attention in T5 has no scale, so the weights of queries get its inverse. In MADLAD-400, a code at the start of
+the source, such as `<2de>`, names the target language.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import Activation, Foreign, ImportOptions, sentencepiece_tokenizers
+from nmt_cli.interop.foreign_settings import ForeignSettings
+from nmt_cli.interop.importers.m2m100 import code_of
+from nmt_cli.interop.weights import OUTPUT, SOURCE, TARGET, common_tensors, import_tensors
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.self_positions import BUCKETS, FARTHEST
+from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
+
+KINDS = {"t5": "T5", "mt5": "mT5"}
+"""Names of the models by model type in `config.json`."""
+
+SPM, CODE = "spiece.model", re.compile(r"<2\S+>")
+LAYERS: Mapping[str, tuple[bool, Activation]] = {
+    "relu": (False, "relu"),
+    "gated-gelu": (True, "gelu_tanh"),
+    "gated-silu": (True, "swish"),
+}
+"""For each `feed_forward_proj`, whether the layer is gated, and its activation."""
+
+EMBEDDINGS = ("shared.weight", SOURCE, TARGET)
+IN_LAYER = re.compile(r"(encoder|decoder)\.block\.(\d+)\.layer\.(\d)\.(.+)\.weight")
+NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
+"""Beginnings of the common names of the norms in a layer."""
+
+PARTS = {
+    **{f"SelfAttention.{kind}": f"self_attn.{kind}_proj" for kind in "qkv"},
+    **{f"EncDecAttention.{kind}": f"encoder_attn.{kind}_proj" for kind in "qkv"},
+    "SelfAttention.o": "self_attn.out_proj",
+    "EncDecAttention.o": "encoder_attn.out_proj",
+    "DenseReluDense.wi": "fc1",
+    "DenseReluDense.wi_0": "fc1",
+    "DenseReluDense.wi_1": "fc1_value",
+    "DenseReluDense.wo": "fc2",
+}
+"""The common names of the matrices in a layer."""
+
+CODE_NOTE = "a line that begins with a language code, such as {}, is translated into that language"
+PREFIX_NOTE = "T5 expects a prefix that names the task. Put it before each line"
+
+
+def read(
+    folder: Path, settings: ForeignSettings, tensors: Mapping[str, Tensor], options: ImportOptions
+) -> Foreign:
+    """Return the model in `folder`, without search settings. Raise `UserError` for unsupported settings, a
+    missing or damaged file, a missing language, or `options.positions`."""
+    if options.positions:
+        raise UserError(f"{folder} has only one kind of positions. Omit --positions.")
+    settings.demand("relative_attention_num_buckets", BUCKETS)
+    settings.demand("relative_attention_max_distance", FARTHEST)
+    named = common_tensors(tensors, _renamed, str(folder))
+    tied, rows = _same(named[OUTPUT], named[SOURCE]), len(named[OUTPUT])
+    # Newer versions of transformers write the first setting, older ones only the second.
+    scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
+    config = _config(settings)
+    config = replace(config, scale_embeddings=tied and scaled, tie="all" if tied else "embeddings")
+    if scaled:  # if tied, our embeddings are multiplied by the square root of the width again
+        named[OUTPUT] = named[OUTPUT].float() * config.width**-0.5
+    for name in [name for name in named if name.endswith("attn.q_proj.weight")]:
+        named[name] = named[name].float() * config.d_k**0.5
+    tokenizers = _tokenizers(folder, settings, rows, options)
+    imported = import_tensors(named, str(folder), config, tokenizers)
+    codes = tokenizers.recipe.symbols
+    kind = "MADLAD-400" if codes else KINDS[settings.text("model_type")]
+    notes = [CODE_NOTE.format(codes[0]) if codes else PREFIX_NOTE]
+    longest = settings.integer("n_positions", 512)
+    return Foreign(kind, config, tokenizers, imported, longest=longest, notes=notes)
+
+
+def _config(settings: ForeignSettings) -> ModelConfig:
+    """Return the architecture without ties. Raise `UserError` for an unsupported setting."""
+    gated, activation = settings.choice("feed_forward_proj", LAYERS, "relu")
+    layers, width = settings.integer("num_layers"), settings.integer("d_kv", 64)
+    return ModelConfig(
+        encoder_layers=layers,
+        decoder_layers=settings.integer("num_decoder_layers", layers),
+        width=settings.integer("d_model"),
+        feed_forward=settings.integer("d_ff"),
+        heads=settings.integer("num_heads"),
+        key_width=width,
+        value_width=width,
+        norm="pre",
+        norm_kind="rms",
+        norm_epsilon=settings.number("layer_norm_epsilon", 1e-6),
+        activation=activation,
+        gated=gated,
+        feed_forward_bias=False,
+        positions="relative",
+        residual_dropout=settings.number("dropout_rate", 0.1),
+        embedding_dropout=settings.number("dropout_rate", 0.1),
+        attention_dropout=settings.number("dropout_rate", 0.1),
+        activation_dropout=settings.number("dropout_rate", 0.1),
+    )
+
+
+def _renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under their common names. Without its own matrix, the output projection is the
+    embedding. Unknown names stay, and so do embeddings that differ from each other."""
+    named: dict[str, Tensor] = {}
+    embeddings = [tensors[name] for name in EMBEDDINGS if name in tensors]
+    for name, tensor in tensors.items():
+        if match := IN_LAYER.fullmatch(name):
+            stack, layer, number, part = match.groups()
+            common = f"{stack}.layers.{layer}.{PARTS.get(part, part)}.weight"
+            if part == "layer_norm" and int(number) < len(NORMS[stack]):
+                common = f"{stack}.layers.{layer}.{NORMS[stack][int(number)]}_layer_norm.weight"
+            if part == "SelfAttention.relative_attention_bias" and layer == "0":
+                common = f"{stack}.relative_bias"
+            named[common] = tensor
+        elif name not in EMBEDDINGS or not _same(tensor, embeddings[0]):
+            named[name.replace(".final_layer_norm.", ".layer_norm.")] = tensor
+    if embeddings:
+        named[SOURCE] = embeddings[0]
+        named[OUTPUT] = named.pop("lm_head.weight", embeddings[0])
+    return named
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.equal(other)
+
+
+def _tokenizers(folder: Path, settings: ForeignSettings, rows: int, options: ImportOptions) -> Tokenizers:
+    """Return the tokenisers in `folder`. Pad their shared vocabulary to `rows`, the model's number of
+    entries. If the vocabulary has language codes, the code of the target language begins the source. Raise
+    `UserError` for a missing or damaged file, a missing language, or over `rows` pieces."""
+    if not (folder / SPM).is_file():
+        raise UserError(f"{folder / SPM} is missing. Download the whole folder.")
+    content = read_ordinary(folder / SPM)
+    model = Pieces(content)
+    if len(model.written) > rows:
+        raise UserError(f"{folder} has {len(model.written):,} pieces, but the model only {rows:,} entries.")
+    # A vocabulary cannot store a line break, which is a piece of MADLAD.
+    entries = ["" if "\n" in piece else piece for piece in model.written]
+    entries += [""] * (rows - len(entries))
+    end, padding = settings.integer("eos_token_id", 1), settings.integer("pad_token_id", 0)
+    unknown, start = model.processor.unk_id(), settings.integer("decoder_start_token_id", padding)
+    special = {i for i, piece in enumerate(model.entries) if piece is None}
+    never = {padding, *special, *(i for i, entry in enumerate(entries) if not entry)} - {end, unknown}
+    vocabulary = Vocabulary(tuple(entries), end, start, unknown, tuple(sorted(never)))
+    codes = tuple(entry for entry in entries if CODE.fullmatch(entry))
+    languages = options.languages("", "", folder)
+    return sentencepiece_tokenizers(
+        languages,
+        dict.fromkeys(SIDES, content),
+        dict.fromkeys(SIDES, vocabulary),
+        codes,
+        begins=(code_of(folder, languages[1], codes), "") if codes else (),
+    )
