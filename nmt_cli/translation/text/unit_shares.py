@@ -1,7 +1,7 @@
 """The alignment of the words of a line, from the attention of its subword tokens."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.text.placeholders import Values, restored
 from nmt_cli.text.tag_placement import MIN_SHARE, Shares, units
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 TINY = 1e-6
@@ -33,13 +34,12 @@ def unit_shares(
     over its tokens, in relation to its sum over the translation. Without attention, there are no shares.
     """
     spans_S, spans_T = units(line), units(translation)
-    target = tokenizers.target
     sources, targets = ([one.tokens for one in parts] for parts in (sentences, hypotheses))
     bounds_S, bounds_T = (
         np.cumsum([0, *(end - start for start, end in spans)]) for spans in (spans_S, spans_T)
     )
-    ends_S = _ends(bounds_S[-1], sources, values, tokenizers.source.decode)
-    ends_T = _ends(bounds_T[-1], targets, values, lambda ids: target.restore(target.decode(ids)))
+    ends_S = _ends(bounds_S[-1], tokenizers.source, sources, values)
+    ends_T = _ends(bounds_T[-1], tokenizers.target, targets, values)
     attention = [one.attention_TS for one in hypotheses if one.attention_TS is not None]
     if len(attention) < len(hypotheses) or not spans_S or not len(ends_S) or not len(ends_T):
         return [{} for _ in spans_T]
@@ -88,10 +88,7 @@ def links(shares: Shares) -> list[tuple[int, int]]:
 
 
 def _ends(
-    length: int,
-    parts: Sequence[Sequence[int]],
-    values: Sequence[Values],
-    decode: Callable[[Sequence[int]], str],
+    length: int, tokenizer: Tokenizer, parts: Sequence[Sequence[int]], values: Sequence[Values]
 ) -> NDArray[np.float64]:
     """Return the character of a text at which each token of its `parts` ends, without counting spaces.
     `values` has the text of placeholder symbols by part. Scale the ends so that the last is `length`."""
@@ -99,8 +96,8 @@ def _ends(
     for ids, symbols in zip(parts, values, strict=True):
         before = ends[-1] if ends else 0
         # Only the tokenizer knows the text of the first n tokens.
-        texts = [restored(decode(ids[: n + 1]), symbols) for n in range(len(ids))]
-        lengths = [len("".join(text.split())) for text in texts]
+        texts = (tokenizer.restore(tokenizer.decode(ids[: n + 1])) for n in range(len(ids)))
+        lengths = (len("".join(restored(text, symbols).split())) for text in texts)
         ends += [before + end for end in accumulate(lengths, max)]
     scaled = np.array(ends, np.float64)
     return scaled * (length / ends[-1]) if ends and ends[-1] else scaled
