@@ -48,8 +48,12 @@ class Served:
 
     def open(self) -> None:
         """Load the model and start its workers."""
-        model = self.load()
-        model.start()
+        try:
+            model = self.load()
+            model.start()
+        except Exception:
+            self.failure = time.monotonic()
+            raise
         self.model = model
 
     def close(self) -> None:
@@ -117,32 +121,31 @@ class Models:
         """Load the models of `needed` that are not loaded. Return why this fails, or None."""
         try:
             async with self._changing:
-                await self._load_missing(needed)
-        except Refused as refused:
-            return refused
+                missing = [one for one in needed if not one.model]
+                if any(time.monotonic() < one.failure + RETRY_SECONDS for one in missing):
+                    return _not_loaded(needed, "cannot be loaded")
+                await asyncio.wait_for(self._make_room(needed, missing), self._seconds)
+                for one in missing:
+                    await asyncio.to_thread(one.open)
+                    self.loads += 1
         except TimeoutError:
             return _not_loaded(needed, "does not fit into memory beside the running requests")
+        except Exception as error:
+            print(
+                f"Error: the model for {_names(needed)} cannot be loaded: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
+            return _not_loaded(needed, "cannot be loaded")
         finally:
             del self._tasks[needed]
         return None
 
-    async def _load_missing(self, needed: Sequence[Served]) -> None:
-        """Load the models of `needed` that are not loaded. Raise `Refused` (503) if this fails, and
-        `TimeoutError` if there is no memory for them."""
-        if not (missing := [one for one in needed if not one.model]):
-            return
-        if any(time.monotonic() < one.failure + RETRY_SECONDS for one in missing):
-            raise _not_loaded(needed, "cannot be loaded")
-        async with asyncio.timeout(self._seconds):
-            await self._make_room(needed, sum(one.size for one in missing))
-        for one in missing:
-            if not await self._load(one):
-                raise _not_loaded(needed, "cannot be loaded")
-
-    async def _make_room(self, needed: Sequence[Served], size: int) -> None:
-        """Unload models until `size` bytes fit into the limit, or no others than `needed` are loaded. Prefer
-        idle models. Wait for the requests of others."""
-        while others := [one for one in self._served if one.model and one not in needed]:
+    async def _make_room(self, needed: Sequence[Served], missing: Sequence[Served]) -> None:
+        """Unload models until those `missing` fit into the limit, or no others than `needed` are loaded.
+        Prefer idle models. Wait for the requests of others."""
+        size = sum(one.size for one in missing)
+        while missing and (others := [one for one in self._served if one.model and one not in needed]):
             if await asyncio.to_thread(resident_memory) + size <= self._limit:
                 return
             oldest = min(others, key=lambda one: (one.requests > 0, one.last_use))
@@ -154,19 +157,12 @@ class Models:
             finally:
                 oldest.leaving = False
 
-    async def _load(self, served: Served) -> bool:
-        """Load a model in a thread. Return whether this succeeds. Print the reason of a failure."""
-        try:
-            await asyncio.to_thread(served.open)
-        except Exception as error:
-            served.failure = time.monotonic()
-            message = f"Error: the model for {'-'.join(served.languages)} cannot be loaded: {error}"
-            print(message, file=sys.stderr, flush=True)
-            return False
-        self.loads += 1
-        return True
+
+def _names(models: Sequence[Served]) -> str:
+    """Return the languages of models, for example "fr-en or en-de"."""
+    return " or ".join("-".join(one.languages) for one in models)
 
 
 def _not_loaded(needed: Sequence[Served], reason: str) -> Refused:
-    names = " or ".join("-".join(one.languages) for one in needed)
-    return Refused(503, f"The model for {names} {reason}. Try again in {RETRY_SECONDS} s.", RETRY_SECONDS)
+    message = f"The model for {_names(needed)} {reason}. Try again in {RETRY_SECONDS} s."
+    return Refused(503, message, RETRY_SECONDS)

@@ -15,7 +15,6 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.models import Models
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
-from nmt_cli.serving.texts.files import Files
 from nmt_cli.serving.texts.glossaries import ServedGlossary
 from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.stream import SHORT_CHARACTERS
@@ -37,8 +36,10 @@ class Service:
         self.detection = LanguageDetector(directions.languages)
         self.models = Models(directions.models, config)
         self.metrics = Metrics()
-        self.files = Files()
         self.glossaries: dict[str, ServedGlossary] = {}
+        self.files: dict[str, tuple[float, bytes]] = {}
+        """Translated files by name: the time of `time.monotonic` at which each ends, and its content."""
+
         self.waiting = 0
         """Number of accepted sentences that are not translated yet."""
 

@@ -1,6 +1,8 @@
 """The part of LibreTranslate's API that translates files."""
 
 import asyncio
+import secrets
+import time
 from pathlib import PurePath
 
 from starlette.responses import JSONResponse, Response
@@ -14,6 +16,9 @@ from nmt_cli.serving.texts.documents import Job
 from nmt_cli.text.formats import SUFFIXES
 
 PLAIN = ".txt"
+
+MAX_FILES, MAX_SECONDS = 100, 600
+"""Maximum number of translated files in memory, and maximum age of a file in seconds."""
 
 
 async def translate_file(service: Service, fields: Fields) -> Response:
@@ -34,14 +39,25 @@ async def translate_file(service: Service, fields: Fields) -> Response:
         Job(direction, [text], markup=SUFFIXES.get(ending), glossary=in_request(fields, direction))
     )
     content = await asyncio.to_thread(translated.text.encode)
-    name = service.files.add(content, f".{direction.target}{ending}")
+    # Nobody can guess the name.
+    name = f"{secrets.token_hex(16)}.{direction.target}{ending}"
+    service.files[name] = time.monotonic() + MAX_SECONDS, content
+    _forget_old_files(service)
     return JSONResponse({"translatedFileUrl": f"{fields.address}download_file/{name}"})
 
 
 async def download_file(service: Service, fields: Fields) -> Response:
     """Answer `GET /download_file/NAME` with a translated file. Raise `Refused` (404) for an unknown name."""
-    if (content := service.files.get(name := fields.text("name"))) is None:
+    _forget_old_files(service)
+    if (name := fields.text("name")) not in service.files:
         raise Refused(404, f"There is no file {shown(name)}. Translated files are kept for ten minutes.")
     # A browser must not show it as a page of this server.
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return Response(content, media_type="application/octet-stream", headers=headers)
+    return Response(service.files[name][1], media_type="application/octet-stream", headers=headers)
+
+
+def _forget_old_files(service: Service) -> None:
+    """Forget files that are too old, and the oldest beyond `MAX_FILES`."""
+    now = time.monotonic()
+    current = [(name, file) for name, file in service.files.items() if file[0] > now]
+    service.files = dict(current[-MAX_FILES:])

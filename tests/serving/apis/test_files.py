@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.api import Model
+from nmt_cli.serving.apis import files
 from nmt_cli.serving.keys import Keys
-from nmt_cli.serving.texts import files
 from tests.serving.conftest import Answer, Client, Serving
 
 BASIC = {"source": "en", "target": "de"}
