@@ -35,22 +35,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class Forms(NamedTuple):
-    """The forms of all terms of a sentence."""
-
-    tokens: Ints
-    """The tokens of all forms, one form after the other."""
-
-    sizes_F: Ints
-    """Number of tokens of each form."""
-
-    terms_F: Ints
-    """Index of the form's term."""
-
-    largest_F: Ints
-    """Number of tokens of the longest form of the term."""
-
-
 @dataclass(frozen=True)
 class TermsWanted:
     """The terms that a translation must contain."""
@@ -72,13 +56,13 @@ class TermsWanted:
         return sum(max(map(len, forms)) for forms in self.terms) + 1
 
     @cached_property
-    def forms(self) -> Forms:
-        """All forms as arrays."""
-        rows = [
+    def forms(self) -> tuple[Ints, Ints]:
+        """All forms as arrays: their tokens one after the other, and [3, F] as the last fields of `Pairs`."""
+        columns = [
             (len(form), term, max(map(len, forms))) for term, forms in enumerate(self.terms) for form in forms
         ]
         tokens = [token for forms in self.terms for form in forms for token in form]
-        return Forms(np.array(tokens), *np.array(rows).T)
+        return np.array(tokens), np.array(columns).T
 
 
 class WordParts(NamedTuple):
@@ -118,11 +102,11 @@ class Pairs(NamedTuple):
     @staticmethod
     def of(wanted: Sequence[TermsWanted]) -> "Pairs":
         """Return the pairs of hypotheses, given the terms of each."""
-        forms = [one.forms for one in wanted]
-        tokens, sizes_P, terms_P, largest_P = (np.concatenate(column) for column in zip(*forms, strict=True))
-        rows_P = np.arange(len(forms)).repeat([len(one.sizes_F) for one in forms])
+        tokens, columns = zip(*(one.forms for one in wanted), strict=True)
+        sizes_P, terms_P, largest_P = np.concatenate(columns, axis=1)
+        rows_P = np.arange(len(wanted)).repeat([own.shape[1] for own in columns])
         tokens_PL = np.full((len(rows_P), sizes_P.max()), NOTHING)
-        tokens_PL[np.arange(tokens_PL.shape[1]) < sizes_P[:, None]] = tokens
+        tokens_PL[np.arange(tokens_PL.shape[1]) < sizes_P[:, None]] = np.concatenate(tokens)
         return Pairs(rows_P, tokens_PL, sizes_P, terms_P, largest_P)
 
 
@@ -251,14 +235,14 @@ class TermsRule:
         else is allowed. A row to which other rules leave only the end mark may end.
         """
         numbers_R = torch.from_numpy(self.numbers_R).to(log_probs_RV.device)
-        own_RV = log_probs_RV[numbers_R]
-        found = self._candidates(own_RV.clone(), end)
+        found = self._candidates(log_probs_RV[numbers_R], end)
         taken = self._taken(found, self._allowed(found, end))
-        rows_C, tokens_C = (
-            torch.from_numpy(x[taken]).to(own_RV.device) for x in (found.rows_C, found.tokens_C)
+        rows, tokens, log_probs = (
+            torch.from_numpy(x[taken]).to(log_probs_RV.device)
+            for x in (self.numbers_R[found.rows_C], found.tokens_C, found.log_probs_C)
         )
         log_probs_RV[numbers_R] = -torch.inf
-        log_probs_RV[numbers_R[rows_C], tokens_C] = own_RV[rows_C, tokens_C]
+        log_probs_RV[rows, tokens] = log_probs
 
     def _candidates(self, own_RV: Tensor, end: int) -> Candidates:
         """Return the tokens that may follow each row: those of forms, the end mark, and the likeliest.
@@ -279,11 +263,9 @@ class TermsRule:
         tokens_C = np.concatenate([tokens_F, tokens_RC.flat])
         log_probs_C = np.concatenate([log_probs_F, log_probs_RC.flat])
         groups_C = (2 * state.complete_R + state.inside_R)[rows_C]
-        lengths_C = np.zeros_like(rows_C)
-        lengths_C[: len(first)] = state.lengths_N[first]
-        groups_C[: len(first)] = (
-            2 * state.complete_R[rows_C[: len(first)]] + 1 + (state.lengths_N[first] == 0)
-        )
+        lengths_C, of_forms = np.zeros_like(rows_C), slice(len(first))
+        lengths_C[of_forms] = lengths = state.lengths_N[first]
+        groups_C[of_forms] = 2 * state.complete_R[rows_C[of_forms]] + 1 + (lengths == 0)
         return Candidates(rows_C, tokens_C, log_probs_C, lengths_C, groups_C)
 
     def _allowed(self, found: Candidates, end: int) -> Bools:
