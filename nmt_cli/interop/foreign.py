@@ -106,6 +106,12 @@ def sentencepiece_tokenizers(
     return numbered_tokenizers(recipe, {side: {"model": model} for side, model in models.items()}, sides)
 
 
+def bpe_files(codes: bytes, vocabulary: Vocabulary) -> dict[str, bytes]:
+    """Return the files of a BPE model of subword-nmt: its codes, and the characters of `vocabulary`."""
+    alphabet = {*"".join(entry.removesuffix("@@") for entry in vocabulary.entries)} - {" ", "\n"}
+    return {"codes": codes, "characters.txt": "".join(sorted(alphabet)).encode()}
+
+
 def check_free(out: Path) -> None:
     """Raise `UserError` if `out` cannot be created, is a file, or is a folder that is not empty."""
     refuse_other_files(out)

@@ -46,9 +46,10 @@ class TextConfig:
     lowercase: bool = setting(False, everyday=True)
     """Lower-case all text. Translations are lower case too."""
 
-    words: Literal["auto", "raw", "moses"] = setting("auto", everyday=True)
-    """Word splitting. "moses" tokenises input and detokenises output. "raw" splits at spaces, for text that
-    is already tokenised. "auto" is "moses" for bpe and word, otherwise "raw"."""
+    words: Literal["auto", "raw", "moses", "moses_escaped"] = setting("auto", everyday=True)
+    """Word splitting. "moses" tokenises input and detokenises output. "moses_escaped" also escapes special
+    characters, such as ' as &apos;, inside the model. "raw" splits at spaces, for text that is already
+    tokenised. "auto" is "moses" for bpe and word, otherwise "raw"."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

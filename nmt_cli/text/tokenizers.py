@@ -65,10 +65,13 @@ class Recipe:
         return Normalizer(self.text, fold_space_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """Return the Moses tokeniser of a side if `text.words` is "moses", or "auto" with kind "bpe" or
+        """Return the Moses tokeniser of a side if `text.words` names it, or is "auto" with kind "bpe" or
         "word". Otherwise, return None, which means to split text only at spaces."""
-        split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
-        return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
+        words = self.text.words
+        if words == "raw" or (words == "auto" and self.kind not in ("bpe", "word")):
+            return None
+        lang = self.source_lang if side == "source" else self.target_lang
+        return Moses(lang, escape=words == "moses_escaped")
 
     def model_names(self) -> dict[Side, str]:
         """Return the name of each side's subword model: "joint" if both sides share it, or the side."""

@@ -22,11 +22,11 @@ from nmt_cli.interop.foreign import (
     Foreign,
     ImportOptions,
     Positions,
-    sentencepiece_tokenizers,
 )
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings
 from nmt_cli.interop.importers.ctranslate2_binary import read_binary
-from nmt_cli.interop.importers.ctranslate2_text import QUICKMT, segmenters, vocabularies
+from nmt_cli.interop.importers.ctranslate2_text import QUICKMT, tokenizers_beside, vocabularies
+from nmt_cli.interop.importers.huggingface import POSITIONS_NOTE
 from nmt_cli.interop.weights import (
     BIAS,
     OUTPUT,
@@ -189,12 +189,13 @@ def _read(
     sides = vocabularies(folder, settings, rows, _excluded(tensors), zeros=zeros, bare=bare)
     recorded = [settings.text(f"{side}_lang", lang) for side, lang in zip(SIDES, languages, strict=True)]
     pair = options.languages(recorded[0], recorded[1], beside)
-    tokenizers = sentencepiece_tokenizers(pair, segmenters(beside), sides, bare_source=bare)
+    tokenizers = tokenizers_beside(beside, pair, sides, bare)
     config = _config(tensors, {**flagged, **positions}, settings, sides["source"] is sides["target"])
     if left := [name for name, value in flags.items() if value and not name.endswith(IRRELEVANT)]:
         raise UserError(f"{where} has {left[0]}, which nmt import does not support.")
     imported = import_tensors(tensors, str(where), config, tokenizers, alternating=alternating)
-    return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST))
+    notes = [POSITIONS_NOTE] if zeros and config.positions == "sinusoidal" else []
+    return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
 
 
 def _is_flag(tensor: Tensor) -> bool:

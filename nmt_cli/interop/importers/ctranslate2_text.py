@@ -5,9 +5,12 @@ from pathlib import Path
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters.exported import SPMS, UNUSED
+from nmt_cli.interop.foreign import bpe_files, sentencepiece_tokenizers
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_text
 from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 BPE = "bpe.model"
@@ -20,21 +23,28 @@ SEGMENTERS: Sequence[tuple[str, str]] = (
 )
 """Names of the SentencePiece models of source and target."""
 
+MOSES = TextConfig(unicode="none", quotes=True, punctuation=True, words="moses_escaped")
+"""Text settings of Argos Translate for BPE codes. It normalises punctuation in the style of Moses."""
+
 PADDING = ("<blank>", "<pad>")
 
 
-def segmenters(folder: Path) -> dict[Side, bytes]:
-    """Return the SentencePiece model of each side in `folder`. Raise `UserError` if they are missing, or if
-    there is a BPE model."""
+def tokenizers_beside(
+    folder: Path, languages: tuple[str, str], sides: Mapping[Side, Vocabulary], bare: bool
+) -> Tokenizers:
+    """Return tokenisers with the vocabularies `sides` and the SentencePiece models or BPE codes in `folder`.
+    `languages` are source and target. `bare` is `Recipe.bare_source`. Raise `UserError` if there are no
+    models or codes."""
     for names in SEGMENTERS:
         if all((folder / name).is_file() for name in names):
-            return {side: read_ordinary(folder / name) for side, name in zip(SIDES, names, strict=True)}
+            models = {side: read_ordinary(folder / name) for side, name in zip(SIDES, names, strict=True)}
+            return sentencepiece_tokenizers(languages, models, sides, bare_source=bare)
     if (folder / BPE).is_file():
-        raise UserError(
-            f"{folder / BPE} has BPE codes for words of Moses, which nmt import does not support."
-        )
+        codes, joint = read_ordinary(folder / BPE), sides["source"] is sides["target"]
+        recipe = Recipe("bpe", joint, *languages, MOSES, bare_source=bare)
+        return numbered_tokenizers(recipe, {side: bpe_files(codes, sides[side]) for side in SIDES}, sides)
     listed = ", or ".join(" and ".join(dict.fromkeys(names)) for names in SEGMENTERS)
-    raise UserError(f"{folder} has no SentencePiece model ({listed}). Copy it there.")
+    raise UserError(f"{folder} has no SentencePiece model ({listed}) and no {BPE}. Copy it there.")
 
 
 def vocabularies(

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import ACTIVATIONS, Foreign, ImportOptions
+from nmt_cli.interop.foreign import ACTIVATIONS, Foreign, ImportOptions, bpe_files
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_text
 from nmt_cli.interop.weights import OUTPUT, POSITIONS, TARGET, common_tensors, import_tensors
 from nmt_cli.model.config import ModelConfig
@@ -221,9 +221,7 @@ def _tokenizers(folder: Path, names: Mapping[Side, str]) -> Tokenizers:
     models = {}
     for side in SIDES:
         content = read_ordinary(files[side])
-        alphabet = {*"".join(entry.removesuffix("@@") for entry in sides[side].entries)} - {" ", "\n"}
-        codes_files = {"codes": content, "characters.txt": "".join(sorted(alphabet)).encode()}
-        models[side] = {"model": content} if pieces else codes_files
+        models[side] = {"model": content} if pieces else bpe_files(content, sides[side])
     return numbered_tokenizers(recipe, models, sides)
 
 

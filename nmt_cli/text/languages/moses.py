@@ -11,24 +11,25 @@ STAND_IN = re.compile(r"((?:DOT)+MULTI)")
 
 
 class Moses:
-    """Tokenisation and detokenisation of one language. Nothing is escaped, so `&` stays `&`."""
+    """Tokenisation and detokenisation of one language. Unless `escape` is set, `&` stays `&`."""
 
-    def __init__(self, lang: str) -> None:
-        self._lang = without_region(lang)
+    def __init__(self, lang: str, *, escape: bool = False) -> None:
+        self._lang, self._escape = without_region(lang), escape
 
     def tokenize(self, text: str) -> str:
-        """Return the words and punctuation of `text` with single spaces between. Change only whitespace."""
+        """Return the words and punctuation of `text` with single spaces between. Change only whitespace, and
+        characters to escape."""
         parts = [
             part
             if STAND_IN.fullmatch(part)
-            else self._tokenizer.tokenize(part, escape=False, return_str=True)
+            else self._tokenizer.tokenize(part, escape=self._escape, return_str=True)
             for part in STAND_IN.split(text)
         ]
         return " ".join(" ".join(parts).split())
 
     def detokenize(self, text: str) -> str:
         """Return `text`, words with spaces between, as running text. The original may have been different."""
-        return str(self._detokenizer.detokenize(text.split(), unescape=False))
+        return str(self._detokenizer.detokenize(text.split(), unescape=self._escape))
 
     @cached_property
     def _tokenizer(self) -> Any:

@@ -1,5 +1,6 @@
 """Imports from CTranslate2 and Argos Translate, with CTranslate2's own writer and translator as oracles."""
 
+import io
 import json
 import os
 import shutil
@@ -13,9 +14,12 @@ from typing import Any
 
 import numpy
 import pytest
+import sacremoses
 import sentencepiece
 import torch
 from numpy.typing import NDArray
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.checkpoints.finding import languages_of, own_search
@@ -39,6 +43,7 @@ LINES = sentences("source", 300, seed=9)
 CAP = 24
 """Maximum tokens of a translation."""
 
+VOCABULARY = Path("model", "shared_vocabulary.json")
 LANGUAGES = ImportOptions("en", "de")
 
 TABLES: dict[str, Callable[[], Any]] = {
@@ -338,11 +343,27 @@ def test_a_package_with_hostile_paths_is_refused(name: str, tmp_path: Path) -> N
     assert [*tmp_path.rglob("*")] == [path.parent, path]
 
 
-def test_bpe_codes_of_argos_are_refused_by_name(tmp_path: Path) -> None:
+def test_bpe_codes_of_argos_segment_escaped_words_of_moses(tmp_path: Path) -> None:
     package(tmp_path)
     folder = tmp_path / "translate-en_de-1_0"
-    (folder / "sentencepiece.model").rename(folder / "bpe.model")
-    assert_refused(folder, "bpe.model", ImportOptions())
+    lines = [f"{line}'s, \u201c{word}\u201d & {word}!" for line, word in zip(LINES, "ab" * 150, strict=True)]
+    tokenize = sacremoses.MosesTokenizer("en").tokenize
+    plain = [line.replace("\u201c", '"').replace("\u201d", '"') for line in lines]
+    words = [tokenize(line, return_str=True) for line in plain]
+    codes = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(words)), codes, 60)
+    (folder / "bpe.model").write_text(codes.getvalue())
+    (folder / "sentencepiece.model").unlink()
+    segment = BPE(io.StringIO(codes.getvalue())).segment_tokens
+    expected = [segment(line.split()) for line in words]
+    entries = ["<unk>", "<s>", "</s>", *sorted({piece for line in expected for piece in line})]
+    entries += [f"<{i}>" for i in range(len(json.loads((folder / VOCABULARY).read_text())) - len(entries))]
+    (folder / VOCABULARY).write_text(json.dumps(entries))
+    source = read(str(folder), ImportOptions()).tokenizers.source
+    ids = [source.encode(source.prepare(line)) for line in lines]
+    assert [[entries[i] for i in line] for line in ids] == expected
+    assert any("&apos;" in piece for line in expected for piece in line)
+    assert source.restore(source.decode(ids[0])) == plain[0]
 
 
 def test_damaged_files_are_refused_or_valid(tmp_path: Path) -> None:
