@@ -45,7 +45,7 @@ class TermsWanted:
     joins: bool = False
     """Whether only tokens that end with "@@" join the next token. Otherwise tokens without a space do."""
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Number of tokens of the longest form."""
         return max(len(form) for forms in self.terms for form in forms)
@@ -156,16 +156,15 @@ def progress(paths_RT: Ints, pairs: Pairs, parts: WordParts) -> Progress:
         found_PT &= (paths_PT[:, n : n + length] == tokens_PL[:, n, None]) | (n >= sizes_P[:, None])
         if n + 1 < min(longest, length + 1):
             begun_PL[:, n + 1] = found_PT[:, length - n - 1] & (n + 1 < sizes_P)
-    ends_PT = np.arange(length) + sizes_P[:, None]
-    found_PT &= ~np.take_along_axis(joined_RT[rows_P], ends_PT.clip(max=length), 1)
+    found, starts = np.nonzero(found_PT)
+    ends = starts + sizes_P[found]
+    alone = ~joined_RT[rows_P[found], ends]
+    found, ends = found[alone], ends[alone]
     shape = len(paths_RT), terms_P.max() + 1
     sizes_RK, complete_RK, safe_RK = np.zeros(shape, int), np.zeros(shape, bool), np.zeros(shape, bool)
     sizes_RK[rows_P, terms_P] = largest_P
-    for has_RK, has_P in (
-        (complete_RK, found_PT.any(1)),
-        (safe_RK, (found_PT & (ends_PT < length)).any(1)),
-    ):
-        has_RK[rows_P[has_P], terms_P[has_P]] = True
+    for has_RK, pairs in ((complete_RK, found), (safe_RK, found[ends < length])):
+        has_RK[rows_P[pairs], terms_P[pairs]] = True
     pairs_N, counts_N = np.nonzero(begun_PL & ~complete_RK[rows_P, terms_P][:, None])
     rows_N, lengths_N = rows_P[pairs_N], np.where(counts_N + 1 == sizes_P[pairs_N], 0, counts_N + 1)
     missing_R = np.where(complete_RK, 0, sizes_RK).sum(1)
