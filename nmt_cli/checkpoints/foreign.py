@@ -26,7 +26,10 @@ Format = Literal["GGUF", "ONNX", "TorchScript"]
 
 ForeignKind = Literal[Toolkit, Format]
 
-IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "CTranslate2", "Argos Translate", "Marian", "fairseq")
+IMPORTED: tuple[ForeignKind, ...] = (
+    *("Hugging Face", "CTranslate2", "Argos Translate"),
+    *("Marian", "fairseq", "eole"),
+)
 """Toolkits whose models `nmt import` reads."""
 
 CTRANSLATE2_START = re.compile(rb"[\1-\6]\0{3}.\0\w{1,60}Spec\0")
@@ -74,6 +77,8 @@ def remedy(kind: ForeignKind, path: Path) -> str:
         return f"Convert it: nmt import {path} --out MODEL."
     if kind in get_args(Format):
         return "It was converted from another model. Give that model to nmt import."
+    if kind == "OpenNMT-py":
+        return "Convert it with ct2-opennmt-py-converter, and give nmt import the folder of CTranslate2."
     return "nmt import does not read it. Train a model on the same text with nmt preprocess and nmt train."
 
 

@@ -1,6 +1,6 @@
 """Read the settings of another toolkit's model. Reading a setting checks its type."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from reprlib import repr as shorten
 from types import GenericAlias
@@ -25,6 +25,19 @@ class ForeignSettings:
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
+
+    def __or__(self, other: "ForeignSettings") -> "ForeignSettings":
+        """Return the settings of both. Those of `other` replace ours."""
+        return ForeignSettings({**self._values, **other._values}, self.where)
+
+    def part(self, name: str) -> "ForeignSettings":
+        """Return the settings in the mapping `name`, or none if it is missing. Raise `UserError` for another
+        type."""
+        return ForeignSettings(self._values.get(name) or {}, f"{self.where}: {name}")
+
+    def differences(self, other: "ForeignSettings", names: Sequence[str]) -> list[str]:
+        """Return those of `names` with another value in `other`."""
+        return [name for name in names if self._values.get(name) != other._values.get(name)]
 
     def integer(self, name: str, default: int | None = None) -> int:
         """Return a whole number. If it is missing, return `default`, or raise `UserError` if None."""

@@ -39,6 +39,7 @@ def import_model(
                   name of a quickmt model on the Hub
     Argos         an .argosmodel, or an installed package
     fairseq       a checkpoint in one folder with its dictionaries
+    eole          a folder that eole train wrote
 
     No code in SOURCE is executed. If nmt lacks a feature of the model, an
     error names the feature and nothing is written.

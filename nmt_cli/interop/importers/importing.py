@@ -9,11 +9,11 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop import hub
 from nmt_cli.interop.foreign import Foreign, ImportOptions
 from nmt_cli.interop.foreign_settings import read_json
-from nmt_cli.interop.importers import ctranslate2, fairseq, huggingface, marian
+from nmt_cli.interop.importers import ctranslate2, eole, fairseq, huggingface, marian
 
 SUPPORTED = (
     "a Hugging Face folder with Marian, M2M100, NLLB, T5 or MADLAD, a folder of CTranslate2, a package of "
-    "Argos Translate, an .npz, .bin or .zip of Marian, or a checkpoint of fairseq"
+    "Argos Translate, an .npz, .bin or .zip of Marian, a folder of eole, or a checkpoint of fairseq"
 )
 NEEDED = ["*.json", "model*.safetensors", "*.spm", "*.model", "*_vocabulary.txt", "nmt-tokenizer/*"]
 """Files to download from the Hub. Other weights are downloaded only if there are no safetensors."""
@@ -54,6 +54,8 @@ def _read(path: Path, options: ImportOptions) -> Foreign:
         return ctranslate2.read(path if path.is_dir() else path.parent, options)
     if toolkit == "Argos Translate":
         return ctranslate2.read_package(path, options)
+    if toolkit == "eole":
+        return eole.read(path if path.is_dir() else path.parent, options)
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         description = read_json(path / huggingface.CONFIG)
         if isinstance(description, dict) and "nmt" in description:

@@ -1,0 +1,295 @@
+"""Read model folders of eole: Transformers with an encoder and a decoder, and their subword models."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from nmt_cli.checkpoints.files import read_tensors
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import UNTOUCHED, Activation, Foreign, ImportOptions, bpe_files
+from nmt_cli.interop.foreign_settings import ForeignSettings, read_json
+from nmt_cli.interop.weights import (
+    BIAS,
+    OUTPUT,
+    POSITIONS,
+    SOURCE,
+    TARGET,
+    channel_order,
+    common_tensors,
+    import_tensors,
+    to_halves,
+    with_attention_biases,
+)
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.embedding import sinusoids
+from nmt_cli.runtime.foreign_text import read_ordinary
+from nmt_cli.text.config import Kind
+from nmt_cli.text.tokenizer import Side
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
+
+CONFIG, VOCABULARY, WEIGHTS = "config.json", "vocab.json", "model.*.safetensors"
+FILLER = "averyunlikelytoken"
+SIDES: Mapping[str, Side] = {"src": "source", "tgt": "target"}
+PAIR = re.compile(r".*\b([a-z]{2,3})-([a-z]{2,3})")
+"""Names of folders that end with both language codes."""
+
+LAYER = re.compile(r"(encoder|decoder)\.transformer_layers\.(\d+)\.(.+)\.(weight|bias)")
+PROJECTION = re.compile(r"\.(self|encoder)_attn\.([qkv])_proj\.")
+IN_LAYER = {
+    f"{theirs}_attn.linear_{part}": f"{ours}_attn.{part[0]}_proj"
+    for theirs, ours in (("self", "self"), ("context", "encoder"))
+    for part in ("query", "keys", "values")
+} | {
+    "self_attn.final_linear": "self_attn.out_proj",
+    "context_attn.final_linear": "encoder_attn.out_proj",
+    "input_layernorm": "self_attn_layer_norm",
+    "precontext_layernorm": "encoder_attn_layer_norm",
+    "post_attention_layernorm": "final_layer_norm",
+    "mlp.gate_up_proj": "fc1",
+    "mlp.up_proj": "fc1_value",
+    "mlp.down_proj": "fc2",
+}
+"""The common name of each module of a layer."""
+
+OUTSIDE = {
+    "src_emb.embeddings.weight": SOURCE,
+    "tgt_emb.embeddings.weight": TARGET,
+    "generator.weight": OUTPUT,
+    "generator.bias": BIAS,
+    **{f"src_emb.pe.{kind}": f"{POSITIONS['source_embedding']}.weight" for kind in ("pe", "weight")},
+    **{f"tgt_emb.pe.{kind}": f"{POSITIONS['target_embedding']}.weight" for kind in ("pe", "weight")},
+}
+"""The common names of other tensors."""
+
+ACTIVATIONS: Mapping[str, tuple[bool, Activation]] = {
+    **{"relu": (False, "relu"), "silu": (False, "swish"), "gated-silu": (True, "swish")},
+    **{"gelu": (False, "gelu"), "gated-gelu": (True, "gelu")},
+    **{"gelu-tanh": (False, "gelu_tanh"), "gated-gelu-tanh": (True, "gelu_tanh")},
+}
+"""For each `mlp_activation_fn`, whether the layer is gated, and its activation."""
+
+NORMS: Mapping[str, Literal["layer", "rms"]] = {"standard": "layer", "standardFP32": "layer", "rms": "rms"}
+POSITION_KINDS: Mapping[str, Literal["sinusoidal", "marian", "learned", "rotary"]] = {
+    **{"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"},
+    **{"Learned": "learned", "Rotary": "rotary"},
+}
+TOLERANCE = 0.01
+"""Maximum difference between sinusoids, which may be rounded to bf16."""
+
+SUPPORTED: Mapping[str, Sequence[object]] = {
+    **{"architecture": ["transformer"], "encoder_layer_style": ["standard"], "embedding_type": ["standard"]},
+    **{"final_encoder_layer_norm": [True], "generator_function": ["softmax"], "rotary_theta": [10_000]},
+    **dict.fromkeys(("attn_scaling", "layer_types", "global_head_dim", "scaling_type"), (None,)),
+    **dict.fromkeys(("parallel_residual", "ffn_layernorm", "query_norm", "key_norm", "value_norm"), (False,)),
+    **dict.fromkeys(("q_gating", "multidimensional_rope", "embedding_layer_norm", "add_estimator"), (False,)),
+    **dict.fromkeys(("position_shift", "sliding_window", "num_experts", "interleave_local"), (0,)),
+    **dict.fromkeys(("relative_positions_buckets", "num_mtp_heads", "rotary_dim_global"), (0,)),
+}
+"""The values that nmt supports. The first is the default."""
+
+SPECIAL = {"eos": "</s>", "unk": "<unk>", "pad": "<blank>", "bos": "<s>"}
+"""The default special tokens."""
+
+SAME = (
+    *("heads", "head_dim", "mlp_activation_fn", "layer_norm", "norm_eps"),
+    *("position_encoding_type", "rope_config"),
+)
+"""Settings that encoder and decoder must share."""
+
+TRANSFORMS = ("sentencepiece", "bpe", "onmt_tokenize")
+TRAINING_ONLY = ("filtertoolong", "tokendrop", "tokenmask", "switchout")
+"""Transforms that segment text, and those that do not change the input of a translation."""
+
+SEARCH: Mapping[str, Any] = {
+    **{"beam": 5, "length_rule": "power", "length_penalty": 1.0},
+    **{"cap_ratio": 2.0, "cap_extra": 5, "unknown": True},
+}
+"""Defaults of `eole predict`."""
+
+
+def read(folder: Path, options: ImportOptions) -> Foreign:
+    """Return the model in `folder`. Raise `UserError` for unsupported settings, a missing or damaged file, a
+    missing language, or `options.positions`."""
+    if options.positions:
+        raise UserError(f"{folder} records its own positions. Omit --positions.")
+    described = ForeignSettings(read_json(folder / CONFIG), str(folder / CONFIG))
+    settings = _settings(described.part("model"))
+    tensors = common_tensors(_tensors(folder), _usual_names, str(folder))
+    config = _config(settings, tensors)
+    settings.demand("rotary_dim", 0, config.d_k)
+    _expand_attention(tensors, config, neighbours=settings.flag("rotary_interleave", True))
+    rows = {"src": len(tensors.get(SOURCE, ())), "tgt": len(tensors[OUTPUT])}
+    tokenizers = _tokenizers(folder, described, rows, options)
+    alternating = config.positions != "marian"
+    imported = import_tensors(tensors, str(folder), config, tokenizers, alternating=alternating)
+    longest = described.part("transforms_configs").part("filtertoolong").integer("src_seq_length", 0)
+    return Foreign("eole", config, tokenizers, imported, SEARCH, longest if longest > 1 else None)
+
+
+def _settings(model: ForeignSettings) -> ForeignSettings:
+    """Return the settings of the model, with those of its parts. Raise `UserError` for an unsupported
+    setting, or if encoder and decoder differ."""
+    common = model.part("embeddings") | model
+    decoder, encoder = (common | model.part(name) for name in ("decoder", "encoder"))
+    if differing := encoder.differences(decoder, SAME):
+        raise UserError(f"{model.where}: encoder and decoder differ in {differing[0]}, but nmt's do not.")
+    encoder = encoder.part("rope_config") | encoder
+    for settings in (decoder, encoder):
+        for name, values in SUPPORTED.items():
+            settings.demand(name, *values)
+    return encoder
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors in `folder` by eole's names, without factors of layers that are 1. Tables of
+    positions become matrices. Raise `UserError` if there are no weights."""
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob(WEIGHTS)):
+        for name, tensor in read_tensors(file).items():
+            if not name.endswith(".layer_scalar") or (tensor != 1).any():
+                tensors[name] = tensor.flatten(0, 1) if tensor.dim() == 3 else tensor
+    if not tensors:
+        raise UserError(f"{folder} has no {WEIGHTS}. Copy the whole folder again.")
+    return tensors
+
+
+def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under their common names. A missing target embedding is that of the source, and a
+    missing output projection the target embedding."""
+    tensors: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        if (match := LAYER.fullmatch(name)) and match[3] in IN_LAYER:
+            name = f"{match[1]}.layers.{int(match[2])}.{IN_LAYER[match[3]]}.{match[4]}"
+        tensors[OUTSIDE.get(name, name)] = array
+    for name, other in ((TARGET, SOURCE), (OUTPUT, TARGET)):
+        if other in tensors:
+            tensors.setdefault(name, tensors[other])
+    biased = any(name.endswith("_proj.bias") for name in tensors)
+    return with_attention_biases(tensors) if biased else tensors
+
+
+def _config(settings: ForeignSettings, tensors: dict[str, Tensor]) -> ModelConfig:
+    """Return the architecture. Remove tables of sinusoids from `tensors`, which have common names. Raise
+    `UserError` if they are not ours, or if an embedding is missing."""
+    source, target, output = (tensors.get(name) for name in (SOURCE, TARGET, OUTPUT))
+    if source is None or target is None or output is None:
+        raise UserError(f"{settings.where}: the weights have no embeddings. Copy the folder again.")
+    layers = {match.groups() for name in tensors if (match := re.match(r"(\w+)\.layers\.(\d+)\.", name))}
+    shared, tied = target is source, output is target
+    gated, activation = settings.choice("mlp_activation_fn", ACTIVATIONS, "relu")
+    return ModelConfig(
+        encoder_layers=sum(stack == "encoder" for stack, _ in layers),
+        decoder_layers=sum(stack == "decoder" for stack, _ in layers),
+        width=output.shape[1],
+        feed_forward=len(tensors.get("encoder.layers.0.fc1.weight", ())),
+        heads=settings.integer("heads", 8),
+        key_width=settings.integer("head_dim", 0),
+        value_width=settings.integer("head_dim", 0),
+        norm="pre",
+        norm_kind=settings.choice("layer_norm", NORMS, "standard"),
+        norm_epsilon=settings.number("norm_eps", 1e-5),
+        activation=activation,
+        gated=gated,
+        feed_forward_bias="encoder.layers.0.fc1.bias" in tensors,
+        attention_bias=any(name.endswith("_proj.bias") for name in tensors),
+        output_bias=BIAS in tensors,
+        tie="all" if shared and tied else "decoder" if tied else "embeddings" if shared else "none",
+        **_positions(settings, tensors),
+    )
+
+
+def _positions(settings: ForeignSettings, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return our settings of positions and of the scale of embeddings. Remove tables of sinusoids from
+    `tensors`. Raise `UserError` if they are not those of the settings."""
+    kind = settings.choice("position_encoding_type", POSITION_KINDS, "SinusoidalInterleaved")
+    if kind == "rotary":
+        return {"positions": kind, "scale_embeddings": settings.flag("normalize", False)}
+    settings.demand("normalize", False)  # sinusoids imply it
+    names = [name for position in POSITIONS.values() if (name := f"{position}.weight") in tensors]
+    if kind == "learned":
+        longest = min((len(tensors[name]) for name in names), default=0)
+        return {"positions": kind, "scale_embeddings": False, "longest": longest}
+    for table in [tensors.pop(name) for name in names]:
+        expected = sinusoids(len(table), table.shape[1], kind)
+        expected = to_halves(expected) if kind == "marian" else expected
+        if not bool((table - expected).abs().max() <= TOLERANCE):
+            raise UserError(f"{settings.where}: the weights have other positions than the settings.")
+    return {"positions": kind}
+
+
+def _expand_attention(tensors: dict[str, Tensor], config: ModelConfig, *, neighbours: bool) -> None:
+    """Repeat keys and values that several heads share. If rotary positions turn `neighbours` together, bring
+    the first channels of all pairs of a head to its front. Leave tensors that do not fit as they are."""
+    first_half = channel_order(config.d_k).argsort()
+    for name, tensor in tensors.items():
+        match = PROJECTION.search(name)
+        if not match or not len(tensor) or len(tensor) % config.d_k:
+            continue
+        by_head = tensor.view(-1, config.d_k, *tensor.shape[1:])
+        if match[2] in "kv" and config.heads % len(by_head) == 0:
+            by_head = by_head.repeat_interleave(config.heads // len(by_head), 0)
+        if config.positions == "rotary" and neighbours and match[1] == "self" and match[2] in "qk":
+            by_head = by_head[:, first_half]
+        tensors[name] = by_head.flatten(0, 1)
+
+
+def _tokenizers(
+    folder: Path, described: ForeignSettings, rows: Mapping[str, int], options: ImportOptions
+) -> Tokenizers:
+    """Return the tokenisers that the transforms in the settings name, with vocabularies padded to `rows`.
+    Raise `UserError` for a missing or damaged file, an unsupported transform, or a missing language."""
+    names = [name for name in described.list_of("transforms", str) if name not in TRAINING_ONLY]
+    if len(names) != 1 or names[0] not in TRANSFORMS:
+        kinds = " or ".join(TRANSFORMS)
+        raise UserError(
+            f"{described.where}: transforms has {', '.join(names) or 'no subwords'}. nmt supports {kinds}."
+        )
+    settings = described.part("transforms_configs").part(names[0])
+    words = ForeignSettings(read_json(folder / VOCABULARY), str(folder / VOCABULARY))
+    sides = {ours: _vocabulary(words, side, rows[side]) for side, ours in SIDES.items()}
+    if sides["source"] == sides["target"]:
+        sides["target"] = sides["source"]
+    kind: Kind = "bpe" if names[0] == "bpe" else "sentencepiece"
+    models: dict[Side, dict[str, bytes]] = {}
+    for side, ours in SIDES.items():
+        settings.demand(f"{side}_vocab_threshold", 0)
+        if names[0] == "onmt_tokenize":
+            settings.demand(f"{side}_subword_type", "sentencepiece")
+            settings.part(f"{side}_onmttok_kwargs").demand("mode", "none")
+            settings.demand("gpt2_pretok", False)
+        path = folder / Path(settings.text(f"{side}_subword_model", settings.text("src_subword_model"))).name
+        if not path.is_file():
+            raise UserError(f"{path} is missing. Copy the subword model there.")
+        content = read_ordinary(path)
+        models[ours] = {"model": content} if kind != "bpe" else bpe_files(content, sides[ours])
+    matches = [PAIR.fullmatch(path.name) for path in (folder.resolve(), folder.resolve().parent)]
+    source, target = next((match.groups() for match in matches if match), ("", ""))
+    languages = options.languages(source, target, folder)
+    joint = sides["source"] is sides["target"]
+    own = joint and models["source"] != models["target"]
+    recipe = Recipe(kind, joint, *languages, UNTOUCHED, own_models=own, bare_source=True)
+    return numbered_tokenizers(recipe, models, sides)
+
+
+def _vocabulary(words: ForeignSettings, side: str, rows: int) -> Vocabulary:
+    """Return the vocabulary of a side, padded to `rows` entries. Search never produces start tokens, padding
+    and fillers. Raise `UserError` for a missing special token, or more entries than `rows`."""
+    # A vocabulary cannot store a line break.
+    entries = [
+        "" if "\n" in entry or entry.startswith(FILLER) else entry for entry in words.list_of(side, str)
+    ]
+    specials = words.part("specials")
+    tokens = [specials.text(f"{name}_token", token) for name, token in SPECIAL.items()]
+    tokens.append(words.text("decoder_start_token", tokens[-1]))
+    missing = [token for token in tokens if token not in entries]
+    if missing or len(entries) > rows:
+        problem = f"no {missing[0]}" if missing else f"more than the model's {rows:,} entries"
+        raise UserError(f"{words.where}: {side} has {problem}. Copy the folder again.")
+    entries += [""] * (rows - len(entries))
+    end, unknown, padding, begin, start = (entries.index(token) for token in tokens)
+    never = {padding, begin, start, *(i for i, entry in enumerate(entries) if not entry)} - {end, unknown}
+    return Vocabulary(tuple(entries), end, start, unknown, tuple(sorted(never)))
