@@ -134,7 +134,20 @@ class CorporaConfig(CorpusConfig):
     test_size: int = setting(0, least=0)
     """Training pairs to draw as a test set. See valid_size."""
 
+    align: bool = setting(False, everyday=True)
+    """Align the words of the training pairs, for training.guided_alignment. Corpora with a file in
+    `alignments` keep those."""
+
+    alignments: tuple[str, ...] = ()
+    """A file of word alignments for each training corpus, in order, or "" for none. In Pharaoh's format: "0-0
+    1-2", source first. Spaces separate the words of the prepared text. The corpus's tag does not count."""
+
     tables: ClassVar[str] = "named"
+
+    @property
+    def aligns(self) -> bool:
+        """True if the dataset gets alignments."""
+        return self.align or any(self.alignments)
 
     @property
     def drawn(self) -> dict[Literal["valid", "test"], int]:

@@ -4,11 +4,14 @@ Each split has `SPLIT.SIDE.tokens.npy` (token ids, each sentence with its end to
 `SPLIT.SIDE.offsets.npy` (the first token of each sentence). The training set also has its prepared text, to
 segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their lines before
 preparation, with invalid UTF-8 replaced, in `SPLIT.SIDE.raw.txt`.
+
+A training set with alignments has `train.links.tokens.npy` (the links, see `LINK_BITS`) and
+`train.links.offsets.npy` (the first link of each pair).
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, Literal, get_args
@@ -35,13 +38,18 @@ ARRAY_ERRORS = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, Tok
 
 Role = Literal["train", "valid", "test"]
 
+Links = Literal["links"]
+LINKS: Links = "links"
+LINK_BITS = 16
+"""A link is its target position times 2 to this power, plus its source position. Both count tokens."""
+
 
 def damaged(path: Path, problem: str) -> UserError:
     """Return the error for a dataset file with a `problem`, such as "is missing"."""
     return UserError(f"{path} {problem}. Make the dataset again with --overwrite.")
 
 
-def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
+def side_path(folder: Path, split: str, side: Side | Links, content: str) -> Path:
     """Return FOLDER/SPLIT.SIDE.CONTENT. `content` is an ending such as "tokens.npy" or "raw.txt"."""
     return folder / f"{split}.{side}.{content}"
 
@@ -65,6 +73,8 @@ class Split:
     role: Role
     source: Sentences
     target: Sentences
+    links: Sentences | None = None
+    """The links between the tokens of each pair, if the dataset has alignments. There are no end tokens."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -128,6 +138,8 @@ def open_dataset(folder: Path) -> Dataset:
         name: Split(name, split["role"], *(open_sentences(folder, name, side) for side in SIDES))
         for name, split in manifest["splits"].items()
     }
+    if side_path(Path(), TRAIN, LINKS, "offsets.npy").name in manifest["files"]:
+        splits[TRAIN] = replace(splits[TRAIN], links=open_sentences(folder, TRAIN, LINKS))
     return Dataset(folder, manifest, splits)
 
 
@@ -197,9 +209,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
-def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
-    """Return one side of a split as mapped arrays. Tokens must be unsigned integers on one axis, and offsets
-    int64 on one non-empty axis. Otherwise, raise `UserError`."""
+def open_sentences(folder: Path, split: str, side: Side | Links) -> Sentences:
+    """Return one side of a split, or its links, as mapped arrays. Tokens must be unsigned integers on one
+    axis, and offsets int64 on one non-empty axis. Otherwise, raise `UserError`."""
     paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, check_sizes, damaged, read_manifest
+from nmt_cli.data.dataset import LINKS, TOKENIZERS, Dataset, Sentences, check_sizes, damaged, read_manifest
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.text.tokenizer import SIDES
@@ -43,6 +43,8 @@ def verify(dataset: Dataset) -> None:
         if len(split.source) != len(split.target):
             counts = f"{len(split.source):,} source sentences, but {len(split.target):,} target sentences"
             raise damaged(dataset.folder, f"is damaged: {name} has {counts}")
+        if split.links:
+            _check_arrays(split.links, dataset.folder / f"{name}.{LINKS}")
 
 
 def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -52,9 +54,9 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
             raise damaged(folder / name, "was changed: its SHA-256 differs from the manifest")
 
 
-def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary) -> None:
-    """Raise `UserError` for the first problem of the two files of one side of a split. Their names begin with
-    `prefix`, FOLDER/SPLIT.SIDE."""
+def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary | None = None) -> None:
+    """Raise `UserError` for the first problem of the two files of one side of a split, or of its links, which
+    have no vocabulary. Their names begin with `prefix`, FOLDER/SPLIT.SIDE."""
     tokens_file, offsets_file = Path(f"{prefix}.tokens.npy"), Path(f"{prefix}.offsets.npy")
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if offsets[0] != 0 or offsets[-1] != len(tokens):
@@ -63,9 +65,11 @@ def _check_arrays(sentences: Sentences, prefix: Path, vocabulary: Vocabulary) ->
     for start in range(0, len(offsets) - 1, AT_ONCE):
         # Each sentence has at least its end token, so equal offsets are wrong too.
         part = offsets[start : start + AT_ONCE + 1]
-        increases = part[1:] > part[:-1]
+        increases = part[1:] >= part[:-1] + (vocabulary is not None)
         if not increases.all():
             raise damaged(offsets_file, f"does not increase at sentence {start + np.argmin(increases):,}")
+    if vocabulary is None:
+        return
     # All offsets increase, so they are all within the tokens.
     for start in range(0, len(offsets) - 1, AT_ONCE):
         ended = tokens[offsets[start + 1 : start + AT_ONCE + 1] - 1] == vocabulary.end

@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.cut import Lengths
 from nmt_cli.data.batching.plan import Indices
-from nmt_cli.data.dataset import Sentences, Split
+from nmt_cli.data.dataset import LINK_BITS, Sentences, Split
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.ragged import Layout
 
@@ -88,6 +88,10 @@ class MicroBatch:
     real_target_tokens: int
     """Tokens of the pairs, with end tokens and without filler."""
 
+    links: Tensor | None = None
+    """[2, links], int64. The target token and the source token of each link, counted in the micro-batch. None
+    without alignments."""
+
     @property
     def filler(self) -> int:
         """The total number of filler tokens of both sides."""
@@ -111,6 +115,7 @@ class MicroBatch:
             labels=change(self.labels),
             source=self.source.changed(change),
             target=self.target.changed(change),
+            links=None if self.links is None else change(self.links),
         )
 
 
@@ -135,6 +140,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
         target=grouped(target, source),
         real_source_tokens=real_source,
         real_target_tokens=real_target,
+        links=_links(split.links, pairs, source, target) if split.links else None,
     )
 
 
@@ -154,3 +160,14 @@ def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
     tokens = np.full(len(segments), end, dtype=np.int64)
     tokens[:real] = np.asarray(side.tokens)[side.offsets[pairs][segments[:real]] + positions[:real]]
     return torch.from_numpy(tokens)
+
+
+def _links(links: Sentences, pairs: Indices, source: Layout, target: Layout) -> Tensor:
+    """Return [2, links]: the links of `pairs`, whose tokens have the layouts `source` and `target`."""
+    starts = links.offsets[pairs]
+    counts = links.offsets[pairs + 1] - starts
+    layout = Layout.of(counts)
+    segments = layout.segments.long()
+    codes = np.asarray(links.tokens)[starts[segments] + layout.positions.numpy()]
+    positions = np.stack((codes >> LINK_BITS, codes & (1 << LINK_BITS) - 1)).astype(np.int64)
+    return torch.from_numpy(positions) + torch.stack((target.starts[segments], source.starts[segments]))

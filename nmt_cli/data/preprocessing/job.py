@@ -67,6 +67,9 @@ class Input:
     variation: Variation | None = None
     """How to change the pairs of an evaluation set."""
 
+    alignments: Path | None = None
+    """The file of the corpus's word alignments, or None."""
+
     def filter(self, config: PreprocessConfig) -> FilterConfig:
         """Return this corpus's filters: those in `config`, changed by its `[[corpus]]` section, if any."""
         return self.named.filter(config.filter) if self.named else config.filter
@@ -81,6 +84,7 @@ class Input:
             "name": corpus.name,
             "pairs": self.pairs,
             **({"variation": self.variation} if self.variation else {}),
+            **({"alignments": files.sha256(self.alignments)} if self.alignments else {}),
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
             **{name: value for name, value in own.items() if value},
         }
@@ -99,6 +103,8 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
             "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
         )
     train = [corpus.path for corpus in named] or job.train
+    if job.config.corpus.alignments and len(job.config.corpus.alignments) != len(train):
+        raise UserError(f"corpus.alignments must have {len(train)} files, one for each training corpus.")
     specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
@@ -111,16 +117,26 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     _refuse_equal_names([*names, *job.config.corpus.drawn])
     _refuse_no_scores(job, [corpus for role, corpus, _ in corpora if role == TRAIN])
     inputs = []
-    for (role, corpus, variation), section in zip_longest(corpora, named):
+    alignments = job.config.corpus.alignments
+    for (role, corpus, variation), section, name in zip_longest(corpora, named, alignments):
         if section:
             corpus = replace(corpus, name=section.name)
         corpus = spool(corpus, spool_folder)
         hashes = [files.sha256(file) for file in corpus.files]
-        inputs.append(Input(role, corpus, corpus.count(), hashes, section, variation))
+        item = Input(role, corpus, corpus.count(), hashes, section, variation, Path(name) if name else None)
+        _refuse_other_lines(item)
+        inputs.append(item)
     for item in inputs:
         if item.role in ("valid", "test") and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
+
+
+def _refuse_other_lines(item: Input) -> None:
+    """Raise `UserError` if the alignments of `item` are not a file with a line for each pair."""
+    path = item.alignments
+    if path and not (path.is_file() and files.count_lines(path) == item.pairs):
+        raise UserError(f"{path} must have {item.pairs:,} lines, one for each pair of {item.corpus.name}.")
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import TextReader, TextWriter
+from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
@@ -16,6 +16,7 @@ from nmt_cli.data.dataset import TRAIN, Sentences, open_sentences
 from nmt_cli.data.encode import EncodedSide, TokensWriter
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import (
+    KEPT,
     QUALITIES,
     clean_part,
     counts_of,
@@ -64,6 +65,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
+        numbers = stack.enter_context(ArrayWriter(run.work / KEPT, np.int64))
         for block in _blocks(run.work, len(run.parts)):
             end = block.first + len(block.numbers)
             repeats = repetitions[block.first : end]
@@ -72,6 +74,7 @@ def merge_parts(run: Run, tokenizers: Tokenizers, folder: Path, report: FilterRe
                 kept &= np.maximum(block.source.lengths, block.target.lengths) <= limit
             writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
             writers["target"].append_kept(block.target, block.texts["target"], block.start, kept)
+            numbers.append(block.numbers[kept])
             _count_drops(corpora[block.owner], block, kept, repeats)
             run.progress("merging", end, total)
         split: dict[str, Any] = {"role": TRAIN, "pairs": writers["source"].pairs}

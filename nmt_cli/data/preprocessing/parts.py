@@ -36,6 +36,9 @@ CHECKSUMS = "checksums.json"
 CHECKED = ("clean-*", "ids-*", "held-out", "tokenizer")
 
 NUMBERS = "numbers.npy"
+KEPT = "kept.npy"
+"""The numbers, from 1, of all pairs of the dataset in their corpora."""
+
 QUALITIES = ("scores.npy", "closeness.npy")
 REPORT = "report.json"
 

@@ -30,6 +30,7 @@ from nmt_cli.data.dataset import (
 )
 from nmt_cli.data.guard import check_hashes
 from nmt_cli.data.preprocessing import reuse
+from nmt_cli.data.preprocessing.alignments import write_alignments
 from nmt_cli.data.preprocessing.evaluation_sets import drawn_sets, write_evaluation_set
 from nmt_cli.data.preprocessing.job import Job, describe_job, differences, find_inputs
 from nmt_cli.data.preprocessing.merge import merge_parts
@@ -76,6 +77,10 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
     recover(out)
     refuse_other_files(out, "dataset", MANIFEST)
     plan = reuse.plan(job)
+    if any(job.config.corpus.alignments) and plan.recipe.placeholders:
+        raise UserError(
+            "corpus.alignments counts words, but placeholder symbols replace some. Set corpus.align instead."
+        )
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with reporting_full_disk(out):
@@ -129,6 +134,8 @@ def _make(run: Run, folder: Path) -> tuple[FilterReport, dict[str, Any], Tokeniz
     }
     encode_parts(run, tokenizers, tokenizer_folder)
     train = merge_parts(run, tokenizers, folder, report)
+    if run.config.corpus.aligns:
+        write_alignments(run, tokenizers, folder, [corpus.kept for corpus in report.of_role(TRAIN)])
     page = filter_page(report, run.config.filter, run.job.source_lang, run.job.target_lang)
     for name, content in ((FILTER_REPORT, report.as_json()), (FILTER_PAGE, page)):
         (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
