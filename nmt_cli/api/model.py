@@ -324,8 +324,8 @@ class Model:
         return score_pairs(self._loaded, checked_pairs(pairs))
 
     def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
-        """Return the alignment of each pair: for each target token, the source token with the highest mean
-        attention weight in the first model. The mean is over all layers and heads.
+        """Return the alignment of each pair: for each target token, the source token with the highest
+        attention in the first model, by its guided head or else by its most certain heads.
 
         >>> (aligned,) = model.align([("abc", "abc")])
         >>> aligned.source, aligned.target, aligned.links

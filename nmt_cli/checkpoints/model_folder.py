@@ -38,6 +38,9 @@ TOKENIZERS = "tokenizer"
 CONFIDENCE = "confidence"
 """The key of the calibration in the training record."""
 
+GUIDED = "guided_alignment"
+"""The key of the weight of training.guided_alignment in the training record, if it is not 0."""
+
 REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """Accepted dtypes of weights in files."""
 
@@ -68,7 +71,9 @@ class Identity:
         vocabularies = (
             tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target)
         )
-        return Transformer(self.config, *vocabularies, joint=self.tokenizers.recipe.joint)
+        model = Transformer(self.config, *vocabularies, joint=self.tokenizers.recipe.joint)
+        model.guided = bool(self.trained_on.get(GUIDED))
+        return model
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt_cli.attention.groups import grouped
 from nmt_cli.model.layers import CrossAttention, SelfAttention
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.transformer import GUIDED_HEAD, Transformer
 from nmt_cli.ragged import Layout, flat
 
 CERTAINTY = 4.0
@@ -49,15 +49,18 @@ class AttentionMaps:
     source_ended: bool = True
     """Whether the source has its end mark."""
 
-    def alignment(self) -> list[int]:
-        """Return for each target token the index of the source token with the highest mean attention.
+    guided: bool = False
+    """Whether the model has a guided head."""
 
-        The mean is over all layers and heads. End marks are excluded on both sides. Return [] for an empty
-        source.
+    def alignment(self) -> list[int]:
+        """Return for each target token the index of its source token, by `aligning_attention`.
+
+        End marks are excluded on both sides. Return [] for an empty source.
         """
         length = len(self.target) - self.ended
-        mean_TS = self.cross.float().mean((0, 1))[:length, : len(self.source) - self.source_ended]
-        aligned: list[int] = mean_TS.argmax(-1).tolist() if mean_TS.shape[1] else []
+        attention_TS = aligning_attention(self.cross, self.guided)
+        attention_TS = attention_TS[:length, : len(self.source) - self.source_ended]
+        aligned: list[int] = attention_TS.argmax(-1).tolist() if attention_TS.shape[1] else []
         return aligned
 
 
@@ -82,8 +85,22 @@ def attention_maps(
     maps = ([torch.stack(layers) for layers in zip(*kind, strict=True)] or none for kind in kinds)
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
     source_ended = [len(source) < len(tokens) for (source, _), tokens in zip(pairs, sources, strict=True)]
-    described = zip(sources, targets, ended, *maps, source_ended, strict=True)
+    guided = [model.guided] * len(pairs)
+    described = zip(sources, targets, ended, *maps, source_ended, guided, strict=True)
     return [AttentionMaps(*parts) for parts in described]
+
+
+def aligning_attention(cross_LHTS: Tensor, guided: bool) -> Tensor:
+    """Return [T, S]: the attention of the guided head, or else the mean over the heads of the upper layers.
+
+    A head with the mean entropy H has the weight exp(-`CERTAINTY` H), because certain heads align words best.
+    """
+    if guided:
+        return cross_LHTS[-1, GUIDED_HEAD].float()
+    heads_HTS = cross_LHTS[len(cross_LHTS) // 2 :].flatten(0, 1).float()
+    entropies_H = torch.special.entr(heads_HTS).sum(-1).mean(-1)
+    shares_H = torch.softmax(-CERTAINTY * entropies_H, 0)
+    return torch.einsum("h,hts->ts", shares_H, heads_HTS)
 
 
 def _recorded(
@@ -124,10 +141,8 @@ def source_attention(
 ) -> list[NDArray[np.float32]]:
     """Return for each pair the attention [T, S + 1] of T target ids to S source ids and the end mark.
 
-    It is the mean over the heads of the upper half of the decoder, at the step that predicts the id. A head
-    with the mean entropy H has the weight exp(-`CERTAINTY` H), because certain heads align words best. Ids
-    have no end marks. The attention of ids beyond the model's positions is 0, and that to an end mark that
-    sources lack.
+    It is the `aligning_attention` at the step that predicts the id. Ids have no end marks. The attention of
+    ids beyond the model's positions is 0, and that to an end mark that sources lack.
     """
     if not pairs:
         return []
@@ -140,10 +155,8 @@ def source_attention(
     )
     attention = []
     for number, (source_ids, ids) in enumerate(pairs):
-        heads_HTS = torch.cat([layer[number] for layer in cross[len(cross) // 2 :]]).float()
-        entropies_H = torch.special.entr(heads_HTS).sum(-1).mean(-1)
-        shares_H = torch.softmax(-CERTAINTY * entropies_H, 0)
-        mean_TS = torch.einsum("h,hts->ts", shares_H, heads_HTS)[: len(ids)].numpy()
+        layers_LHTS = torch.stack([layer[number] for layer in cross])
+        mean_TS = aligning_attention(layers_LHTS, model.guided)[: len(ids)].numpy()
         missing = len(ids) - len(mean_TS), len(source_ids) + 1 - mean_TS.shape[1]
         attention.append(np.pad(mean_TS, [(0, count) for count in missing]))
     return attention

@@ -283,9 +283,9 @@ class OutputConfig:
     alignments: bool = setting(False, everyday=True)
     """Align the tokens of the best translation with the source.
 
-    The source token is the one with the highest mean attention over all layers and heads. Text output gets a
-    last column " ||| 0-0 1-2" of word pairs, source first (Pharaoh's format). It takes another pass of the
-    model over each pair.
+    The source token is the one with the highest attention, by the head that training.guided_alignment
+    taught, or else by the most certain heads. Text output gets a last column " ||| 0-0 1-2" of word pairs,
+    source first (Pharaoh's format). It takes another pass of the model over each pair.
     """
 
     gone: ClassVar[Mapping[str, Gone]] = {

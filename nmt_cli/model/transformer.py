@@ -25,6 +25,9 @@ from nmt_cli.model.self_positions import RelativeBias, SelfPositions, self_posit
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
+GUIDED_HEAD = 0
+"""The head of the last decoder layer that training.guided_alignment teaches alignments, as in Marian."""
+
 BIAS_COLUMNS = 8
 """Columns that `projected` adds for the output bias. Tensor cores need a multiple of 8."""
 
@@ -118,6 +121,9 @@ class Transformer(nn.Module):
         self.few_rows: WholeStep | None = None
         self.cache_dtype: torch.dtype | None = None
         """Dtype of the keys and values in the decoding cache. None is the dtype of the weights."""
+
+        self.guided = False
+        """Whether attention of `GUIDED_HEAD` to the source was trained on alignments of words."""
 
     @property
     def start(self) -> int | None:

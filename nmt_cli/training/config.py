@@ -135,6 +135,14 @@ class TrainingConfig:
     deterministic: bool = False
     """Refuse operations whose results differ from run to run."""
 
+    guided_alignment: float = setting(0.0, least=0, kind="whole run")
+    """Weight of guided alignment, usually 0.1. 0 disables it.
+
+    The first head of the last decoder layer learns the alignments of the dataset, which `corpus.align` or
+    `corpus.alignments` of nmt preprocess adds. Tags and alignments of translations then use this head. Its
+    cross-entropy with the alignments, times the weight, adds to the loss of each target token.
+    """
+
     tensorboard: bool = False
     """Write TensorBoard files to the run folder. Needs the extra '.[tensorboard]'."""
 
@@ -269,6 +277,11 @@ class TrainConfig:
             raise UserError(
                 f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
                 " leave one of them out."
+            )
+        if self.training.guided_alignment and (self.sampling.enabled or self.augment.enabled):
+            raise UserError(
+                "training.guided_alignment needs the subwords that the dataset aligns, but [sampling] and "
+                "[augment] change them in each epoch. Leave one of them out."
             )
         limit = self.batch.max_length
         if 0 < self.model.limit < limit:

@@ -87,7 +87,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
-    """Return the alignment of each pair from the mean attention over layers and heads of the first model."""
+    """Return the alignment of each pair from the attention of the first model."""
     tokenizers = loaded.translator.tokenizers
     sources, targets = tokenizers.source.vocabulary.entries, tokenizers.target.vocabulary.entries
     return [

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.attention.projections import by_head
-from nmt_cli.decoding.attention_maps import CERTAINTY, AttentionMaps, attention_maps, source_attention
+from nmt_cli.decoding.attention_maps import (
+    CERTAINTY,
+    AttentionMaps,
+    alignment,
+    attention_maps,
+    source_attention,
+)
 from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention
@@ -160,15 +166,33 @@ def test_no_hooks_remain_in_the_model(build: Callable[..., Transformer]) -> None
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_token_is_aligned_with_the_source_token_of_the_highest_mean_weight() -> None:
-    cross = torch.tensor(
+CROSS = torch.tensor(
+    [
+        [[[0.8, 0.1, 0.1], [0.8, 0.1, 0.1], [0.8, 0.1, 0.1]]] * 2,  # a lower layer
         [
-            [[[0.5, 0.1, 0.4], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]]],
-            [[[0.2, 0.3, 0.5], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]]],
-        ]
-    )
-    maps = AttentionMaps([5, 6, END], [7, 8, END], True, torch.zeros(0), torch.zeros(0), cross)
-    assert maps.alignment() == [0, 1]  # never the end mark, which is the likeliest in the first row
+            [[0.3, 0.4, 0.3], [0.4, 0.3, 0.3], [0.3, 0.3, 0.4]],
+            [[0.0, 0.1, 0.9], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        ],
+    ]
+)
+"""Two layers of two heads. The last head is certain."""
+
+
+@pytest.mark.parametrize(("guided", "aligned"), [(False, [1, 1]), (True, [1, 0])], ids=["certain", "guided"])
+def test_a_token_is_aligned_by_the_guided_head_or_by_certain_heads(guided: bool, aligned: list[int]) -> None:
+    none = torch.zeros(0)
+    maps = AttentionMaps([5, 6, END], [7, 8, END], True, none, none, CROSS, guided=guided)
+    assert maps.alignment() == aligned  # never the end mark, which is the likeliest in the first row
+
+
+def test_all_alignments_of_a_guided_model_are_those_of_its_head(build: Callable[..., Transformer]) -> None:
+    model = build()
+    model.guided = True
+    attention = source_attention(model, PAIRS)
+    for pair, maps, actual in zip(PAIRS, attention_maps(model, PAIRS), attention, strict=True):
+        np.testing.assert_allclose(actual, maps.cross[-1, 0, : len(pair[1])], rtol=0, atol=1e-6)
+        expected = maps.cross[-1, 0, : len(pair[1]), :-1].argmax(-1).tolist() if pair[0] else []
+        assert maps.alignment() == alignment(model, [pair[0]], [pair[1]]) == expected
 
 
 @pytest.mark.parametrize(("source", "target"), [([], [3, 4]), ([3, 4], []), ([], [])], ids=str)

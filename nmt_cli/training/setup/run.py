@@ -214,6 +214,11 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
             "nothing to watch. Make the dataset with --valid."
         )
+    if config.training.guided_alignment and dataset.splits[TRAIN].links is None:
+        raise UserError(
+            f"{dataset.folder} has no alignments for training.guided_alignment. Make it again with "
+            "--set corpus.align=true."
+        )
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     if config.sampling.enabled or config.augment.enabled:
         tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)

@@ -8,15 +8,18 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from nmt_cli.attention.guided import alignment_loss
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.transformer import GUIDED_HEAD, DecoderLayer, Transformer
 from nmt_cli.runtime.devices import autocast, is_gpu
 from nmt_cli.runtime.kernels.torch_private import update_loss_scale
 from nmt_cli.runtime.memory import MEMORY_ERRORS, out_of_memory, release_unused
@@ -75,6 +78,32 @@ class LossScale:
             update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
 
+class GuidedHead:
+    """The head of attention to the source that learns alignments. Kernels of attention return no weights, so
+    it records the head's queries and keys in each forward pass of the training."""
+
+    def __init__(self, model: Transformer) -> None:
+        """Record `GUIDED_HEAD` of the last decoder layer from now on."""
+        cross = cast(DecoderLayer, model.decoder[-1]).cross
+        width, recorded = cross.heads.keys, dict[str, Tensor]()
+        # In the output of `key_value`, the keys of all heads come first.
+        columns = slice(GUIDED_HEAD * width, (GUIDED_HEAD + 1) * width)
+        self._recorded = recorded
+
+        def record(name: str, projection: nn.Module, inputs: object, output_TC: Tensor) -> None:
+            if projection.training:
+                recorded[name] = output_TC[:, columns]
+
+        cross.query.register_forward_hook(partial(record, "query"))
+        cross.key_value.register_forward_hook(partial(record, "key"))
+
+    def loss(self, part: MicroBatch) -> Tensor:
+        """Return the `alignment_loss` of the last forward pass, which was on `part`."""
+        assert part.links is not None
+        query_TK, key_SK = self._recorded.pop("query"), self._recorded.pop("key")
+        return alignment_loss(query_TK, key_SK, part.target, part.source, part.links)
+
+
 class Trainer:
     """Takes optimiser steps. Measurements stay on the device, so that the host can begin the next step."""
 
@@ -93,6 +122,7 @@ class Trainer:
         self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None
         self.gradients = Gradients(optimizer.parameters, self._halves)
         self.scale = LossScale(precision)
+        self._guided_head = GuidedHead(model) if config.training.guided_alignment else None
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
@@ -158,7 +188,8 @@ class Trainer:
     def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
         """Compute the gradients and losses of a micro-batch, and add them to the earlier ones. If `first`,
         overwrite the earlier ones. `target_tokens` is the number of target tokens of the global batch. Summed
-        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale."""
+        over micro-batches and ranks, gradients are of the mean loss per token, times the loss scale. The loss
+        of guided alignment adds to the gradients only."""
         factor = self.scale.scale / target_tokens
         # Nothing below may make the host wait for the device.
         with self.precision.autocast(), self._halves.in_place() if self._halves else nullcontext():
@@ -169,7 +200,10 @@ class Trainer:
                 smoothing=self.config.loss.smoothing,
                 grad_scale=factor,
             )
-        self.gradients.add(smoothed, factor, torch.stack([smoothed.detach(), nll]), first=first)
+        loss = smoothed
+        if self._guided_head:
+            loss = smoothed + self.config.training.guided_alignment * self._guided_head.loss(part)
+        self.gradients.add(loss, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
         """Clip the gradients to optimizer.clip_norm, if set. `norm` is their norm. Then update the parameters

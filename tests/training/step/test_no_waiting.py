@@ -48,8 +48,9 @@ def micro_batch(
     labels = target_T.clone()
     labels[-targets[-1] :] = IGNORED
     counts = len(source_T), len(target_T) - targets[-1]
-    pairs = np.arange(len(sources))
-    return MicroBatch(pairs, source_T, target_T, labels, grouped(source), grouped(target, source), *counts)
+    pairs, links = np.arange(len(sources)), torch.zeros((2, 3), dtype=torch.int64)
+    layouts = grouped(source), grouped(target, source)
+    return MicroBatch(pairs, source_T, target_T, labels, *layouts, *counts, links)
 
 
 @pytest.fixture
@@ -89,7 +90,8 @@ def test_nothing_waits_for_the_device_from_forward_to_gradients(
     identity: Identity, tiny: Callable[..., TrainConfig], precision: str, changed: dict[str, Any]
 ) -> None:
     shape = replace(identity.config, residual_dropout=0.1, attention_dropout=0.2, **changed)
-    config, real = tiny(), micro_batch(*LENGTHS[0], seed=1)
+    guided = "training.guided_alignment=0.1"
+    config, real = tiny(guided), micro_batch(*LENGTHS[0], seed=1)
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = replace(identity, config=shape).build()
         optimizer, group = Optimizer(model, config.optimizer), Group(Process(), CPU, 1.0)
@@ -97,7 +99,7 @@ def test_nothing_waits_for_the_device_from_forward_to_gradients(
         part = on_device(real)
         batch = LocalBatch(0, 0, [part, part], pairs=4, source_tokens=10, target_tokens=10, dropped=0)
         for clip in ("0", "1"):
-            one.config = tiny(f"optimizer.clip_norm={clip}")
+            one.config = tiny(guided, f"optimizer.clip_norm={clip}")
             with Strict():
                 one.step(1, 1e-3, batch, cast(Loader, None))
 
