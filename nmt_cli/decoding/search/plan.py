@@ -167,7 +167,7 @@ class Planner:
         ]
         parts = word_parts(self._vocabulary.entries, wanted[0].joins)
         state = progress(paths_RT, Pairs.of(wanted), parts)
-        unsafe = {*sentences_R[state.safe_R < state.terms_R].tolist()}
+        unsafe = {*sentences_R[state.safe_R < [len(one.terms) for one in wanted]].tolist()}
         for i in {*sentences_R.tolist()} - unsafe:
             items[i].terms = None  # no later hypothesis can lack a term
         if not unsafe:

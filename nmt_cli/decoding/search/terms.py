@@ -113,9 +113,6 @@ class Pairs(NamedTuple):
 class Progress(NamedTuple):
     """What hypotheses have of the terms."""
 
-    terms_R: Ints
-    """Number of terms."""
-
     complete_R: Ints
     """Number of terms that the hypothesis contains."""
 
@@ -172,7 +169,6 @@ def progress(paths_RT: Ints, pairs: Pairs, parts: WordParts) -> Progress:
     saved_R = np.full(len(paths_RT), -1)
     np.maximum.at(saved_R, rows_N, largest_P[pairs_N] - sizes_P[pairs_N] + counts_N)
     return Progress(
-        terms_R=(sizes_RK > 0).sum(1),
         complete_R=complete_RK.sum(1),
         safe_R=safe_RK.sum(1),
         needed_R=np.where(missing_R > 0, missing_R - saved_R, 0),
