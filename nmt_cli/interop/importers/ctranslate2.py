@@ -16,13 +16,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.exporters import argos as argos_export
 from nmt_cli.interop.exporters import ctranslate2 as ctranslate2_export
 from nmt_cli.interop.exporters.exported import EXCLUDED_BIAS
-from nmt_cli.interop.foreign import (
-    POSITIONS,
-    Activation,
-    Foreign,
-    ImportOptions,
-    Positions,
-)
+from nmt_cli.interop.foreign import POSITIONS, Activation, Foreign, ImportOptions, Positions
 from nmt_cli.interop.foreign_settings import ForeignSettings, read_json, read_settings
 from nmt_cli.interop.importers.ctranslate2_binary import read_binary
 from nmt_cli.interop.importers.ctranslate2_text import QUICKMT, tokenizers_beside, vocabularies
@@ -43,7 +37,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.model.self_positions import FARTHEST
 from nmt_cli.runtime.zips import opened, refuse_hostile
-from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizer import SIDES
 
 WEIGHTS, CONFIG, METADATA = "model.bin", "config.json", "metadata.json"
 REVISIONS = range(2, 8)
@@ -81,15 +75,12 @@ OUTSIDE_LAYERS = {
     "decoder/embeddings/weight": TARGET,
     "decoder/projection/weight": OUTPUT,
     "decoder/projection/bias": BIAS,
-    **{
-        f"{stack}/layer_norm/{kind}": f"{stack}.layer_norm.{KINDS[kind]}"
-        for stack in ("encoder", "decoder")
-        for kind in ("gamma", "beta")
-    },
-    **{
-        f"{table.partition('.')[0]}/position_encodings/encodings": f"{table}.weight"
-        for table in TABLES.values()
-    },
+    "encoder/layer_norm/gamma": "encoder.layer_norm.weight",
+    "encoder/layer_norm/beta": "encoder.layer_norm.bias",
+    "decoder/layer_norm/gamma": "decoder.layer_norm.weight",
+    "decoder/layer_norm/beta": "decoder.layer_norm.bias",
+    "encoder/position_encodings/encodings": f"{TABLES['source_embedding']}.weight",
+    "decoder/position_encodings/encodings": f"{TABLES['target_embedding']}.weight",
 }
 """Common names of other tensors, by CTranslate2's."""
 
@@ -123,11 +114,10 @@ ARGOS_SEARCH = {**SEARCH, "beam": 4, "length_penalty": argos_export.LENGTH_PENAL
 def read(folder: Path, options: ImportOptions) -> Foreign:
     """Return the model in a folder of CTranslate2, with SentencePiece models beside `model.bin`. Raise
     `UserError` for missing files, or a model that nmt cannot express."""
-    is_quickmt = (folder / QUICKMT[0]).is_file()
-    search = {**SEARCH, "beam": 5} if is_quickmt else SEARCH
+    search = {**SEARCH, "beam": 5} if (folder / QUICKMT[0]).is_file() else SEARCH
     path = folder.resolve()
-    names = [one.name for one in (path, *path.parents[:2])]
-    pairs = [(match[1], match[2]) for name in names if (match := LANGUAGES.fullmatch(name))]
+    matches = (LANGUAGES.fullmatch(one.name) for one in (path, *path.parents[:2]))
+    pairs = [(match[1], match[2]) for match in matches if match]
     return _read(folder, folder, [*pairs, ("", "")][0], options, search)
 
 
@@ -173,19 +163,16 @@ def _read(
             f"{where} is a {binary.specification} of revision {binary.revision}. nmt import supports "
             f"TransformerSpec, an encoder and a decoder, of revision {REVISIONS[0]} to {REVISIONS[-1]}."
         )
-    flags = {name: _value(tensor) for name, tensor in binary.tensors.items() if _is_flag(tensor)}
+    flags = {name: tensor.item() for name, tensor in binary.tensors.items() if not tensor.dim()}
     settings = _settings(folder, binary.version, flags)
-    arrays = {name: tensor for name, tensor in binary.tensors.items() if not _is_flag(tensor)}
+    arrays = {name: tensor for name, tensor in binary.tensors.items() if tensor.dim()}
     tensors = common_tensors(arrays, _usual_names, str(where))
     flagged = _flagged(flags, tensors[OUTPUT].shape[1], str(where))
     positions, alternating = _positions(tensors, flags, flagged, options)
     zeros = flagged["start"] == "zeros"
     # Users of Marian's models, which start with zeros, add the end token themselves.
     bare = not zeros and not settings.flag("add_source_eos", False)
-    rows: dict[Side, int] = {
-        "source": len(tensors.get(SOURCE, tensors[OUTPUT])),
-        "target": len(tensors[OUTPUT]),
-    }
+    rows = len(tensors.get(SOURCE, tensors[OUTPUT])), len(tensors[OUTPUT])
     sides = vocabularies(folder, settings, rows, _excluded(tensors), zeros=zeros, bare=bare)
     recorded = [settings.text(f"{side}_lang", lang) for side, lang in zip(SIDES, languages, strict=True)]
     pair = options.languages(recorded[0], recorded[1], beside)
@@ -198,30 +185,16 @@ def _read(
     return Foreign(kind, config, tokenizers, imported, search, min(LONGEST, config.limit or LONGEST), notes)
 
 
-def _is_flag(tensor: Tensor) -> bool:
-    """Return whether a variable is a number, or a text in bytes."""
-    return not tensor.dim() or (tensor.dim() == 1 and tensor.dtype == torch.int8)
-
-
-def _value(tensor: Tensor) -> Any:
-    """Return a flag as an integer, a float or a text."""
-    return tensor.item() if not tensor.dim() else bytes(tensor.numpy()).decode(errors="replace")
-
-
 def _settings(folder: Path, version: int, flags: dict[str, Any]) -> ForeignSettings:
-    """Return the settings in `config.json`. Up to `version` 5, take the special tokens from `flags`. Raise
-    `UserError` for an unsupported setting."""
+    """Return the settings in `config.json`. Up to `version` 5, `flags` have some of them, which are removed.
+    Raise `UserError` for an unsupported setting."""
     path = folder / CONFIG
     described = read_json(path) if path.is_file() else {}
     settings = ForeignSettings(described, str(path))
     if version < 6:
-        defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-        old = {name: flags.pop(name, token) for name, token in defaults.items()}
-        for name in ("bos", "eos"):
-            old[f"add_source_{name}"] = bool(flags.pop(f"with_source_{name}", 0))
-        old["decoder_start_token"] = old["bos_token" if flags.pop("with_target_bos", 1) else "eos_token"]
-        if flags.pop("user_decoder_start_tokens", 0):
-            old["decoder_start_token"] = None
+        bos, eos = (bool(flags.pop(f"with_source_{name}", 0)) for name in ("bos", "eos"))
+        start = "<s>" if flags.pop("with_target_bos", 1) else "</s>"
+        old = {"add_source_bos": bos, "add_source_eos": eos, "decoder_start_token": start}
         settings = ForeignSettings({**described, **old}, str(path))
     settings.demand("quantization_type", 0)
     settings.demand("add_source_bos", False)
@@ -356,12 +329,12 @@ def _only(flags: dict[str, Any], name: str, default: float) -> float:
     """Remove a flag of one or all parts of the model, and return its only value. Raise `UserError` if it is
     not a number, or if parts differ."""
     values = {flags.pop(key) for key in [*flags] if key.rpartition("/")[2] == name} or {default}
-    value = values.pop()
-    if values or isinstance(value, str) or not math.isfinite(value):
+    value: float = values.pop()
+    if values or not math.isfinite(value):
         raise UserError(
             f"{name} is not the same number in all parts of the model, so nmt does not support it."
         )
-    return float(value) if isinstance(value, float) else int(value)
+    return value
 
 
 def _excluded(tensors: dict[str, Tensor]) -> set[int]:

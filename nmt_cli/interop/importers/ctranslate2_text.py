@@ -50,66 +50,56 @@ def tokenizers_beside(
 def vocabularies(
     folder: Path,
     settings: ForeignSettings,
-    rows: Mapping[Side, int],
+    rows: tuple[int, int],
     excluded: set[int],
     *,
     zeros: bool,
     bare: bool,
 ) -> dict[Side, Vocabulary]:
-    """Return the vocabularies in `folder`, padded to `rows`. If both sides have equal ones, it is one object.
-    Search never produces start tokens, padding and ids in `excluded`. `zeros` means no start token, and
-    `bare` that sources have no end token. Raise `UserError` for a missing or damaged file, too many entries,
-    or a missing special token."""
-    sides = {side: _entries(folder, "shared") or _entries(folder, side) for side in SIDES}
-    for side, entries in sides.items():
-        if not 0 < len(entries) <= rows[side]:
-            raise UserError(
-                f"{folder} has {len(entries):,} {side} entries for {rows[side]:,} embeddings. "
-                f"Copy shared_vocabulary.json, or {side}_vocabulary.json, again."
-            )
-    if sides["source"] == sides["target"] and rows["source"] == rows["target"]:
-        vocabulary = _vocabulary(sides["target"], rows["target"], settings, excluded, zeros=zeros)
-        return dict.fromkeys(SIDES, vocabulary)
-    source = _vocabulary(sides["source"], rows["source"], settings, set(), zeros=True, bare=bare)
-    target = _vocabulary(sides["target"], rows["target"], settings, excluded, zeros=zeros)
-    return {"source": source, "target": target}
+    """Return the vocabularies in `folder`, padded to `rows` of source and target. If both sides have equal
+    ones, it is one object. Search never produces start tokens, padding and ids in `excluded`. `zeros` means
+    no start token, and `bare` that sources have no end token. Raise `UserError` for a missing or damaged
+    file, too many entries, or a missing special token."""
+    source, target = [_entries(folder, side, count) for side, count in zip(SIDES, rows, strict=True)]
+    own = _vocabulary(target, settings, excluded, zeros=zeros)
+    if source == target:
+        return dict.fromkeys(SIDES, own)
+    return {"source": _vocabulary(source, settings, set(), zeros=True, bare=bare), "target": own}
 
 
-def _entries(folder: Path, name: str) -> list[str]:
-    """Return the entries of NAME_vocabulary.json or .txt, with one entry per line, or [] if both are missing.
-    Raise `UserError` for another content."""
-    path = folder / f"{name}_vocabulary.json"
-    if path.is_file():
+def _entries(folder: Path, side: Side, rows: int) -> list[str]:
+    """Return the `rows` entries in {shared,SIDE}_vocabulary.json, or .txt with one entry per line. Those that
+    the file lacks are "". Raise `UserError` for a missing file, another content, or more entries."""
+    paths = [folder / f"{name}_vocabulary.{kind}" for name in ("shared", side) for kind in ("json", "txt")]
+    if not (path := next(filter(Path.is_file, paths), None)):
+        raise UserError(
+            f"{folder} has no {paths[0].name} and no {paths[2].name}. Copy the whole folder again."
+        )
+    if path.suffix == ".json":
         entries = read_json(path)
-        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-            raise UserError(f"{path} is not a list of entries. Copy it again.")
-        return entries
-    if not (path := path.with_suffix(".txt")).is_file():
-        return []
-    lines = read_text(path).removesuffix("\n").split("\n")
-    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+    else:
+        entries = read_text(path).removesuffix("\n").split("\n")
+        if all(entry.endswith("\r") for entry in entries):
+            entries = [entry[:-1] for entry in entries]
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise UserError(f"{path} is not a list of entries. Copy it again.")
+    if len(entries) > rows:
+        raise UserError(f"{path} has {len(entries):,} entries for {rows:,} embeddings. Copy it again.")
+    return [*entries, *[""] * (rows - len(entries))]
 
 
 def _vocabulary(
-    entries: Sequence[str],
-    rows: int,
-    settings: ForeignSettings,
-    excluded: set[int],
-    *,
-    zeros: bool,
-    bare: bool = False,
+    entries: Sequence[str], settings: ForeignSettings, excluded: set[int], *, zeros: bool, bare: bool = False
 ) -> Vocabulary:
-    """Return the vocabulary of `entries`, padded to `rows`. Repeated entries and those with line breaks are
-    padding. The other arguments are those of `vocabularies`. Raise `UserError` for a missing token."""
-    ids: dict[str, int] = {}
-    texts = [""] * rows
+    """Return the vocabulary of `entries`. Repeated entries and those with line breaks are padding. The other
+    arguments are those of `vocabularies`. Raise `UserError` for a missing token."""
+    ids: dict[str, int] = {"": -1}
     for i, entry in enumerate(entries):
         if entry not in ids and "\n" not in entry and not UNUSED.fullmatch(entry):
-            texts[i], ids[entry] = entry, i
-    unknown, end = (
-        settings.text(f"{name}_token", token) for name, token in (("unk", "<unk>"), ("eos", "</s>"))
-    )
-    begin = settings.text("bos_token", "<s>")
+            ids[entry] = i
+    texts = [entry if ids.get(entry) == i else "" for i, entry in enumerate(entries)]
+    unknown, begin = settings.text("unk_token", "<unk>"), settings.text("bos_token", "<s>")
+    end = settings.text("eos_token", "</s>")
     if bare and end not in ids:  # old models of OpenNMT-py. The token is never used.
         end = next((token for token in (begin, *PADDING) if token in ids), end)
     start = "" if zeros else settings.text("decoder_start_token")
@@ -118,4 +108,5 @@ def _vocabulary(
     never = {ids[token] for token in (begin, *PADDING) if token in ids}
     never |= excluded | {i for i, text in enumerate(texts) if not text}
     never -= {ids[end], ids[unknown]}
-    return Vocabulary(tuple(texts), ids[end], ids.get(start), ids[unknown], tuple(sorted(never)))
+    first = ids[start] if start else None
+    return Vocabulary(tuple(texts), ids[end], first, ids[unknown], tuple(sorted(never)))

@@ -39,7 +39,7 @@ from tests.interop.conftest import assert_mutations_refused, assert_refused, pie
 ctranslate2: Any = pytest.importorskip("ctranslate2")
 
 WIDTH, INNER, HEADS = 32, 48, 4
-LINES = sentences("source", 300, seed=9)
+LINES = sentences("source", 200, seed=9)
 CAP = 24
 """Maximum tokens of a translation."""
 
@@ -346,7 +346,7 @@ def test_a_package_with_hostile_paths_is_refused(name: str, tmp_path: Path) -> N
 def test_bpe_codes_of_argos_segment_escaped_words_of_moses(tmp_path: Path) -> None:
     package(tmp_path)
     folder = tmp_path / "translate-en_de-1_0"
-    lines = [f"{line}'s, \u201c{word}\u201d & {word}!" for line, word in zip(LINES, "ab" * 150, strict=True)]
+    lines = [f"{line}'s, \u201c{word}\u201d & {word}!" for line, word in zip(LINES, "ab" * 100, strict=True)]
     tokenize = sacremoses.MosesTokenizer("en").tokenize
     plain = [line.replace("\u201c", '"').replace("\u201d", '"') for line in lines]
     words = [tokenize(line, return_str=True) for line in plain]
