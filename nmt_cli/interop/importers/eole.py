@@ -230,7 +230,10 @@ def _expand_attention(tensors: dict[str, Tensor], config: ModelConfig, *, neighb
         if not match or not len(tensor) or len(tensor) % config.d_k:
             continue
         by_head = tensor.view(-1, config.d_k, *tensor.shape[1:])
-        if match[2] in "kv" and config.heads % len(by_head) == 0:
+        query = tensors.get(name.replace(f".{match[2]}_proj.", ".q_proj."), tensor)
+        # Otherwise, a small file could demand any amount of memory.
+        as_queries = query.shape == (config.heads * config.d_k, *tensor.shape[1:])
+        if as_queries and config.heads % len(by_head) == 0:
             by_head = by_head.repeat_interleave(config.heads // len(by_head), 0)
         if config.positions == "rotary" and neighbours and match[1] == "self" and match[2] in "qk":
             by_head = by_head[:, first_half]

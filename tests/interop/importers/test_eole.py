@@ -344,6 +344,7 @@ def folder(tmp_path: Path) -> Path:
         ({"model": {"encoder": {"encoder_layer_style": "postnorm"}}}, "encoder_layer_style is 'postnorm'"),
         ({"model": {"decoder": {"heads": 2}}}, "encoder and decoder differ in heads"),
         ({"model": {"heads": 3}}, "not a multiple of the 3 heads"),
+        ({"model": {"heads": 1000, "head_dim": 8}}, r"q_proj\.weight is \[32, 32\], not \[8000, 32\]"),
         ({"model": {"layer_norm": "standard"}}, r"has no encoder\.layers\.0\..*layer_norm\.bias"),
         ({"transforms": ["sentencepiece", "normalize"]}, "transforms has sentencepiece, normalize"),
         ({"transforms": []}, "transforms has no subwords"),
