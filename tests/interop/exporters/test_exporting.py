@@ -202,6 +202,13 @@ def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_u
     converter = importlib.import_module("ctranslate2").converters.TransformersConverter(str(tmp_path / "hf"))
     converter.convert(str(tmp_path / "theirs"))
     assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10], never=False, end=["</s>"])
+    for name in ("source.spm", "target.spm"):
+        shutil.copy(tmp_path / "hf" / name, tmp_path / "theirs")
+    back = read(str(tmp_path / "theirs"), ImportOptions("en", "de"))
+    assert (back.config.start, back.config.positions) == ("zeros", "sinusoidal")
+    assert not back.tokenizers.recipe.bare_source  # users of these models append the end token
+    matrix = weights(model.transformer)["output_matrix"]
+    assert torch.equal(back.tensors["output_matrix"], matrix[: len(back.tensors["output_matrix"])])
 
 
 def assert_scored_alike(

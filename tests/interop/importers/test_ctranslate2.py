@@ -35,6 +35,7 @@ from nmt_cli.interop.weights import to_halves
 from nmt_cli.model.embedding import sinusoids
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.interop.conftest import assert_mutations_refused, assert_refused, pieces, sentences, spm
+from tests.interop.fake_hub import FakeHub, Repository
 
 ctranslate2: Any = pytest.importorskip("ctranslate2")
 
@@ -305,6 +306,17 @@ def test_quickmt_has_its_own_file_names_and_languages_in_the_folder_name(tmp_pat
     foreign = read(str(folder), ImportOptions())
     recipe = foreign.tokenizers.recipe
     assert (recipe.source_lang, recipe.target_lang, foreign.search["beam"]) == ("zh", "en", 5)
+
+
+def test_a_quickmt_model_is_downloaded_by_name_without_eoles_weights(tmp_path: Path, hub: FakeHub) -> None:
+    folder = model(tmp_path / "made", table="halves")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    names = {"source.spm": "src.spm.model", "target.spm": "tgt.spm.model"}
+    files = {names.get(name, name): content for name, content in files.items()}
+    hub.repositories["quickmt/quickmt-zh-en"] = Repository({**files, "eole/model.00.safetensors": b"large"})
+    recipe = read("quickmt/quickmt-zh-en", ImportOptions()).tokenizers.recipe
+    assert (recipe.source_lang, recipe.target_lang, recipe.bare_source) == ("zh", "en", True)
+    assert not any("safetensors" in request for request in hub.requests)
 
 
 def package(folder: Path, root: str = "translate-en_de-1_0") -> Path:
