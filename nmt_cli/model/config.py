@@ -151,8 +151,7 @@ class ModelConfig:
 
 
 def _check_positions(config: ModelConfig) -> None:
-    """Raise `UserError` for settings that have no effect with `config.positions`, or that it does not
-    support."""
+    """Raise `UserError` for settings that have no effect with, or do not suit, `config.positions`."""
     kind, windows = config.positions, config.encoder_window or config.decoder_window
     if kind != "learned" and changed(config, "longest"):
         raise UserError(f"longest has no effect with {kind} positions. Set positions to learned.")

@@ -81,10 +81,8 @@ def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
 
 
 class Embedding(nn.Module):
-    """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared.
-
-    Rotary and relative positions are not added, as they act in self-attention.
-    """
+    """The input of a stack: sqrt(D) x embedding + position, then dropout. The matrix may be shared. Rotary
+    and relative positions are not added, as they act in self-attention."""
 
     def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()

@@ -227,22 +227,19 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward layer: linear, activation, linear. All tokens share the weights.
-
-    If gated, the first linear layer has two projections: the activation of the first times the second.
-    """
+    """The position-wise feed-forward layer: linear, activation, linear. All tokens share the weights. If
+    gated, the first linear layer has two projections: the activation of the first times the second."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        inner, outer = [config.feed_forward] * (1 + config.gated), config.width
-        bias = config.feed_forward_bias
+        inner, bias = [config.feed_forward] * (1 + config.gated), config.feed_forward_bias
         if config.init == "xavier":
             self.inner = projection(config.width, *inner, bias=bias)
-            self.outer = projection(config.feed_forward, outer, bias=bias)
+            self.outer = projection(config.feed_forward, config.width, bias=bias)
         else:
             # By default PyTorch draws weights and biases within ±1 / sqrt(inputs), which is `init=smaller`.
             self.inner = nn.Linear(config.width, sum(inner), bias=bias)
-            self.outer = nn.Linear(config.feed_forward, outer, bias=bias)
+            self.outer = nn.Linear(config.feed_forward, config.width, bias=bias)
         self.activation, self.gated = ACTIVATIONS[config.activation], config.gated
         self.drop = config.activation_dropout
 

@@ -49,10 +49,19 @@ def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Bat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        replace(CONFIG, positions="rotary", norm_kind="rms", activation="swish", gated=True),
+        replace(CONFIG, positions="relative"),
+    ],
+    ids=["", "rotary", "relative"],
+)
 def test_a_compiled_model_gives_equal_results_and_is_compiled_once(
-    build: Callable[..., Transformer], batch: Callable[..., Batch]
+    config: ModelConfig, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    model = build(CONFIG)
+    model = build(config)
     compiled = torch.compile(
         lambda *inputs: model.logits(model(*inputs)), backend="aot_eager", fullgraph=True, dynamic=True
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from types import ModuleType
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ class PackedResidual(nn.Module):
     def __init__(self, residual: Residual, kernels: ModuleType) -> None:
         super().__init__()
         self.kernels, self.post = kernels, residual.post
-        self.norm = _parts(cast(nn.LayerNorm, residual.norm))
+        self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return [T, D]: `x` plus the output of `sublayer`, with a norm after both or before `sublayer`."""
@@ -111,8 +111,8 @@ def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
                 child.forward = partial(_normed, kernels, _parts(child))  # type: ignore[method-assign]
 
 
-def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
-    """Return weight, bias and epsilon of a norm."""
+def _parts(norm: Any) -> tuple[object, ...]:
+    """Return weight, bias and epsilon of an `nn.LayerNorm`."""
     return norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
 
 

@@ -24,8 +24,8 @@ from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
-KINDS = {"t5": "T5", "mt5": "mT5"}
-"""Names of the models by model type in `config.json`."""
+KINDS = ("t5", "mt5")
+"""Model types in `config.json`."""
 
 SPM, CODE = "spiece.model", re.compile(r"<2\S+>")
 LAYERS: Mapping[str, tuple[bool, Activation]] = {
@@ -77,11 +77,9 @@ def read(
         named[name] = named[name].float() * config.d_k**0.5
     tokenizers = _tokenizers(folder, settings, rows, options)
     imported = import_tensors(named, str(folder), config, tokenizers)
-    codes = tokenizers.recipe.symbols
-    kind = "MADLAD-400" if codes else KINDS[settings.text("model_type")]
-    notes = [CODE_NOTE.format(codes[0]) if codes else PREFIX_NOTE]
-    longest = settings.integer("n_positions", 512)
-    return Foreign(kind, config, tokenizers, imported, longest=longest, notes=notes)
+    longest, codes = settings.integer("n_positions", 512), tokenizers.recipe.symbols
+    kind, note = ("MADLAD-400", CODE_NOTE.format(codes[0])) if codes else ("T5", PREFIX_NOTE)
+    return Foreign(kind, config, tokenizers, imported, longest=longest, notes=[note])
 
 
 def _config(settings: ForeignSettings) -> ModelConfig:
